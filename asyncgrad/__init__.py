@@ -79,7 +79,6 @@ from asyncgrad.ops.api import linalg_legacy as _factored
 from asyncgrad.ops.api import loss as _losses
 from asyncgrad.ops.api import median_mode as _ordered
 from asyncgrad.ops.api import normalisation as _norms
-from asyncgrad.ops.api import older as _older
 from asyncgrad.ops.api import pooling as _pooling
 from asyncgrad.ops.api import quantile as _chosen
 from asyncgrad.ops.api import random as _draws
@@ -89,6 +88,7 @@ from asyncgrad.ops.api import signals as _signals
 from asyncgrad.ops.api import sort as _sorting
 from asyncgrad.ops.api import windows as _windows
 from asyncgrad.ops.api.activation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.activation_composite import hardshrink, prelu
 from asyncgrad.ops.api.comparison import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.complex_parts import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.composite import *  # noqa: F403  the chapters say what is public
@@ -106,7 +106,6 @@ from asyncgrad.ops.api.linalg_legacy import *  # noqa: F403  the chapters say wh
 from asyncgrad.ops.api.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.median_mode import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.normalisation import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.api.older import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.pooling import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.quantile import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.random import *  # noqa: F403  the chapters say what is public
@@ -118,6 +117,7 @@ from asyncgrad.ops.api.signals import *  # noqa: F403  the chapters say what is 
 from asyncgrad.ops.api.sort import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.strided import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.transcendental import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.transfer import get_device
 from asyncgrad.ops.api.windows import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.dtype import DType as dtype
@@ -182,7 +182,7 @@ def get_device_module(device: object = None) -> object:
 
 
 @_wraps(_arranged.trace)  # type: ignore[no-redef]
-def trace(input: object) -> object:
+def trace(input: _Any) -> object:
     """The sum of a matrix's diagonal; given a path, the deprecated name of `trace_passes`."""
     if isinstance(input, str | _PathLike):
         return trace_passes(input)
@@ -319,7 +319,7 @@ __all__ += _grids.__all__
 __all__ += _products.__all__
 __all__ += _losses.__all__
 __all__ += _norms.__all__
-__all__ += _older.__all__
+__all__ += ["get_device", "hardshrink", "prelu"]
 __all__ += _pooling.__all__
 __all__ += reduction.__all__
 __all__ += shape.__all__

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.optim.optimizer import Optimizer
+    from asyncgrad.types import DTypeLike
 
 __all__ = [
     "GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype",
@@ -55,7 +56,7 @@ class autocast:
     def __init__(
         self,
         device_type: str,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
@@ -103,7 +104,10 @@ def get_autocast_dtype(device_type: str) -> DType:
 
 
 def custom_fwd(
-    fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: Any = None
+    fwd: Callable[..., Any] | None = None,
+    *,
+    device_type: str,
+    cast_inputs: np.dtype[Any] | None = None,
 ) -> Any:
     """Decorate the `forward` of a Function; returns it unchanged, because nothing is cast."""
     return (lambda function: function) if fwd is None else fwd
@@ -153,14 +157,9 @@ class GradScaler:
     """
 
     def __init__(
-        self,
-        device: str = "cuda",
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-    ) -> None:
+        self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
+        backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
+    ) -> None:  # fmt: skip
         self._enabled = enabled
         if enabled and device != "cpu" and not _is_there(device):
             warnings.warn(
@@ -182,7 +181,7 @@ class GradScaler:
         #: By optimizer: what the scaler has done, and whether a gradient was not finite.
         self._seen: WeakKeyDictionary[Optimizer, tuple[_Stage, bool | None]] = WeakKeyDictionary()
 
-    def scale(self, outputs: Any) -> Any:
+    def scale(self, outputs: object) -> Any:
         """Multiply a loss, or each loss of an iterable, by the scale.
 
         Raises:
@@ -269,7 +268,7 @@ class GradScaler:
         self._seen[optimizer] = _Stage.STEPPED, infinite
         return found
 
-    def update(self, new_scale: Any = None) -> None:
+    def update(self, new_scale: float | None = None) -> None:
         """Set the scale of the next pass.
 
         Args:

@@ -42,14 +42,9 @@ __all__ = ["Entry", "binary", "linear", "operation", "register", "unary"]
 
 
 def linear(
-    name: str,
-    forward: Callable[..., Any],
-    adjoint: Callable[..., Any],
-    *,
-    attributes: tuple[str, ...] = (),
-    fresh: bool = False,
-    **more: Any,
-) -> Entry:
+    name: str, forward: Callable[..., Any], adjoint: Callable[..., Any], *,
+    attributes: tuple[str, ...] = (), fresh: bool = False, **more: Any,
+) -> Entry:  # fmt: skip
     """An entry for a linear function of one tensor; its tangent is the function of the tangent.
 
     Args:
@@ -65,16 +60,10 @@ def linear(
 
 
 def operation(
-    name: str,
-    forward: Callable[..., Any],
-    inputs: str,
-    attributes: str = "",
-    *,
+    name: str, forward: Callable[..., Any], inputs: str, attributes: str = "", *,
     pulls: Mapping[str, Callable[..., Any]] | None = None,
-    pushes: Mapping[str, Callable[..., Any]] | None = None,
-    fresh: bool = False,
-    **more: Any,
-) -> Entry:
+    pushes: Mapping[str, Callable[..., Any]] | None = None, fresh: bool = False, **more: Any,
+) -> Entry:  # fmt: skip
     """An entry for any function, with its derivatives written out.
 
     Args:
@@ -133,7 +122,7 @@ def _checked(entry: Entry, dispatch: Callable[..., Any]) -> Callable[..., Any]:
     arity = len(entry.inputs)
     places = [place for place, key in enumerate(entry.inputs) if key in entry.pulls]
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> Any:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:

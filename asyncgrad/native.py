@@ -33,6 +33,8 @@ from asyncgrad.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.types import Ints
+
 __all__ = [
     "alpha_dropout", "alpha_dropout_", "batch_norm", "bilinear",
     "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle",
@@ -50,15 +52,15 @@ __all__ = [
 def _dropout(function: Callable[..., Any], name: str) -> tuple[Callable[..., Any], ...]:
     """A kind of dropout, and its in-place form."""
 
-    def checked(input: Any, p: float, train: bool, inplace: bool) -> Any:
+    def checked(input: Tensor, p: float, train: bool, inplace: bool) -> Any:
         if not 0 <= p <= 1:
             raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
         return function(input, p, train, inplace)
 
-    def dropped(input: Any, p: float, train: bool) -> Any:
+    def dropped(input: Tensor, p: float, train: bool) -> Any:
         return checked(input, p, train, False)
 
-    def changed(input: Any, p: float, train: bool) -> Any:
+    def changed(input: Tensor, p: float, train: bool) -> Any:
         return checked(input, p, train, True)
 
     dropped.__name__ = dropped.__qualname__ = name
@@ -80,16 +82,17 @@ feature_dropout, feature_dropout_ = _dropout(dropout2d, "feature_dropout")
 
 
 def batch_norm(
-    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
-    momentum: float, eps: float, cudnn_enabled: bool,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.batch_norm` with another argument order and without defaults."""
     return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 def instance_norm(
-    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
-    momentum: float, eps: float, cudnn_enabled: bool,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    running_var: Tensor | None, use_input_stats: bool, momentum: float, eps: float,
+    cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.instance_norm` with another argument order and without defaults."""
     return F.instance_norm(
@@ -98,23 +101,23 @@ def instance_norm(
 
 
 def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
-    cudnn_enable: bool = True,
+    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.layer_norm`; `cudnn_enable` has no effect."""
     return F.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
-    cudnn_enabled: bool = True,
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.group_norm`; `cudnn_enabled` has no effect."""
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 
 def embedding(
-    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.embedding` with the table first; a negative `padding_idx` means none."""
@@ -141,7 +144,7 @@ def _loss(function: Callable[..., Any], *last: str) -> Callable[..., Any]:
     signature = inspect.Signature(parameters)
 
     @functools.wraps(function)
-    def loss(*args: Any, **kwargs: Any) -> Any:
+    def loss(*args: object, **kwargs: object) -> Any:
         try:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -178,7 +181,7 @@ def _changing(name: str) -> Callable[..., Any]:
     method = getattr(Tensor, name)
 
     @functools.wraps(method)
-    def changing(input: Any, *args: Any, **kwargs: Any) -> Any:
+    def changing(input: Tensor, *args: object, **kwargs: object) -> Any:
         return method(as_tensor_operand(input, name, 1), *args, **kwargs)
 
     return changing

@@ -6,9 +6,12 @@ that enters it; inside, these functions use that copy.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.ops.tensors.rng import Generator, default_generator, fork_rng, source_of
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed",
@@ -16,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def manual_seed(seed: Any) -> Generator:
+def manual_seed(seed: int) -> Generator:
     """Seed the current generator, from which functions draw by default.
 
     Args:
@@ -38,12 +41,13 @@ def initial_seed() -> int:
     return source_of().initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """The state of the current generator, as a tensor of bytes."""
-    return source_of().get_state()
+    state: Tensor = source_of().get_state()
+    return state
 
 
-def set_rng_state(new_state: Any) -> None:
+def set_rng_state(new_state: Tensor) -> None:
     """Restore a state returned by `get_rng_state`.
 
     Raises:

@@ -97,6 +97,7 @@ class Tensor(Variable):
         is_nonzero: Callable[..., bool]
         is_pinned: Callable[..., bool]
         is_same_size: Callable[..., bool]
+        is_signed: Callable[..., bool]
         dense_dim: Callable[..., int]
         get_device: Callable[..., int]
         sparse_dim: Callable[..., int]
@@ -259,10 +260,6 @@ class Tensor(Variable):
     def layout(self) -> layout:
         """How the elements are stored; always `strided`."""
         return layout.strided
-
-    def is_signed(self) -> bool:
-        """Whether the dtype can hold negative numbers."""
-        return bool(self._metadata.dtype.kind not in "bu")
 
     @property
     def is_cpu(self) -> bool:

@@ -96,4 +96,4 @@ def apply_to_examples(
 def _shown(x: Any, dim: int | None, level: Level) -> Any:
     if dim is None or not isinstance(x, Variable):
         return x
-    return lift_batch(movedim(x, dim, 0) if dim else x, level)
+    return lift_batch(movedim(x, dim, 0) if dim else x, level)  # type: ignore[arg-type]

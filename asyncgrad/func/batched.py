@@ -13,6 +13,7 @@ from asyncgrad.tensor import Tensor, contiguous_format
 
 if TYPE_CHECKING:
     from asyncgrad.ops.batching import Level
+    from asyncgrad.ops.dtype_device import memory_format
 
 __all__ = ["BatchedTensor"]
 
@@ -36,7 +37,7 @@ class BatchedTensor(Tensor):
         )
 
     @_array.setter
-    def _array(self, value: Any) -> None:
+    def _array(self, value: object) -> None:
         raise AutogradError("vmap: the memory of a Tensor can't be replaced inside of vmap")
 
     @property
@@ -82,7 +83,7 @@ class BatchedTensor(Tensor):
         strides = self._value.stride()[1:]  # type: ignore[attr-defined]
         return strides if dim is None else strides[dim]
 
-    def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
+    def is_contiguous(self, memory_format: memory_format = contiguous_format) -> bool:
         """Whether the elements of an example are contiguous in memory."""
         if not self._level.size:
             return True

@@ -16,7 +16,10 @@ from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from asyncgrad.ops.batching import Level
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["grad", "grad_and_value", "vjp"]
 
@@ -29,7 +32,7 @@ def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable
     waiting = waits(func)
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-    def transformed(*args: Any, **kwargs: Any) -> Any:
+    def transformed(*args: object, **kwargs: object) -> Any:
         return run_multi_pass(program(*args, **kwargs), waits=waiting)
 
     transformed._program = program  # type: ignore[attr-defined]
@@ -64,7 +67,7 @@ def grad(
         2.0
     """
 
-    async def program(*args: Any, **kwargs: Any) -> Any:
+    async def program(*args: object, **kwargs: object) -> Any:
         gradients, _, aux = await _grad(func, argnums, has_aux, args, kwargs)
         return (gradients, aux) if has_aux else gradients
 
@@ -76,14 +79,14 @@ def grad_and_value(
 ) -> Callable[..., Any]:
     """`grad`, with the value: pairs `(gradients, value)`, or `(gradients, (value, aux))`."""
 
-    async def program(*args: Any, **kwargs: Any) -> Any:
+    async def program(*args: object, **kwargs: object) -> Any:
         gradients, value, aux = await _grad(func, argnums, has_aux, args, kwargs)
         return gradients, ((value, aux) if has_aux else value)
 
     return transform(program, func)
 
 
-def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(func: Callable[..., Any], *primals: object, has_aux: bool = False) -> Any:
     """Compute the value of a function, and the function that multiplies its Jacobian from the left.
 
     Args:
@@ -111,7 +114,13 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 @outside_inference
-async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
+async def _grad(
+    func: Callable[..., Any],
+    argnums: object,
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     level, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with differentiated(func, args, grad=True):
@@ -132,7 +141,7 @@ async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) 
 
 
 @outside_inference
-async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
+async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> Any:
     level, wanted = current().batch, current().grad
     with differentiated(func, primals, grad=True):
         structure, arguments, given = renewed(primals, range(len(primals)), level)
@@ -144,7 +153,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
 
     @outside_inference
     async def pull(
-        cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
+        cotangents: tuple[Any, ...], retain_graph: bool = True, create_graph: bool | None = None
     ) -> Any:
         given, given_structure = flatten(cotangents)
         if given_structure != out_structure:
@@ -175,7 +184,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
 # -- steps of a program ---------------------------------------------------------------------------
 
 
-def renewed(args: Any, places: Any, level: Any) -> Any:
+def renewed(args: tuple[Any, ...], places: Iterable[int], level: Level | None) -> Any:
     """Replace the differentiated arguments by new tensors.
 
     Returns:
@@ -198,14 +207,9 @@ def renewed(args: Any, places: Any, level: Any) -> Any:
 
 
 async def pulled(
-    roots: Any,
-    arguments: Any,
-    vectors: Any,
-    *,
-    create_graph: bool,
-    retain_graph: bool | None = None,
-    batched: bool = False,
-) -> Any:
+    roots: Sequence[Tensor], arguments: list[Tensor], vectors: list[Tensor], *, create_graph: bool,
+    retain_graph: bool | None = None, batched: bool = False,
+) -> Any:  # fmt: skip
     """The gradients of some tensors by others; zeros where there is no dependence."""
     pairs = [
         (root, vector) for root, vector in zip(roots, vectors, strict=True) if root.requires_grad
@@ -229,12 +233,12 @@ async def pulled(
     ]
 
 
-def _zeros(x: Any, size: int | None) -> Any:
+def _zeros(x: Tensor, size: int | None) -> Any:
     zeros = ones_like(x) * 0
     return zeros if size is None else zeros.expand(size, *x.shape)
 
 
-def outward(tree: Any, arguments: Any, level: Any, wanted: bool) -> Any:
+def outward(tree: object, arguments: list[Tensor], level: Level | None, wanted: bool) -> Any:
     """The function's output, detached where it depends on nothing but the arguments."""
 
     def leaf(x: Any) -> Any:
@@ -262,7 +266,7 @@ def split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
     return out
 
 
-def wrapped_argnums(argnums: Any, count: int) -> tuple[int, ...]:
+def wrapped_argnums(argnums: object, count: int) -> tuple[int, ...]:
     """The argument indices, counted from the front; raises for a wrong or repeated index."""
     if not isinstance(argnums, (int, tuple)):
         raise AutogradError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
@@ -280,7 +284,7 @@ def wrapped_argnums(argnums: Any, count: int) -> tuple[int, ...]:
     return places
 
 
-def check_tensors(outputs: Any, name: str) -> None:
+def check_tensors(outputs: Sequence[object], name: str) -> None:
     """Raise unless the outputs are tensors, at least one."""
     if not outputs or (len(outputs) == 1 and outputs[0] is None):
         raise AutogradError(

@@ -28,7 +28,11 @@ from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.ops.tensors.pytree import Structure
+    from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Shape
 
 __all__ = ["hessian", "jacfwd", "jacrev", "jvp", "linearize"]
 
@@ -40,13 +44,9 @@ _VJP = "vjp(f, *primals)"
 
 
 def jvp(
-    func: Callable[..., Any],
-    primals: Any,
-    tangents: Any,
-    *,
-    strict: bool = False,
-    has_aux: bool = False,
-) -> Any:
+    func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *,
+    strict: bool = False, has_aux: bool = False,
+) -> Any:  # fmt: skip
     """Compute the value of a function and its directional derivative, in forward mode.
 
     Args:
@@ -72,7 +72,7 @@ def jvp(
     return run_multi_pass(_jvp(func, primals, tangents, strict, has_aux), waits=waits(func))
 
 
-def linearize(func: Callable[..., Any], *primals: Any) -> Any:
+def linearize(func: Callable[..., Any], *primals: object) -> Any:
     """Compute the value of a function, and its linear approximation at the arguments.
 
     Args:
@@ -87,13 +87,9 @@ def linearize(func: Callable[..., Any], *primals: Any) -> Any:
 
 
 def jacrev(
-    func: Callable[..., Any],
-    argnums: int | tuple[int, ...] = 0,
-    *,
-    has_aux: bool = False,
-    chunk_size: int | None = None,
-    _preallocate_and_copy: bool = False,
-) -> Callable[..., Any]:
+    func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
+    chunk_size: int | None = None, _preallocate_and_copy: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
     """Make a function that computes a Jacobian, all rows in one reverse pass.
 
     Args:
@@ -118,20 +114,16 @@ def jacrev(
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
 
-    async def program(*args: Any, **kwargs: Any) -> Any:
+    async def program(*args: object, **kwargs: object) -> Any:
         return await _jacrev(func, argnums, has_aux, chunk_size, args, kwargs)
 
     return transform(program, func)
 
 
 def jacfwd(
-    func: Callable[..., Any],
-    argnums: int | tuple[int, ...] = 0,
-    has_aux: bool = False,
-    *,
-    chunk_size: int | None = None,
-    randomness: str = "error",
-) -> Callable[..., Any]:
+    func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
+    chunk_size: int | None = None, randomness: str = "error",
+) -> Callable[..., Any]:  # fmt: skip
     """Make a function that computes a Jacobian, all columns at once in forward mode.
 
     Args:
@@ -152,7 +144,7 @@ def jacfwd(
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
     check_randomness(randomness)
 
-    async def program(*args: Any, **kwargs: Any) -> Any:
+    async def program(*args: object, **kwargs: object) -> Any:
         return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
 
     return transform(program, func)
@@ -172,7 +164,13 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
 
 
 @outside_inference
-async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bool) -> Any:
+async def _jvp(
+    func: Callable[..., Any],
+    primals: tuple[Any, ...],
+    tangents: tuple[Any, ...],
+    strict: bool,
+    has_aux: bool,
+) -> Any:
     if not isinstance(primals, tuple):
         raise AutogradError(
             f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."
@@ -205,14 +203,9 @@ async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bo
 
 
 async def _pushed(
-    func: Any,
-    structure: Any,
-    given: Any,
-    vectors: Any,
-    strict: bool,
-    has_aux: bool,
-    recorded: bool = False,
-) -> tuple[Any, Any, Any, Any]:
+    func: Callable[..., Any], structure: Structure, given: Sequence[Tensor],
+    vectors: Sequence[Tensor], strict: bool, has_aux: bool, recorded: bool = False,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """A function's outputs, their tangents (which hold all batches), and aux.
 
     Args:
@@ -239,7 +232,7 @@ async def _pushed(
     return out_structure, values, slopes, aux
 
 
-def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
+def _parted(x: Tensor, batch: Level | None, strict: bool) -> tuple[Any, Any]:
     """The value of an output, and its tangent, which holds all batches."""
     value, tangent = unpack_dual(unwrap_batch(x, batch))
     if tangent is None:
@@ -253,7 +246,7 @@ def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
 
 
 @outside_inference
-async def _linearize(func: Any, primals: Any) -> Any:
+async def _linearize(func: Callable[..., Any], primals: tuple[object, ...]) -> Any:
     batch = current().batch
     given, structure = flatten(primals)
     for leaf in given:
@@ -276,7 +269,7 @@ async def _linearize(func: Any, primals: Any) -> Any:
     differentiable = any(x.requires_grad for x in (*given, *values))
 
     @outside_inference
-    async def push(*tangents: Any) -> Any:
+    async def push(*tangents: object) -> Any:
         directions, other = flatten(tangents)
         if other != structure:
             raise AutogradError(
@@ -309,8 +302,9 @@ async def _linearize(func: Any, primals: Any) -> Any:
 
 @outside_inference
 async def _jacrev(
-    func: Any, argnums: Any, has_aux: bool, chunk_size: int | None, args: Any, kwargs: Any
-) -> Any:
+    func: Callable[..., Any], argnums: object, has_aux: bool, chunk_size: int | None,
+    args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> Any:  # fmt: skip
     batch, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with differentiated(func, args, grad=True):
@@ -364,7 +358,7 @@ async def _jacrev(
     return (result, outward(aux, arguments, batch, wanted)) if has_aux else result
 
 
-def _check_real(tensors: Any, name: str, what: str) -> None:
+def _check_real(tensors: Sequence[Tensor], name: str, what: str) -> None:
     """Raise if a tensor is complex: the Jacobian would lack half of the derivatives."""
     for x in tensors:
         if x._metadata.is_complex:
@@ -374,7 +368,9 @@ def _check_real(tensors: Any, name: str, what: str) -> None:
             )
 
 
-def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]:
+def _unit_vectors(
+    outputs: Sequence[Tensor], roots: list[Tensor], start: int, count: int
+) -> list[Any]:
     """For each output, its part of some unit vectors of all outputs together."""
     vectors = []
     first = 0
@@ -391,7 +387,7 @@ def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]
     return vectors
 
 
-def _block(rows: Any, depth: int, out_shape: Any, in_shape: Any) -> Any:
+def _block(rows: Tensor, depth: int, out_shape: Shape, in_shape: Shape) -> Any:
     """Reorder (row, batches, input axes) to (batches, output axes, input axes)."""
     batches = rows.shape[1 : 1 + depth]
     turned = rows.movedim(0, depth) if depth else rows
@@ -399,7 +395,11 @@ def _block(rows: Any, depth: int, out_shape: Any, in_shape: Any) -> Any:
 
 
 def _tree_of_blocks(
-    blocks: Any, out_structure: Any, structure: Any, several: bool, batch: Any
+    blocks: list[list[Tensor]],
+    out_structure: Structure,
+    structure: Structure,
+    several: bool,
+    batch: Level | None,
 ) -> Any:
     trees = []
     for row in blocks:
@@ -410,14 +410,9 @@ def _tree_of_blocks(
 
 @outside_inference
 async def _jacfwd(
-    func: Any,
-    argnums: Any,
-    has_aux: bool,
-    chunk_size: int | None,
-    randomness: str,
-    args: Any,
-    kwargs: Any,
-) -> Any:
+    func: Callable[..., Any], argnums: object, has_aux: bool, chunk_size: int | None,
+    randomness: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> Any:  # fmt: skip
     if argnums is None:
         argnums = tuple(range(len(args)))
     places = wrapped_argnums(argnums, len(args))
@@ -436,7 +431,7 @@ async def _jacfwd(
     out_structure: Any = None
     aux: Any = None
 
-    async def chosen(*chosen_args: Any) -> Any:
+    async def chosen(*chosen_args: object) -> Any:
         given = list(args)
         for place, arg in zip(places, chosen_args, strict=True):
             given[place] = arg

@@ -27,9 +27,10 @@ from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from asyncgrad.ops.batching import Level
+    from asyncgrad.tensor import Tensor
 
 
 class Transform:
@@ -37,7 +38,9 @@ class Transform:
 
     __slots__ = ("_captured", "_outer")
 
-    def __init__(self, func: Any, args: tuple[Any, ...], outer: Transform | None) -> None:
+    def __init__(
+        self, func: Callable[..., Any], args: tuple[Any, ...], outer: Transform | None
+    ) -> None:
         """Find the tensors that the function refers to and that are not its arguments."""
         given = {id(x) for x in args}
         captured = [x for x in _captured(func) if id(x) not in given]
@@ -46,7 +49,7 @@ class Transform:
         self._captured = {id(x): x for x in captured}
         self._outer = outer
 
-    def check_change(self, tensor: Any, name: str) -> None:
+    def check_change(self, tensor: Tensor, name: str) -> None:
         """Raise before an in-place change of a captured tensor: its gradient would be lost."""
         view = view_of(tensor)
         if id(tensor) in self._captured or (view is not None and id(view.base) in self._captured):
@@ -60,7 +63,7 @@ class Transform:
             self._outer.check_change(tensor, name)
 
 
-def _captured(func: Any) -> Iterator[Variable]:
+def _captured(func: Callable[..., Any]) -> Iterator[Variable]:
     """The tensors that a function refers to by closure, default or global name."""
     while isinstance(func, functools.partial):
         yield from filter(is_tensor, (*func.args, *func.keywords.values()))
@@ -81,12 +84,12 @@ def _captured(func: Any) -> Iterator[Variable]:
             yield value
 
 
-def differentiated(func: Callable[..., Any], args: tuple[Any, ...], **changes: Any) -> Mode:
+def differentiated(func: Callable[..., Any], args: tuple[Any, ...], **changes: object) -> Mode:
     """The mode in which a function under differentiation runs."""
     return Mode(transform=Transform(func, args, current().transform), **changes)
 
 
-def argument(x: Any, level: Level | None) -> Any:
+def argument(x: Tensor, level: Level | None) -> Any:
     """A new tensor for an argument, to differentiate by.
 
     A new one, because the function may also hold the argument as a constant. If the argument is
@@ -102,7 +105,7 @@ def argument(x: Any, level: Level | None) -> Any:
     return as_leaf(bottom.detach())
 
 
-def as_leaf(x: Any) -> Any:
+def as_leaf(x: Tensor) -> Any:
     """Make a tensor a leaf that requires grad; `requires_grad_()` is refused in transforms."""
     if category(x._metadata.dtype) < 2:
         raise AutogradError(
@@ -113,7 +116,7 @@ def as_leaf(x: Any) -> Any:
     return x
 
 
-def cut_off(x: Any) -> Any:
+def cut_off(x: Tensor) -> Any:
     """A tensor that shares the values without the graph; tangents are kept."""
     if current().dual_level is None:
         return x.detach()
@@ -121,7 +124,7 @@ def cut_off(x: Any) -> Any:
         return RECORDED.reshape(x, x.shape)
 
 
-def leads_beyond(outputs: Any, arguments: Any) -> bool:
+def leads_beyond(outputs: Iterable[Tensor], arguments: list[Tensor]) -> bool:
     """Whether outputs depend on leaves other than the arguments."""
     own = {gradient_edge(x) for x in arguments if x._edge is None}
     pending = [gradient_edge(out) for out in outputs]
@@ -138,6 +141,6 @@ def leads_beyond(outputs: Any, arguments: Any) -> bool:
     return False
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> bool:
     """Whether a leaf of a tree is a tensor."""
     return isinstance(x, Variable)

@@ -15,6 +15,8 @@ from asyncgrad.scheduler import awaitable, call, run_multi_pass, waits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = ["debug_unwrap", "vmap"]
 
 
@@ -28,13 +30,9 @@ def check_randomness(randomness: str) -> None:
 
 
 def vmap(
-    func: Callable[..., Any],
-    in_dims: Any = 0,
-    out_dims: Any = 0,
-    randomness: str = "error",
-    *,
-    chunk_size: int | None = None,
-) -> Callable[..., Any]:
+    func: Callable[..., Any], in_dims: object = 0, out_dims: object = 0, randomness: str = "error",
+    *, chunk_size: int | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """Make a function that maps a function over an axis of its arguments, in one call.
 
     The function sees one example, and its operations compute all examples at once. It can't read
@@ -69,7 +67,7 @@ def vmap(
     name = _name_of(func)
     _check_out_dims(out_dims, name)
 
-    async def program(*args: Any, **kwargs: Any) -> Any:
+    async def program(*args: object, **kwargs: object) -> Any:
         leaves, structure, dims, size = _mapped(name, in_dims, args)
         step = size if chunk_size is None else chunk_size
         chunks = []
@@ -91,7 +89,7 @@ def vmap(
     passing = waiting or hasattr(func, "_program")
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: object, **kwargs: object) -> Any:
         if passing:
             return run_multi_pass(program(*args, **kwargs), waits=waiting)
         # The function awaits nothing, so the call behaves like any other operation.
@@ -121,16 +119,18 @@ def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
     return tensor
 
 
-def _in_front(x: Any, dim: int) -> Any:
+def _in_front(x: Tensor, dim: int) -> Any:
     """Move an axis to the front; the tensor itself if it is there already."""
     return movedim(x, dim, 0) if dim else x
 
 
-def _part(x: Any, dim: int, start: int, count: int, size: int) -> Any:
+def _part(x: Tensor, dim: int, start: int, count: int, size: int) -> Any:
     return x if count == size else narrow(x, dim, start, count)
 
 
-def _mapped(name: str, in_dims: Any, args: Any) -> tuple[list[Any], Structure, list[Any], int]:
+def _mapped(
+    name: str, in_dims: object, args: tuple[Any, ...]
+) -> tuple[list[Any], Structure, list[Any], int]:
     """The leaves of the arguments, their structure and batch axes, and the number of examples."""
     where = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
@@ -183,7 +183,7 @@ def _mapped(name: str, in_dims: Any, args: Any) -> tuple[list[Any], Structure, l
     return leaves, structure, dims, sizes[0]
 
 
-def _unmapped(name: str, out: Any, out_dims: Any, level: Level) -> Any:
+def _unmapped(name: str, out: object, out_dims: object, level: Level) -> Any:
     """The outputs with the batch axis moved to its place: leaves, axes and structure."""
     leaves, structure = flatten(out)
     if is_tensor(out) and isinstance(out_dims, tuple) and len(out_dims) == 1:
@@ -230,7 +230,7 @@ def _joined(chunks: list[Any]) -> Any:
     )
 
 
-def _check_out_dims(out_dims: Any, name: str) -> None:
+def _check_out_dims(out_dims: object, name: str) -> None:
     for dim in flatten(out_dims)[0]:
         if not (dim is None or isinstance(dim, int)):
             raise ValueError(
@@ -240,7 +240,7 @@ def _check_out_dims(out_dims: Any, name: str) -> None:
             )
 
 
-def _name_of(func: Any) -> str:
+def _name_of(func: Callable[..., Any]) -> str:
     if isinstance(func, functools.partial):
         return f"functools.partial({_name_of(func.func)}, ...)"
     return str(getattr(func, "__name__", None) or repr(func))

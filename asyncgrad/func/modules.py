@@ -15,19 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from asyncgrad.nn.module import Module
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["functional_call", "stack_module_state"]
 
 
 def functional_call(
-    module: Module,
-    parameter_and_buffer_dicts: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-    args: Any = None,
-    kwargs: dict[str, Any] | None = None,
-    *,
-    tie_weights: bool = True,
-    strict: bool = False,
-) -> Any:
+    module: Module, parameter_and_buffer_dicts: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, *,
+    tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
     """Call a module with other tensors in place of its parameters and buffers.
 
     Args:
@@ -97,7 +94,7 @@ def _stacked(name: str, tensors: list[Any]) -> Any:
     return stack([x.detach() for x in tensors]).requires_grad_(tensors[0].requires_grad)
 
 
-def _merged(given: Any) -> dict[str, Any]:
+def _merged(given: object) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return dict(given)
     if not isinstance(given, (list, tuple)):
@@ -118,7 +115,7 @@ def _merged(given: Any) -> dict[str, Any]:
     return {name: value for part in given for name, value in part.items()}
 
 
-def _places(module: Any) -> dict[str, tuple[str, str, str]]:
+def _places(module: Module) -> dict[str, tuple[str, str, str]]:
     """For each parameter and buffer: its module's path, the table, and its name in the table."""
     return {
         f"{path}.{name}" if path else name: (path, table, name)
@@ -130,7 +127,7 @@ def _places(module: Any) -> dict[str, tuple[str, str, str]]:
 
 
 def _chosen(
-    module: Any, given: dict[str, Any], tie_weights: bool, strict: bool
+    module: Module, given: dict[str, Any], tie_weights: bool, strict: bool
 ) -> list[tuple[tuple[str, str, str], Any]]:
     """The place and new value of each tensor to replace."""
     places = _places(module)
@@ -161,13 +158,13 @@ def _chosen(
     return [(places[name], value) for name, value in complete.items() if name in places]
 
 
-def _tensor_at(module: Any, place: tuple[str, str, str]) -> Any:
+def _tensor_at(module: Module, place: tuple[str, str, str]) -> Any:
     path, table, name = place
     return module.get_submodule(path).__dict__[table][name]
 
 
 @contextmanager
-def _replaced(module: Any, chosen: list[Any]) -> Iterator[None]:
+def _replaced(module: Module, chosen: list[Any]) -> Iterator[None]:
     """Replace tensors in a module's tables within a block, then restore them."""
     before = []
     try:
@@ -181,13 +178,15 @@ def _replaced(module: Any, chosen: list[Any]) -> Iterator[None]:
             entries[name] = value
 
 
-async def _call_copy(module: Any, chosen: list[Any], args: Any, kwargs: Any) -> Any:
+async def _call_copy(
+    module: Module, chosen: list[Any], args: tuple[Tensor, ...], kwargs: dict[str, Any]
+) -> Any:
     copied = _copied(module, {})
     with _replaced(copied, chosen):
         return await copied(*args, **kwargs)
 
 
-def _copied(module: Any, known: dict[int, Any]) -> Any:
+def _copied(module: Module, known: dict[int, Any]) -> Any:
     """Copy a tree of modules; the copies have their own tables with the same tensors."""
     if id(module) not in known:
         twin = known[id(module)] = copy.copy(module)

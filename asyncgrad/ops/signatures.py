@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class Postponed(Signature):
@@ -45,6 +47,13 @@ class Postponed(Signature):
     def __reduce__(self) -> Any:
         """Copies and pickles are ordinary signatures."""
         return self._make(*self._given).__reduce__()
+
+
+def named(function: _F, name: str, doc: str) -> _F:
+    """Give a function that another function has made its name and docstring."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 
 def extended(function: Callable[..., Any], more: Mapping[str, Any]) -> Signature:

@@ -45,7 +45,7 @@ def copied_beside(key: str, value: Any, parameter: Any) -> Any:
     if key == "step" or category(dtype) != 2:
         dtype = value._metadata.dtype
     with no_grad():
-        return to(value, place, dtype, copy=True)
+        return to(value, place, dtype, copy=True)  # type: ignore[arg-type]
 
 
 def put_values(variable: Any, values: Any) -> None:

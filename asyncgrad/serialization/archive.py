@@ -26,6 +26,8 @@ from asyncgrad.serialization.storages import dtype_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from asyncgrad.types import Array
+
 #: What `zipfile` raises for damaged files: OSError or ValueError for a negative position,
 #: OverflowError for one beyond 64 bits, ValueError for a name that is not text.
 _DAMAGE = (
@@ -40,7 +42,7 @@ _DAMAGE = (
 _PIECE = 1 << 20
 
 
-def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
+def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
     """Write tensors, numbers, strings and plain containers of them to a `.pt` file.
 
     Args:
@@ -68,7 +70,10 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
 
 
 def load(
-    f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool = True
+    f: str | os.PathLike[str] | IO[bytes],
+    map_location: str | None = None,
+    *,
+    weights_only: bool = True,
 ) -> Any:
     """Read tensors, numbers, strings and plain containers from a `.pt` file.
 
@@ -95,7 +100,7 @@ def load(
         )
     placing = _placing(map_location)
 
-    def placed(memory: Any, location: str) -> Storage:
+    def placed(memory: Array, location: str) -> Storage:
         device = placing(from_numpy(memory), location)
         return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
@@ -126,7 +131,7 @@ def _reading() -> Iterator[None]:
         ) from error
 
 
-def _placing(map_location: Any) -> Callable[[Any, str], Any]:
+def _placing(map_location: str | None) -> Callable[[Any, str], Any]:
     """A function from a storage and its saved location to its device."""
     if map_location is None:
         return lambda storage, location: CPU
@@ -134,7 +139,7 @@ def _placing(map_location: Any) -> Callable[[Any, str], Any]:
         return lambda storage, location: as_device("load", map_location.get(location, CPU))
     if callable(map_location):
 
-        def place(storage: Any, location: str) -> Any:
+        def place(storage: Storage, location: str) -> Any:
             found = map_location(storage, location)
             return CPU if found is None else getattr(found, "device", found)
 

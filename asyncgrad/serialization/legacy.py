@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class LegacyFile:
             raise UnpicklingError(f"load: storage {key} is described in two ways")
         return self._storages[key]
 
-    def _read(self, key: str, place: int, order: Any) -> int:
+    def _read(self, key: str, place: int, order: Literal["little", "big"]) -> int:
         """Read the memory of a storage; returns the position of its end."""
         kind, count, location = self._described[key]
         dtype = dtype_of(kind)

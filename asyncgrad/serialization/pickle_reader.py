@@ -28,9 +28,11 @@ from asyncgrad.serialization.opcodes import operations
 from asyncgrad.serialization.storages import dtype_named, is_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from asyncgrad.devices import Device
+    from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Shape
 
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES = {"TUPLE0": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -156,7 +158,7 @@ class _Machine:
         del self._stack[start:]
         return popped
 
-    def _plain(self, value: Any) -> Any:
+    def _plain(self, value: object) -> Any:
         """Check that a value can be part of the result: it holds no `_Name` and no `Storage`."""
         waiting = [value]
         while waiting:
@@ -181,8 +183,9 @@ class _Machine:
             target[key] = self._plain(value)
 
     def _persistent(
-        self, kind: Any, name: Any, key: Any, location: Any, count: Any = None, view: Any = None
-    ) -> Storage:
+        self, kind: str, name: Any, key: str, location: str, count: int | None = None,
+        view: object = None,
+    ) -> Storage:  # fmt: skip
         """Resolve a persistent id, which refers to a tensor's memory outside the pickle."""
         if kind == "module":
             # Before 1.6, files held the source code of modules' classes.
@@ -201,13 +204,13 @@ def _named(module: str, name: str) -> Any:
     return _Name(module, name) if dtype is None else dtype
 
 
-def _expect(value: Any, kind: Any) -> Any:
+def _expect(value: object, kind: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"expected a size, got {value!r}")
     return value
@@ -229,7 +232,7 @@ def _call(name: Any, arguments: tuple[Any, ...]) -> Any:
     return function(*arguments)
 
 
-def _build(target: Any, state: Any) -> None:
+def _build(target: object, state: object) -> None:
     """Set `_metadata`, the modules' versions, of a state dict."""
     if not (
         isinstance(target, OrderedDict) and isinstance(state, dict) and [*state] == ["_metadata"]
@@ -240,7 +243,7 @@ def _build(target: Any, state: Any) -> None:
     target._metadata = state["_metadata"]  # type: ignore[attr-defined]
 
 
-def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
+def _ordered(items: Shape = ()) -> OrderedDict[Any, Any]:
     """An ordered dictionary, empty or from pairs."""
     made: OrderedDict[Any, Any] = OrderedDict()
     for key, value in _expect(items, (list, tuple)):
@@ -251,14 +254,9 @@ def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
 
 
 def _tensor(
-    storage: Any,
-    offset: Any,
-    shape: Any,
-    strides: Any,
-    requires_grad: Any = False,
-    hooks: Any = None,
-    metadata: Any = None,
-) -> Any:
+    storage: Storage, offset: int, shape: Shape, strides: Shape, requires_grad: bool = False,
+    hooks: object | None = None, metadata: object | None = None,
+) -> Any:  # fmt: skip
     """A tensor over part of a storage."""
     memory, device = _expect(storage, Storage)
     shape = tuple(map(_size, _expect(shape, tuple)))
@@ -294,15 +292,9 @@ def _tensor(
 
 
 def _tensor_of_bytes(
-    storage: Any,
-    offset: Any,
-    shape: Any,
-    strides: Any,
-    requires_grad: Any,
-    hooks: Any,
-    dtype: Any,
-    metadata: Any = None,
-) -> Any:
+    storage: Storage, offset: int, shape: Shape, strides: Shape, requires_grad: bool, hooks: object,
+    dtype: DType, metadata: object | None = None,
+) -> Any:  # fmt: skip
     """A tensor over part of a storage of bytes."""
     memory, device = _expect(storage, Storage)
     whole = memory.size - memory.size % _expect(dtype, DType).itemsize
@@ -310,24 +302,24 @@ def _tensor_of_bytes(
     return _tensor(typed, offset, shape, strides, requires_grad, hooks, metadata)
 
 
-def _parameter(data: Any, requires_grad: Any, hooks: Any = None) -> Parameter:
+def _parameter(data: Tensor, requires_grad: bool, hooks: object | None = None) -> Parameter:
     return Parameter(data, bool(requires_grad))
 
 
-def _bytes(text: Any, encoding: Any) -> bytes:
+def _bytes(text: str, encoding: str) -> bytes:
     """Bytes, in the form that protocol 2 stores them."""
     if encoding != "latin1":
         raise UnpicklingError(f"load: bytes are encoded as {encoding!r}, which is not supported")
     return _expect(text, str).encode("latin1")  # type: ignore[no-any-return]
 
 
-def _set(members: Any) -> set[Any]:
+def _set(members: Iterable[Any]) -> set[Any]:
     if not all(isinstance(member, _KEYS) for member in _expect(members, list)):
         raise UnpicklingError("load: a set holds what is neither a string nor a number")
     return set(members)
 
 
-def _complex(real: Any, imag: Any) -> complex:
+def _complex(real: float, imag: float) -> complex:
     return complex(_expect(real, float), _expect(imag, float))
 
 

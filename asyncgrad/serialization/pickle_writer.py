@@ -19,6 +19,8 @@ from asyncgrad.serialization.storages import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.types import Array
+
 
 class PickleWriter:
     """Writes one object; then `storages` holds the arrays that the pickle refers to by number."""
@@ -31,7 +33,7 @@ class PickleWriter:
         #: The ids of the containers being written, to detect a container that contains itself.
         self._open: set[int] = set()
 
-    def finish(self, value: Any) -> bytes:
+    def finish(self, value: object) -> bytes:
         """Write an object, and return its pickle.
 
         Raises:
@@ -112,7 +114,7 @@ class PickleWriter:
     def _name(self, module: str, name: str) -> None:
         self._out += f"c{module}\n{name}\n".encode()
 
-    def _write_tensor(self, tensor: Any) -> None:
+    def _write_tensor(self, tensor: Variable) -> None:
         """Write a call of PyTorch's function that makes a tensor from a storage."""
         number, offset, strides = self._place(tensor)
         array = self.storages[number]
@@ -141,7 +143,7 @@ class PickleWriter:
             self._write(OrderedDict())
             out += b"tR"
 
-    def _place(self, tensor: Any) -> tuple[int, int, tuple[int, ...]]:
+    def _place(self, tensor: Variable) -> tuple[int, int, tuple[int, ...]]:
         """A tensor's storage number, the offset of its first element, and its strides."""
         array, metadata = tensor._array, tensor._metadata
         name_of(metadata.dtype)
@@ -160,7 +162,7 @@ class PickleWriter:
         number = self._number(place, array, lambda order: on_host(tensor))
         return number, 0, _contiguous_strides(metadata.shape)
 
-    def _number(self, place: int, array: Any, elements: Callable[[Any], Any]) -> int:
+    def _number(self, place: int, array: Array, elements: Callable[[Any], Any]) -> int:
         """The number of a storage; a new storage calls `elements`."""
         key = (place, array.shape, array.strides, array.dtype)
         number = self._numbers.get(key)

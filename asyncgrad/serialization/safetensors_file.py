@@ -58,7 +58,7 @@ def save_safetensors(
     library.save_file(arrays, filename, metadata=metadata)
 
 
-def load_safetensors(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Any]:
+def load_safetensors(filename: str | os.PathLike[str], device: str = "cpu") -> dict[str, Any]:
     """Read the tensors in a file, by name.
 
     Args:

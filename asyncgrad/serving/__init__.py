@@ -8,11 +8,6 @@ from asyncgrad.serving.batcher import Batcher, BatcherStatistics
 from asyncgrad.serving.disconnect import Disconnected, unless_disconnected
 
 __all__ = [
-    "Admission",
-    "AdmissionStatistics",
-    "Batcher",
-    "BatcherStatistics",
-    "Disconnected",
-    "Overloaded",
-    "unless_disconnected",
-]
+    "Admission", "AdmissionStatistics", "Batcher", "BatcherStatistics", "Disconnected",
+    "Overloaded", "unless_disconnected",
+]  # fmt: skip

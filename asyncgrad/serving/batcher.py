@@ -86,14 +86,9 @@ class Batcher(Generic[_Item, _Result]):
     """
 
     def __init__(
-        self,
-        compute: Callable[[list[_Item]], Awaitable[Sequence[_Result]]],
-        *,
-        max_size: int = 32,
-        max_delay: float = 0.002,
-        max_waiting: int = 1_000,
-        concurrent: int = 1,
-    ) -> None:
+        self, compute: Callable[[list[_Item]], Awaitable[Sequence[_Result]]], *, max_size: int = 32,
+        max_delay: float = 0.002, max_waiting: int = 1_000, concurrent: int = 1,
+    ) -> None:  # fmt: skip
         if max_size < 1 or concurrent < 1:
             raise ValueError(
                 f"Batcher: max_size and concurrent must be at least 1, not {max_size} and "

@@ -24,7 +24,7 @@ def ended(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function blocking."""
 
     @functools.wraps(function)
-    def blocked(*args: Any, **kwargs: Any) -> Any:
+    def blocked(*args: object, **kwargs: object) -> Any:
         with Mode(blocking=True):
             return function(*args, **kwargs)
 
@@ -35,7 +35,7 @@ def _making(transform: Callable[..., Any]) -> Callable[..., Any]:
     """Make the functions that a transform returns blocking."""
 
     @functools.wraps(transform)
-    def made(*args: Any, **kwargs: Any) -> Callable[..., Any]:
+    def made(*args: object, **kwargs: object) -> Callable[..., Any]:
         return ended(transform(*args, **kwargs))
 
     made.__doc__ = f"`asyncgrad.func.{transform.__name__}`, for a function that blocks."
@@ -47,7 +47,7 @@ def _giving(transform: Callable[..., Any]) -> Callable[..., Any]:
     blocked = ended(transform)
 
     @functools.wraps(transform)
-    def given(*args: Any, **kwargs: Any) -> Any:
+    def given(*args: object, **kwargs: object) -> Any:
         value, function, *aux = blocked(*args, **kwargs)
         return (value, ended(function), *aux)
 

@@ -17,6 +17,8 @@ from asyncgrad.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from asyncgrad.types import Array
+
 #: The relative and absolute tolerance by dtype; other dtypes are compared exactly.
 _TOLERANCES = {
     "float16": (1e-3, 1e-5),
@@ -40,19 +42,11 @@ class _Options(NamedTuple):
 
 
 def assert_close(
-    actual: Any,
-    expected: Any,
-    *,
-    allow_subclasses: bool = True,
-    rtol: float | None = None,
-    atol: float | None = None,
-    equal_nan: bool = False,
-    check_device: bool = True,
-    check_dtype: bool = True,
-    check_layout: bool = True,
-    check_stride: bool = False,
+    actual: object, expected: object, *, allow_subclasses: bool = True, rtol: float | None = None,
+    atol: float | None = None, equal_nan: bool = False, check_device: bool = True,
+    check_dtype: bool = True, check_layout: bool = True, check_stride: bool = False,
     msg: str | Callable[[str], str] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Raise unless two results are close: `|actual - expected| <= atol + rtol * |expected|`.
 
     Args:
@@ -134,7 +128,7 @@ def _pairs(actual: Any, expected: Any, where: str, loose: bool) -> Iterator[tupl
         yield actual, expected, where
 
 
-def _both(actual: Any, expected: Any, kind: Any) -> bool:
+def _both(actual: object, expected: object, kind: type | tuple[type, ...]) -> bool:
     return isinstance(actual, kind) and isinstance(expected, kind)
 
 
@@ -171,7 +165,7 @@ def _difference(actual: Any, expected: Any, options: _Options) -> str | None:
     return _values(on_host(dense[0]), on_host(dense[1]), options)
 
 
-def _values(actual: Any, expected: Any, options: _Options) -> str | None:
+def _values(actual: Array, expected: Array, options: _Options) -> str | None:
     """How two arrays of one shape differ, None if they are close."""
     allowed = options.tolerances
     if allowed is None:

@@ -17,18 +17,14 @@ from asyncgrad.ops.tensors.new_tensors import new_shape
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 
 def make_tensor(
-    *shape: Any,
-    dtype: Any,
-    device: Any = None,
-    low: float | None = None,
-    high: float | None = None,
-    requires_grad: bool = False,
-    noncontiguous: bool = False,
+    *shape: Ints, dtype: np.dtype[Any], device: str | None = None, low: float | None = None,
+    high: float | None = None, requires_grad: bool = False, noncontiguous: bool = False,
     exclude_zero: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A tensor of random numbers, uniformly distributed in an interval.
 
     Args:

@@ -34,7 +34,9 @@ from asyncgrad.utils.selection import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "GraphExecGroup",
@@ -55,16 +57,10 @@ def noop_context_fn() -> tuple[AbstractContextManager[Any], AbstractContextManag
 
 
 def checkpoint(
-    function: Callable[..., Any],
-    *args: Any,
-    use_reentrant: bool | None = None,
-    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
-    determinism_check: str = "default",
-    debug: bool = False,
-    early_stop: bool = True,
-    preserve_rng_state: bool = True,
-    **kwargs: Any,
-) -> Any:
+    function: Callable[..., Any], *args: object, use_reentrant: bool | None = None,
+    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn, determinism_check: str = "default",
+    debug: bool = False, early_stop: bool = True, preserve_rng_state: bool = True, **kwargs: object,
+) -> Any:  # fmt: skip
     """Call a function, and let backward run it again instead of keeping what it saves.
 
     Args:
@@ -137,7 +133,7 @@ def checkpoint(
     return _run_later(frame, within) if later else _run(frame, within)
 
 
-def _run(frame: Frame, within: Any) -> Any:
+def _run(frame: Frame, within: AbstractContextManager[Any]) -> Any:
     with Mode(saved_hooks=frame), within:
         result = frame.function(*frame.given, **frame.kwargs)
         if inspect.iscoroutine(result):
@@ -151,7 +147,7 @@ def _run(frame: Frame, within: Any) -> Any:
     raise AutogradError(_SUPPRESSED)
 
 
-async def _run_later(frame: Frame, within: Any) -> Any:
+async def _run_later(frame: Frame, within: AbstractContextManager[Any]) -> Any:
     with Mode(saved_hooks=frame), within:
         # The mode is set in the context of the task that awaits: no other task sees it.
         result = await frame.function(*frame.given, **frame.kwargs)
@@ -256,14 +252,9 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Mode:
 
 
 def checkpoint_sequential(
-    functions: Any,
-    segments: int,
-    input: Any,
-    use_reentrant: bool | None = None,
-    *,
-    preserve_rng_state: bool = True,
-    **kwargs: Any,
-) -> Any:
+    functions: Any, segments: int, input: Tensor, use_reentrant: bool | None = None, *,
+    preserve_rng_state: bool = True, **kwargs: object,
+) -> Any:  # fmt: skip
     """Call functions one after another in segments; all but the last are checkpoints.
 
     Args:
@@ -296,7 +287,7 @@ def checkpoint_sequential(
     parts = [_in_a_row(chain[start : start + size]) for start in starts]
     last = _in_a_row(chain[len(parts) * size :])
 
-    def call(part: Any, value: Any) -> Any:
+    def call(part: Callable[..., Any], value: Tensor) -> Any:
         return checkpoint(
             part, value, use_reentrant=use_reentrant, preserve_rng_state=preserve_rng_state
         )
@@ -308,7 +299,12 @@ def checkpoint_sequential(
     return last(input)
 
 
-async def _sequential_later(parts: Any, last: Any, call: Any, value: Any) -> Any:
+async def _sequential_later(
+    parts: Sequence[Callable[..., Any]],
+    last: Callable[..., Any],
+    call: Callable[..., Any],
+    value: object,
+) -> Any:
     for part in parts:
         value = call(part, value)
         if inspect.isawaitable(value) and not isinstance(value, Variable):
@@ -321,7 +317,7 @@ def _in_a_row(functions: tuple[Any, ...]) -> Callable[[Any], Any]:
     """One function that calls several; a coroutine function if one of them is."""
     if any(map(is_coroutine_function, functions)):
 
-        async def later(value: Any) -> Any:
+        async def later(value: object) -> Any:
             for function in functions:
                 value = function(value)
                 if inspect.isawaitable(value) and not isinstance(value, Variable):
@@ -330,7 +326,7 @@ def _in_a_row(functions: tuple[Any, ...]) -> Callable[[Any], Any]:
 
         return later
 
-    def now(value: Any) -> Any:
+    def now(value: Tensor) -> Any:
         for function in functions:
             value = function(value)
         return value

@@ -15,6 +15,10 @@ from asyncgrad.scheduler import awaits, offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from contextlib import AbstractContextManager
+
+    from asyncgrad.ops.tensors.rng import Generator
+    from asyncgrad.tensor import Tensor
 
 
 class CheckpointError(RuntimeError):
@@ -35,18 +39,10 @@ class Frame:
     """One call of `checkpoint`: the saved-tensor hooks of its first run."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        again: Any,
-        source: Any,
-        *,
-        early_stop: bool,
-        compare: bool,
-        debug: bool,
-        later: bool,
-    ) -> None:
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+        again: AbstractContextManager[Any], source: Generator | None, *, early_stop: bool,
+        compare: bool, debug: bool, later: bool,
+    ) -> None:  # fmt: skip
         """Keep what the second run needs.
 
         Args:
@@ -87,7 +83,7 @@ class Frame:
         """Whether what `unpack` returns may have to be awaited."""
         return self.later or self._cost > HEAVY_NS or any(_waits(a) for a in self._args)
 
-    def pack(self, tensor: Any) -> Holder:
+    def pack(self, tensor: Tensor) -> Holder:
         """Make a holder for a tensor."""
         holder = Holder()
         self.holders.append(weakref.ref(holder))
@@ -186,7 +182,7 @@ class Run:
         self.ended = False
         self.lock = asyncio.Lock()
 
-    def pack(self, tensor: Any) -> Any:
+    def pack(self, tensor: Tensor) -> Any:
         """Keep a tensor, if the first run's holder at this position still exists."""
         frame = self._frame()
         assert frame is not None
@@ -210,7 +206,7 @@ class Run:
             raise _Enough
         return tensor
 
-    def unpack(self, tensor: Any) -> Any:
+    def unpack(self, tensor: Tensor) -> Any:
         """The tensor itself, for passes started by the function in the second run."""
         return tensor
 
@@ -303,7 +299,7 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     return extra >= 0 and all(a in {1, b} for a, b in zip(shape, target[extra:], strict=True))
 
 
-def _saved(argument: Any) -> bool:
+def _saved(argument: object) -> bool:
     return hasattr(argument, "unpack_steps")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def is_coroutine_function(function: Any) -> bool:
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
     """Whether calls have to be awaited; also true for modules with an `async def forward`."""
     return any(
         inspect.iscoroutinefunction(one)
@@ -40,7 +40,7 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([_detached(value) for value in inputs])
 
 
-def _detached(value: Any) -> Any:
+def _detached(value: object) -> Any:
     if not isinstance(value, Variable):
         return value
     leaf: Any = value.detach()  # type: ignore[attr-defined]
@@ -65,7 +65,9 @@ class CheckpointFunction(autograd.Function):
     constants_on_ctx = True
 
     @staticmethod
-    def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
+    def forward(
+        ctx: Any, run_function: Callable[..., Any], preserve_rng_state: bool, *args: object
+    ) -> Any:
         """Call the function without recording."""
         check_backward_validity(args)
         ctx.run_function = run_function
@@ -76,7 +78,7 @@ class CheckpointFunction(autograd.Function):
         return run_function(*args)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: object) -> Any:
         """Run the function again, recorded, and differentiate it."""
         task = current().graph_task
         while task is not None:
@@ -120,7 +122,10 @@ async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:
 
 
 async def _differentiate_later(
-    repeat: Callable[..., Any], ctx: Any, leaves: tuple[Any, ...], gradients: tuple[Any, ...]
+    repeat: Callable[..., Any],
+    ctx: Any,
+    leaves: tuple[Any, ...],
+    gradients: tuple[Any, ...],
 ) -> Any:
     """The gradients of leaves, after the function and its pass have run.
 

@@ -19,8 +19,11 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.core.metadata import Metadata
     from asyncgrad.core.versions import VersionCounter
     from asyncgrad.ops.op import Op
+    from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 
 class CheckpointPolicy(enum.Enum):
@@ -77,7 +80,11 @@ class _Keeper:
         self._store = store
 
     def evaluate(
-        self, entry: Op, dispatch: Callable[..., Any], inputs: Any, attributes: Any
+        self,
+        entry: Op,
+        dispatch: Callable[..., Any],
+        inputs: tuple[Tensor, ...],
+        attributes: tuple[Any, ...],
     ) -> Any:
         """Compute a result, and keep it if the policy wants it."""
         with Mode(selection=None):
@@ -100,7 +107,11 @@ class _Replayer:
         self._calls: defaultdict[str, int] = defaultdict(int)
 
     def evaluate(
-        self, entry: Op, dispatch: Callable[..., Any], inputs: Any, attributes: Any
+        self,
+        entry: Op,
+        dispatch: Callable[..., Any],
+        inputs: tuple[Tensor, ...],
+        attributes: tuple[Any, ...],
     ) -> Any:
         """Take a kept result, or compute a result that was not kept."""
         kept = self._take(entry.name)
@@ -160,7 +171,7 @@ class _Known:
 
     __slots__ = ("_metadata", "kernels")
 
-    def __init__(self, metadata: Any, name: str, array: Any) -> None:
+    def __init__(self, metadata: Metadata, name: str, array: Array) -> None:
         """Wrap metadata; the kernel of the named function returns the array."""
         self._metadata = metadata
         self.kernels = {name: lambda *_: array}
@@ -169,7 +180,7 @@ class _Known:
         return getattr(self._metadata, name)
 
 
-def _having(x: Variable, name: str, array: Any) -> Variable:
+def _having(x: Variable, name: str, array: Array) -> Variable:
     """A copy of an operand, with which the named function returns a known result."""
     operand: Variable = wrap(x._array, _Known(x._metadata, name, array), gradient_edge(x))  # type: ignore[arg-type]
     if not is_inference(x):
@@ -209,7 +220,7 @@ def create_selective_checkpoint_contexts(
     if isinstance(policy_fn_or_list, (list, tuple)):
         names = frozenset([_name(one) for one in policy_fn_or_list])
 
-        def policy(told: SelectiveCheckpointContext, name: str, *args: Any) -> bool:
+        def policy(told: SelectiveCheckpointContext, name: str, *args: object) -> bool:
             return name in names
 
         store = _Store(policy, allow_cache_entry_mutation)
@@ -220,7 +231,7 @@ def create_selective_checkpoint_contexts(
     return Mode(selection=_Keeper(store)), _Again(store)
 
 
-def _name(op: Any) -> str:
+def _name(op: object) -> str:
     name = op if isinstance(op, str) else getattr(op, "__name__", None)
     if not isinstance(name, str):
         raise ValueError(

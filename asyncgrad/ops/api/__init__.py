@@ -2,6 +2,7 @@
 
 from asyncgrad.ops.api import (
     activation,
+    activation_composite,
     comparison,
     complex_parts,
     composite,
@@ -18,7 +19,6 @@ from asyncgrad.ops.api import (
     linalg_legacy,
     loss,
     median_mode,
-    older,
     quantile,
     random,
     rearrange,
@@ -53,6 +53,7 @@ CHAPTERS = (
     linalg,
     linalg_legacy,
     activation,
+    activation_composite,
     loss,
     creation,
     data,
@@ -68,5 +69,4 @@ CHAPTERS = (
     transcendental,
     grids,
     signals,
-    older,
 )

@@ -10,10 +10,13 @@ from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, refusal
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
 
     from asyncgrad.tensor import Tensor
 
@@ -24,11 +27,10 @@ METHODS = ("log_softmax", "softmax")
 IN_PLACE = ()
 
 
-def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
+def _floating(input: Tensor, name: str, kinds: str = "fV") -> Any:
     """Check that the operand has a floating dtype.
 
     Raises:
-        TypeError: if it is not a tensor.
         NotImplementedError: for another dtype.
     """
     if not isinstance(input, Variable):
@@ -41,18 +43,18 @@ def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
     return input
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
     slope = number_argument("leaky_relu", "negative_slope", negative_slope)
     return R.leaky_relu(_floating(input, "leaky_relu"), slope)
 
 
-def elu(input: Any, alpha: float = 1.0) -> Tensor:
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
     return R.elu(_floating(input, "elu"), alpha)
 
 
-def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Tensor:
+def gelu(input: Tensor, *, approximate: str = "none", out: Tensor | None = None) -> Tensor:
     """The elements times the standard normal distribution function of them.
 
     Args:
@@ -74,19 +76,21 @@ def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Tensor:
     )
 
 
-def silu(input: Any) -> Any:
+def silu(input: Tensor) -> Any:
     """The elements times their logistic function."""
     return R.silu(_floating(input, "silu", "fVc"))
 
 
-def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Tensor:
+def softplus(
+    input: Tensor, beta: float = 1, threshold: float = 20, *, out: Tensor | None = None
+) -> Tensor:
     """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
     if out is not None:
         return put(out, "softplus", softplus(input, beta, threshold))
     return R.softplus(_floating(input, "softplus"), beta, threshold)
 
 
-def logsigmoid(input: Any, *, out: Any = None) -> Tensor:
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the logistic function."""
     if out is not None:
         return put(out, "logsigmoid", logsigmoid(input))
@@ -97,7 +101,9 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     dispatch = getattr(R, name)
     node = "".join(word.capitalize() for word in name.split("_")) + "Backward0"
 
-    def function(input: Any, dim: int, dtype: Any = None, *, out: Any = None) -> Any:
+    def function(
+        input: Tensor, dim: int, dtype: np.dtype[Any] | None = None, *, out: Tensor | None = None
+    ) -> Tensor:
         if out is not None:
             return put(out, name, function(input, dim, dtype))
         x = as_tensor_operand(input, name, 1)
@@ -112,8 +118,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
             return dispatch(x, axis)
         return renamed(R.clone(x), node, saves=True)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{doc}
+    doc = f"""{doc}
 
     Args:
         input: a tensor of a floating dtype, or of any if `dtype` is given.
@@ -121,10 +126,9 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
         dtype: the floating dtype to compute in.
 
     Raises:
-        IndexError: if there is no such axis.
         NotImplementedError: for a dtype that is not floating.
     """
-    return function
+    return named(function, name, doc)
 
 
 softmax = _normalised("softmax", "Positive numbers that sum to 1 along `dim`.")

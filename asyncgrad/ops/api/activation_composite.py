@@ -19,11 +19,18 @@ from asyncgrad.ops.tensors.out import put
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DTypeLike, Ints
+
+#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
+__all__ = ["hardshrink", "prelu"]
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
+METHODS = ("hardshrink", "prelu")
+IN_PLACE = ()
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-def _floating(name: str, input: Any) -> Any:
+def _floating(name: str, input: Tensor) -> Any:
     """The operand; raise if its dtype is not floating."""
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) != 2:
@@ -33,18 +40,18 @@ def _floating(name: str, input: Any) -> Any:
     return x
 
 
-def _done(input: Any, out: Any, name: str, inplace: bool) -> Any:
+def _done(input: Tensor, out: Tensor, name: str, inplace: bool) -> Any:
     return assign(input, out, f"{name}_") if inplace else out
 
 
-def _held(input: Any, inplace: bool) -> Any:
+def _held(input: Tensor, inplace: bool) -> Any:
     """A copy that the derivative can use after the input is overwritten, if `inplace`."""
     return R.clone(input) if inplace else input
 
 
 @one_node("HardtanhBackward0")
 def hardtanh(
-    input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
 
@@ -64,41 +71,41 @@ def hardtanh(
     return _done(input, where(within, _held(x, inplace), bounded), "hardtanh", inplace)
 
 
-def relu6(input: Any, inplace: bool = False) -> Tensor:
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """Clamp the elements between 0 and 6."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
 @one_node("HardsigmoidBackward0")
-def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
     x = _held(_floating("hardsigmoid", input), inplace)
     bounded = where((x > -3) & (x < 3), x + 3, (x.detach() + 3).clamp(0.0, 6.0))
     return _done(input, bounded / 6, "hardsigmoid", inplace)
 
 
-def hardswish(input: Any, inplace: bool = False) -> Tensor:
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """The elements times their `hardsigmoid`."""
     x = _held(_floating("hardswish", input), inplace)
     return _done(input, R.hardswish(x), "hardswish", inplace)
 
 
 @one_node("MishBackward0")
-def mish(input: Any, inplace: bool = False) -> Tensor:
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """The elements times the hyperbolic tangent of their `softplus`."""
     x = _held(_floating("mish", input), inplace)
     return _done(input, x * R.tanh(softplus(x)), "mish", inplace)
 
 
 @one_node("EluBackward0")
-def selu(input: Any, inplace: bool = False) -> Tensor:
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
     x = _held(_floating("selu", input), inplace)
     return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
 
 
 @one_node("CeluBackward0")
-def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
 
     Raises:
@@ -112,20 +119,20 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return _done(input, where(below, curve, x), "celu", inplace)
 
 
-def softsign(input: Any) -> Tensor:
+def softsign(input: Tensor) -> Tensor:
     """`x / (1 + |x|)`."""
     x = as_tensor_operand(input, "softsign", 1)
     return R.div(x, R.add(R.abs(x), 1))
 
 
-def tanhshrink(input: Any) -> Tensor:
+def tanhshrink(input: Tensor) -> Tensor:
     """`x - tanh(x)`."""
     x = as_tensor_operand(input, "tanhshrink", 1)
     return R.sub(x, R.tanh(x))
 
 
 @one_node("HardshrinkBackward0")
-def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
     if out is not None:
         return put(out, "hardshrink", hardshrink(input, lambd))
@@ -134,7 +141,7 @@ def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
 
 
 @one_node("SoftshrinkBackward0")
-def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that.
 
     Raises:
@@ -153,7 +160,7 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
 
 
 @one_node("ThresholdBackward0")
-def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Tensor:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
     x = as_tensor_operand(input, "threshold", 1)
     if category(x._metadata.dtype) in {0, 3}:
@@ -163,7 +170,7 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
 
 
 @one_node("PreluKernelBackward0")
-def prelu(input: Any, weight: Any) -> Tensor:
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
     Args:
@@ -198,7 +205,7 @@ def prelu(input: Any, weight: Any) -> Tensor:
 
 
 @one_node("GluBackward0")
-def glu(input: Any, dim: int = -1) -> Tensor:
+def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second.
 
     Raises:
@@ -216,7 +223,9 @@ def glu(input: Any, dim: int = -1) -> Tensor:
     return first * R.sigmoid(second)
 
 
-def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike | None = None
+) -> Tensor:
     """`softmax` of the negated elements."""
     x = as_tensor_operand(input, "softmin", 1)
     chosen = (0 if x.ndim in {0, 1, 3} else 1) if dim is None else dim
@@ -224,7 +233,7 @@ def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any
 
 
 def normalize(
-    input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None
+    input: Tensor, p: float = 2.0, dim: Ints = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
     """Divide vectors along an axis by their norms, which are clamped to at least `eps`."""
     if out is not None:
@@ -234,7 +243,7 @@ def normalize(
 
 
 def pairwise_distance(
-    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norms of `x1 - x2 + eps` over the last axis, broadcast."""
     x = as_tensor_operand(x1, "pairwise_distance", 1)
@@ -244,7 +253,11 @@ def pairwise_distance(
 
 @one_node("NativeGroupNormBackward0")
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
 
@@ -284,7 +297,7 @@ def group_norm(
 
 
 @one_node("PixelShuffleBackward0")
-def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels laid out as squares of pixels.
 
     Args:
@@ -314,7 +327,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
 
 
 @one_node("PixelUnshuffleBackward0")
-def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Undo `pixel_shuffle`.
 
     Raises:

@@ -16,6 +16,8 @@ from asyncgrad.ops.promotion import as_tensor_operand, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 #: A function of `nn.functional`.
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
@@ -24,15 +26,9 @@ IN_PLACE = ()
 
 
 def attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any,
-    dropout: Callable[[Any], Any] | None,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> Any:
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None,
+    dropout: Callable[[Any], Any] | None, is_causal: bool, scale: float | None, enable_gqa: bool,
+) -> Any:  # fmt: skip
     """`scaled_dot_product_attention` with a function that drops weights.
 
     Raises:
@@ -69,7 +65,9 @@ def attention(
     return matmul(weights if dropout is None else dropout(weights), v)
 
 
-def _check(name: str, q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> None:
+def _check(
+    name: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
+) -> None:
     """Raise unless shapes, dtypes and the mask fit."""
     dtype = q._metadata.dtype
     shapes = [x._metadata.shape for x in (q, k, v)]
@@ -104,7 +102,7 @@ def _check(name: str, q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> Non
         )
 
 
-def _repeated(name: str, q: Any, x: Any) -> Any:
+def _repeated(name: str, q: Tensor, x: Tensor) -> Any:
     """Repeat each head of keys or values for the queries' heads that share it."""
     shape, heads = x._metadata.shape, q._metadata.shape[-3]
     own = shape[-3]

@@ -18,26 +18,16 @@ from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, chec
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Ints, Number
 
 __all__ = [
-    "allclose",
-    "argwhere",
-    "bincount",
-    "bucketize",
-    "count_nonzero",
-    "equal",
-    "is_same_size",
-    "isclose",
-    "isin",
-    "isneginf",
-    "isposinf",
-    "isreal",
-    "searchsorted",
-    "signbit",
-    "unique",
+    "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
+    "isclose", "isin", "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
     "unique_consecutive",
-]
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "allclose", "argwhere", "bincount", "count_nonzero", "equal", "is_same_size", "isclose",
@@ -47,19 +37,19 @@ METHODS = (
 IN_PLACE = ()
 
 
-def _made(like: Any, array: Any) -> Any:
+def _made(like: Tensor, array: Array) -> Any:
     F = like._metadata.F
     array = F.as_array(array)
     return wrap(array, F.metadata_of(array))
 
 
-def is_same_size(input: Any, other: Any) -> bool:
+def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape."""
     first = as_tensor_operand(input, "is_same_size", 1)
     return bool(first._metadata.shape == as_tensor_operand(other, "is_same_size", 2).shape)
 
 
-def equal(input: Any, other: Any) -> bool:
+def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape and the same elements.
 
     Raises:
@@ -73,7 +63,7 @@ def equal(input: Any, other: Any) -> bool:
 
 
 def isclose(
-    input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
     """Where `|input - other| <= atol + rtol * |other|` or both are equal infinities; broadcast.
 
@@ -114,13 +104,13 @@ def isclose(
 
 
 def allclose(
-    input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """Whether `isclose` holds everywhere."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-def isreal(input: Any) -> Tensor:
+def isreal(input: Tensor) -> Tensor:
     """Where elements have no imaginary part."""
     x = as_tensor_operand(input, "isreal", 1)
     if x._metadata.is_complex:
@@ -128,7 +118,7 @@ def isreal(input: Any) -> Tensor:
     return _made(x, x._metadata.F.xp.ones(x._metadata.shape, dtype=bool))
 
 
-def _infinite(name: str, input: Any, *, positive: bool) -> Any:
+def _infinite(name: str, input: Tensor, *, positive: bool) -> Any:
     x = as_tensor_operand(input, name, 1)
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} does not support complex inputs.")
@@ -136,19 +126,19 @@ def _infinite(name: str, input: Any, *, positive: bool) -> Any:
 
 
 @writes
-def isposinf(input: Any) -> Tensor:
+def isposinf(input: Tensor) -> Tensor:
     """Where elements are positive infinity."""
     return _infinite("isposinf", input, positive=True)
 
 
 @writes
-def isneginf(input: Any) -> Tensor:
+def isneginf(input: Tensor) -> Tensor:
     """Where elements are negative infinity."""
     return _infinite("isneginf", input, positive=False)
 
 
 @writes
-def signbit(input: Any) -> Tensor:
+def signbit(input: Tensor) -> Tensor:
     """Where elements are negative or -0."""
     x = as_tensor_operand(input, "signbit", 1)
     if x._metadata.is_complex:
@@ -161,7 +151,11 @@ def signbit(input: Any) -> Tensor:
 
 
 def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+    elements: Tensor | Number,
+    test_elements: Tensor | Number,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
 ) -> Tensor:
     """Where elements occur in `test_elements`.
 
@@ -181,18 +175,19 @@ def isin(
     return _made(like, xp.isin(*arrays, assume_unique=assume_unique, invert=invert))
 
 
-def count_nonzero(input: Any, dim: Any = None) -> Tensor:
+def count_nonzero(input: Tensor, dim: Ints | None = None) -> Tensor:
     """The number of nonzero elements, of all or over some axes."""
     x = as_tensor_operand(input, "count_nonzero", 1)
     return sum((x.detach() != 0), dim)
 
 
-def argwhere(input: Any) -> Tensor:
+def argwhere(input: Tensor) -> Tensor:
     """The indices of the nonzero elements, one row for each."""
-    return nonzero(input)
+    rows: Any = nonzero(input)
+    return rows
 
 
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """The number of occurrences of each number from 0 to the largest.
 
     Args:
@@ -222,14 +217,9 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
 
 @writes
 def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Any = None,
-) -> Tensor:
+    sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: bool = False,
+    right: bool = False, side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """The indices at which values would be inserted into sorted numbers to keep their order.
 
     Args:
@@ -277,14 +267,14 @@ def searchsorted(
 
 @writes
 def bucketize(
-    input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False
+    input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
     """The indices of the intervals between sorted boundaries; see `searchsorted`."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 def unique(
-    input: Any,
+    input: Tensor,
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -319,7 +309,7 @@ def unique(
     return _one_or_all(x, results, R.unique)
 
 
-def _axis_of_parts(name: str, x: Any, dim: Any) -> int:
+def _axis_of_parts(name: str, x: Tensor, dim: Ints) -> int:
     """The axis along which slices are compared, as a number from 0."""
     axis = one_dim(name, dim, x.ndim)
     if 0 in x.shape[:axis] + x.shape[axis + 1 :]:
@@ -331,7 +321,7 @@ def _axis_of_parts(name: str, x: Any, dim: Any) -> int:
 
 
 def unique_consecutive(
-    input: Any,
+    input: Tensor,
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
@@ -372,7 +362,7 @@ def unique_consecutive(
     return _one_or_all(x, results, R.unique_consecutive)
 
 
-def _one_or_all(x: Any, results: list[Any], function: Any) -> Any:
+def _one_or_all(x: Tensor, results: list[Any], function: Callable[..., Any]) -> Any:
     """The results of a table's function: one tensor, or a tuple if there are several."""
     made = [function(x, x._metadata.F.as_array(results[0]))]
     made += [_made(x, array) for array in results[1:]]

@@ -22,7 +22,7 @@ IN_PLACE = ()
 _REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
-def view_as_real(input: Any) -> Tensor:
+def view_as_real(input: Tensor) -> Tensor:
     """A view of complex numbers as pairs of real and imaginary parts along a new last axis.
 
     Args:
@@ -43,7 +43,7 @@ def view_as_real(input: Any) -> Tensor:
     return R.view_as_real(x)
 
 
-def view_as_complex(input: Any) -> Tensor:
+def view_as_complex(input: Tensor) -> Tensor:
     """A view of pairs of real numbers along the last axis as complex numbers.
 
     Args:
@@ -82,13 +82,13 @@ def view_as_complex(input: Any) -> Tensor:
     return R.view_as_complex(x)
 
 
-def real(input: Any) -> Tensor:
+def real(input: Tensor) -> Tensor:
     """A view of the real parts; a real tensor is returned unchanged."""
     x = as_tensor_operand(input, "real", 1)
     return R.getitem(R.view_as_real(x), (Ellipsis, 0)) if x._metadata.is_complex else x
 
 
-def imag(input: Any) -> Tensor:
+def imag(input: Tensor) -> Tensor:
     """A view of the imaginary parts.
 
     Raises:
@@ -100,7 +100,7 @@ def imag(input: Any) -> Tensor:
     return R.getitem(R.view_as_real(x), (Ellipsis, 1))
 
 
-def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
+def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
     """Check that two tensors are real, of one dtype, and can be broadcast.
 
     Raises:
@@ -123,30 +123,24 @@ def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
 
 
 @writes
-def complex(real: Any, imag: Any) -> Tensor:
+def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers from their real and imaginary parts.
 
     Args:
         real: the real parts, float32 or float64.
         imag: the imaginary parts, of that dtype, broadcast.
-
-    Raises:
-        RuntimeError: if dtypes or shapes do not fit.
     """
     return R.complex(*_checked("complex", real, imag))
 
 
 @writes
 @one_node("PolarBackward0")
-def polar(abs: Any, angle: Any) -> Tensor:
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from their absolute values and angles.
 
     Args:
         abs: the absolute values, float32 or float64.
         angle: the angles in radians, of that dtype, broadcast.
-
-    Raises:
-        RuntimeError: if dtypes or shapes do not fit.
     """
     length, turn = _checked("polar", abs, angle)
     return R.complex(R.mul(length, R.cos(turn)), R.mul(length, R.sin(turn)))

@@ -31,6 +31,7 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
 from asyncgrad.ops.tensors.out import writes
 
@@ -38,39 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DTypeLike, Ints, Number
 
 __all__ = [
-    "addbmm",
-    "addcdiv",
-    "addcmul",
-    "addmv",
-    "addr",
-    "aminmax",
-    "angle",
-    "baddbmm",
-    "conj",
-    "conj_physical",
-    "cumprod",
-    "diff",
-    "dist",
-    "float_power",
-    "frac",
-    "frexp",
-    "is_conj",
-    "is_neg",
-    "ldexp",
-    "lerp",
-    "logaddexp",
-    "nan_to_num",
-    "nanmean",
-    "nansum",
-    "renorm",
-    "resolve_conj",
-    "resolve_neg",
-    "std_mean",
-    "var_mean",
-    "vdot",
-]
+    "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
+    "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "frexp", "is_conj", "is_neg",
+    "ldexp", "lerp", "logaddexp", "nan_to_num", "nanmean", "nansum", "renorm", "resolve_conj",
+    "resolve_neg", "std_mean", "var_mean", "vdot",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
@@ -88,16 +64,16 @@ _FLOAT64, _COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
 # -- sums of products -----------------------------------------------------------------------------
 
 
-def _scaled(x: Any, factor: Any) -> Any:
+def _scaled(x: Tensor, factor: Number) -> Any:
     return x if factor.__class__ is not bool and factor == 1 else R.mul(x, factor)
 
 
-def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
+def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Any:
     """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored."""
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) < 2:
         # As in PyTorch: numbers are truncated to integers.
-        beta, alpha = int(beta), int(alpha)
+        beta, alpha = int(beta), int(alpha)  # type: ignore[arg-type]
     dtype = result_dtype(x, product)
     product = _scaled(product, alpha)
     wide = expand(x, product._metadata.shape)
@@ -109,7 +85,7 @@ def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
     return cast(add(_scaled(wide, beta), product), dtype)
 
 
-def _in_one_dtype(name: str, *operands: Any) -> list[Any]:
+def _in_one_dtype(name: str, *operands: object) -> list[Any]:
     """Convert the operands to the dtype of the result."""
     tensors = [as_tensor_operand(x, name, place) for place, x in enumerate(operands, 1)]
     dtype = result_dtype(*tensors)
@@ -118,19 +94,19 @@ def _in_one_dtype(name: str, *operands: Any) -> list[Any]:
 
 @writes
 @one_node("AddcmulBackward0")
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`, broadcast."""
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
     product = R.mul(y, z)
     if category(x._metadata.dtype) < 2:
         # As in PyTorch: numbers are truncated to integers.
-        value = int(value)
+        value = int(value)  # type: ignore[arg-type]
     return add(x, _scaled(product, value))
 
 
 @writes
 @one_node("AddcdivBackward0")
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`, broadcast.
 
     Raises:
@@ -148,28 +124,36 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor
 
 @writes
 @one_node("AddmvBackward0")
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmv(
+    input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
     """`beta * input + alpha * mat @ vec`."""
     return _with("addmv", input, mv(mat, vec), beta, alpha)
 
 
 @writes
 @one_node("AddrBackward0")
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addr(
+    input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     return _with("addr", input, outer(vec1, vec2), beta, alpha)
 
 
 @writes
 @one_node("BaddbmmBackward0")
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
     """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
     return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @writes
 @one_node("AddbmmBackward0")
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
     """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
     products = bmm(batch1, batch2)
     return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
@@ -177,14 +161,14 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 
 
 @writes
 @one_node("VdotBackward0")
-def vdot(input: Any, other: Any) -> Tensor:
+def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The sum of the products of two vectors, the first conjugated."""
     x = as_tensor_operand(input, "vdot", 1)
     return dot(R.conj(x) if x._metadata.is_complex else x, other)
 
 
 @writes
-def lerp(input: Any, end: Any, weight: Any) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
     """`input + weight * (end - input)`, broadcast.
 
     Raises:
@@ -204,7 +188,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
 # -- of complex numbers ---------------------------------------------------------------------------
 
 
-def conj(input: Any) -> Tensor:
+def conj(input: Tensor) -> Tensor:
     """The complex conjugates; a real tensor is returned unchanged."""
     x = as_tensor_operand(input, "conj", 1)
     return R.conj(x) if x._metadata.is_complex else x
@@ -215,7 +199,7 @@ conj_physical = writes(conj)
 
 @writes
 @one_node("AngleBackward0")
-def angle(input: Any) -> Tensor:
+def angle(input: Tensor) -> Tensor:
     """The angles of complex numbers in radians; of real ones, 0 or pi."""
     x = as_tensor_operand(input, "angle", 1)
     if x._metadata.is_complex:
@@ -226,7 +210,7 @@ def angle(input: Any) -> Tensor:
     return where(isnan(x), x.detach(), where(x < 0, math.pi, R.mul_scalar(R.sign(x), 0.0)))
 
 
-def resolve_conj(input: Any) -> Tensor:
+def resolve_conj(input: Tensor) -> Tensor:
     """Return the tensor itself: there are no lazy conjugates here."""
     return as_tensor_operand(input, "resolve_conj", 1)
 
@@ -234,7 +218,7 @@ def resolve_conj(input: Any) -> Tensor:
 resolve_neg = resolve_conj
 
 
-def is_conj(input: Any) -> bool:
+def is_conj(input: Tensor) -> bool:
     """Return False: there are no lazy conjugates here."""
     as_tensor_operand(input, "is_conj", 1)
     return False
@@ -248,7 +232,7 @@ is_neg = is_conj
 
 @writes
 @one_node("FracBackward0")
-def frac(input: Any) -> Tensor:
+def frac(input: Tensor) -> Tensor:
     """The fractional parts, with the numbers' signs."""
     x = as_tensor_operand(input, "frac", 1)
     if category(x._metadata.dtype) < 2:
@@ -257,7 +241,7 @@ def frac(input: Any) -> Tensor:
 
 
 @writes
-def float_power(input: Any, exponent: Any) -> Tensor:
+def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """`input` to the power of `exponent`, computed in double precision."""
     operands = [z for z in (input, exponent) if isinstance(z, Variable)]
     numbers = isinstance(input, complex) or isinstance(exponent, complex)
@@ -267,7 +251,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 
 @writes
-def frexp(input: Any) -> Any:
+def frexp(input: Tensor) -> return_types.frexp:
     """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
     Args:
@@ -284,7 +268,7 @@ def frexp(input: Any) -> Any:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")
     F = x._metadata.F
 
-    def exponents(x: Any) -> Any:
+    def exponents(x: Tensor) -> Any:
         array = F.xp.frexp(x._array)[1]
         return wrap(array, F.metadata_of(array))
 
@@ -298,7 +282,7 @@ def frexp(input: Any) -> Any:
 
 
 @writes
-def ldexp(input: Any, other: Any) -> Tensor:
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """`input * 2**other`, broadcast."""
     x = as_tensor_operand(input, "ldexp", 1)
     return R.mul(x, R.pow(2.0, as_tensor_operand(other, "ldexp", 2)))
@@ -306,7 +290,7 @@ def ldexp(input: Any, other: Any) -> Tensor:
 
 @writes
 @one_node("LogaddexpBackward0")
-def logaddexp(input: Any, other: Any) -> Tensor:
+def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """`log(exp(input) + exp(other))`, broadcast, without overflow.
 
     Raises:
@@ -328,7 +312,10 @@ def logaddexp(input: Any, other: Any) -> Tensor:
 @writes
 @one_node("NanToNumBackward0")
 def nan_to_num(
-    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    input: Tensor,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
 ) -> Tensor:
     """Replace NaN by 0 and infinities by the dtype's limits, unless other numbers are given."""
     x = as_tensor_operand(input, "nan_to_num", 1)
@@ -347,7 +334,7 @@ def nan_to_num(
 
 @writes
 @one_node("RenormBackward0")
-def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Scale slices along an axis down to a norm of at most `maxnorm`.
 
     Args:
@@ -378,7 +365,7 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
 
 @writes
 @one_node("CumprodBackward0")
-def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
+def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative products along an axis; gradients are exact even at zeros.
 
     If a gradient is recorded, memory grows with the square of the axis' length.
@@ -387,9 +374,6 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
         input: any tensor.
         dim: the axis.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "cumprod", 1)
     kind = x._metadata.dtype
@@ -415,7 +399,13 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 @writes
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
     """The n-th differences of neighbours along an axis.
 
     Args:
@@ -447,14 +437,16 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 
 
 @one_node("DistBackward0")
-def dist(input: Any, other: Any, p: float = 2) -> Tensor:
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of `input - other`, broadcast."""
     return norm(R.sub(input, other), p)
 
 
 @writes
 @one_node("NansumBackward0")
-def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def nansum(
+    input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The sum over some axes, without NaN."""
     x = as_tensor_operand(input, "nansum", 1)
     if x._metadata.is_complex:
@@ -465,7 +457,9 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 
 
 @writes
-def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def nanmean(
+    input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The mean over some axes, without NaN."""
     x = as_tensor_operand(input, "nanmean", 1)
     if category(x._metadata.dtype) != 2:
@@ -477,7 +471,9 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 
 @writes
-def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+def aminmax(
+    input: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> return_types.aminmax:
     """The least and the greatest element, of all or along an axis, as a named tuple."""
     dims = () if dim is None else dim
     low, high = amin(input, dims, keepdim), amax(input, dims, keepdim)
@@ -487,13 +483,9 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any
 
 def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
     def function(
-        input: Any,
-        dim: Any = None,
-        unbiased: bool | None = None,
-        keepdim: bool = False,
-        *,
-        correction: float | None = None,
-    ) -> tuple[Any, Any]:
+        input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False,
+        *, correction: float | None = None,
+    ) -> tuple[Any, Any]:  # fmt: skip
         if dim.__class__ is bool:
             dim, unbiased = None, dim
         spreads = spread(input, dim, unbiased, keepdim, correction=correction)
@@ -501,9 +493,13 @@ def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
         joined(spreads, means, f"{name[:3].capitalize()}MeanBackward0", "result0", mean_beside)
         return spreads, means
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"What `{name[:3]}` and `mean` return; the arguments are those of `var`."
-    return writes(function)
+    return writes(
+        named(
+            function,
+            name,
+            f"What `{name[:3]}` and `mean` return; the arguments are those of `var`.",
+        )
+    )
 
 
 std_mean = _and_mean("std_mean", std)

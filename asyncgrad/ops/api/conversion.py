@@ -13,34 +13,22 @@ from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype_device import as_device, as_dtype, as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import to_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "bfloat16",
-    "bool",
-    "byte",
-    "cdouble",
-    "cfloat",
-    "char",
-    "contiguous",
-    "cpu",
-    "double",
-    "float",
-    "half",
-    "int",
-    "long",
-    "short",
-    "to",
-    "type",
-    "type_as",
-)
+    "bfloat16", "bool", "byte", "cdouble", "cfloat", "char", "contiguous", "cpu", "double", "float",
+    "half", "int", "long", "short", "to", "type", "type_as",
+)  # fmt: skip
 IN_PLACE = ()
 #: Python's `type`, whose name a function below takes.
 _Type = type
@@ -53,7 +41,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-def to(input: Any, *args: Any, **kwargs: Any) -> Tensor:
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Convert the tensor to another dtype or device, recorded; itself if nothing changes.
 
     Called as `to(dtype)`, `to(device, dtype)` or `to(other)`, each followed by `non_blocking` and
@@ -82,7 +70,7 @@ def to(input: Any, *args: Any, **kwargs: Any) -> Tensor:
     return _converted(x, **given, **kwargs)
 
 
-def _is_device(value: Any) -> Any:
+def _is_device(value: object) -> Any:
     if isinstance(value, (Device, _Integer)):
         return True
     if not isinstance(value, str):
@@ -95,15 +83,10 @@ def _is_device(value: Any) -> Any:
 
 
 def _converted(
-    x: Any,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    other: Any = None,
-    non_blocking: Any = False,
-    copy: Any = False,
-    memory_format: Any = None,
-) -> Any:
+    x: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    other: Tensor | None = None, non_blocking: Any = False, copy: object = False,
+    memory_format: memory_format | None = None,
+) -> Any:  # fmt: skip
     as_memory_format("to", memory_format, len(x._metadata.shape))
     if other is not None:
         dtype, device = other._metadata.dtype, other._metadata.device
@@ -115,7 +98,7 @@ def _converted(
     return R.clone(x) if copy and out is x else out
 
 
-def contiguous(input: Any, memory_format: Any = None) -> Tensor:
+def contiguous(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
     """The tensor if it is contiguous in memory, else a contiguous copy.
 
     With `channels_last`, a tensor in that layout is also returned; a copy has the usual layout.
@@ -130,12 +113,12 @@ def contiguous(input: Any, memory_format: Any = None) -> Tensor:
     return x if x._array.flags.c_contiguous else R.clone(x, "C")
 
 
-def cpu(input: Any, memory_format: Any = None) -> Tensor:
+def cpu(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
     """The tensor in host memory; itself if it is there."""
     return _converted(input, device="cpu", memory_format=memory_format)
 
 
-def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
+def type(input: Tensor, dtype: DTypeLike | None = None, non_blocking: Any = False) -> Any:
     """Convert to another dtype, or return the type's name, such as "asyncgrad.FloatTensor".
 
     Args:
@@ -152,12 +135,12 @@ def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
     return to(x, type_named(dtype))
 
 
-def name_of_type(x: Any) -> str:
+def name_of_type(x: Variable) -> str:
     """PyTorch's name of a tensor's type."""
     return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
 
 
-def type_named(dtype: Any) -> Any:
+def type_named(dtype: DTypeLike) -> Any:
     """The dtype of a tensor type or its name; other values are returned unchanged.
 
     Raises:
@@ -174,23 +157,21 @@ def type_named(dtype: Any) -> Any:
     return dtype
 
 
-def type_as(input: Any, other: Any) -> Tensor:
+def type_as(input: Tensor, other: Tensor) -> Tensor:
     """Convert the tensor to the dtype of another."""
     dtype = as_tensor_operand(other, "type_as", 2)._metadata.dtype
     return cast(as_tensor_operand(input, "type_as", 1), dtype)
 
 
 def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
-    def convert(input: Any, memory_format: Any = None) -> Any:
+    def convert(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
         as_memory_format(name, memory_format)
         return cast(as_tensor_operand(input, name, 1), np.dtype(dtype))
 
-    convert.__name__ = convert.__qualname__ = name
-    convert.__doc__ = f"The tensor as {dtype}; itself if it is that."
-    return convert
+    return named(convert, name, f"The tensor as {dtype}; itself if it is that.")
 
 
-def bfloat16(input: Any, memory_format: Any = None) -> Tensor:
+def bfloat16(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
     """Convert the tensor to bfloat16, which the package ml_dtypes provides.
 
     Raises:

@@ -8,28 +8,23 @@ from asyncgrad.ops.arguments import whole_numbers
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.convolution import Geometry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints, Shape
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
-__all__ = [
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
 
-def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
+def for_each(name: str, what: str, value: Ints, ndim: int) -> tuple[int, ...]:
     """Expand an option to one number for each axis of the image."""
     if value.__class__ is int:
         return (value,) * ndim
@@ -51,7 +46,7 @@ def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _sides(
-    name: str, padding: Any, kernel: tuple[int, ...], stride: Any, dilation: Any
+    name: str, padding: Ints | str, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[tuple[int, int], ...]:
     """The padding before and after each axis."""
     ndim = len(kernel)
@@ -73,15 +68,9 @@ def _sides(
 
 
 def _operands(
-    name: str,
-    ndim: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    dilation: Any,
-    groups: int,
-) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:
+    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    dilation: Ints, groups: int,
+) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
     x = as_tensor_operand(input, name, 1)
     w = as_tensor_operand(weight, name, 2)
@@ -110,7 +99,7 @@ def _operands(
     return x, w, strides, dilations
 
 
-def _check_bias(name: str, bias: Any, weight: Any, outputs: int) -> None:
+def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
     """Raise unless there is one element for each output channel."""
     if bias is not None and bias._metadata.shape != (outputs,):
         raise RuntimeError(
@@ -121,16 +110,9 @@ def _check_bias(name: str, bias: Any, weight: Any, outputs: int) -> None:
 
 
 def _convolve(
-    name: str,
-    ndim: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Any:
+    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    padding: Ints | str, dilation: Ints, groups: int,
+) -> Any:  # fmt: skip
     x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
     shape, kernel = x._metadata.shape, w._metadata.shape
     channels = shape[-ndim - 1]
@@ -160,17 +142,9 @@ def _convolve(
 
 
 def _convolve_transposed(
-    name: str,
-    ndim: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> Any:
+    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    padding: Ints, output_padding: Ints, groups: int, dilation: Ints,
+) -> Any:  # fmt: skip
     x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
     shape, kernel = x._metadata.shape, w._metadata.shape
     pads = for_each(name, "padding", padding, ndim)
@@ -212,7 +186,7 @@ def _convolve_transposed(
     return renamed(out, "ConvolutionBackward0") if batched else _unbatched(out)
 
 
-def _unbatched(out: Any) -> Any:
+def _unbatched(out: Tensor) -> Any:
     return renamed(R.reshape(out, out._metadata.shape[1:]), "SqueezeBackward1")
 
 
@@ -225,18 +199,12 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     name = f"conv{ndim}d"
 
     def function(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Any:
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
+    ) -> Tensor:  # fmt: skip
         return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""A convolution over {ndim} axes (without turning the kernel round).
+    doc = f"""A convolution over {ndim} axes (without turning the kernel round).
 
     Args:
         input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
@@ -247,11 +215,8 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
             for none.
         dilation: how far apart the kernel's elements are.
         groups: outputs of a group see the channels of that group only.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
     """
-    return function
+    return named(function, name, doc)
 
 
 def _transposed(ndim: int) -> Callable[..., Tensor]:
@@ -259,20 +224,13 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
     name = f"conv_transpose{ndim}d"
 
     def function(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Any:
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
+    ) -> Tensor:  # fmt: skip
         more = (stride, padding, output_padding, groups, dilation)
         return _convolve_transposed(name, ndim, input, weight, bias, *more)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""The adjoint of `conv{ndim}d`: each element spreads the kernel out.
+    doc = f"""The adjoint of `conv{ndim}d`: each element spreads the kernel out.
 
     Args:
         input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
@@ -283,11 +241,8 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
         output_padding: how much longer the output is at the end.
         groups: outputs of a group see the channels of that group only.
         dilation: how far apart the kernel's elements are.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
     """
-    return function
+    return named(function, name, doc)
 
 
 conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))

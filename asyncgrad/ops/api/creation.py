@@ -23,30 +23,23 @@ from asyncgrad.ops.promotion import (
     number_dtype,
 )
 from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host, leaf, new_shape, place_of, sequence_shape
 from asyncgrad.ops.tensors.out import as_made, makes
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.devices import Device
+    from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number
 
 __all__ = [
-    "arange",
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "eye",
-    "full",
-    "full_like",
-    "linspace",
-    "logspace",
-    "ones",
-    "ones_like",
-    "tril_indices",
-    "triu_indices",
-    "zeros",
-    "zeros_like",
-]
+    "arange", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace",
+    "logspace", "ones", "ones_like", "tril_indices", "triu_indices", "zeros", "zeros_like",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
 IN_PLACE = ()
@@ -56,7 +49,7 @@ _WITHIN = float(np.finfo(np.float32).max) / 2
 _WITHIN_INT64 = 1 << 63
 
 
-def _dtype(name: str, dtype: Any) -> Any:
+def _dtype(name: str, dtype: DTypeLike | None) -> Any:
     return default_dtype() if dtype is None else as_dtype(name, dtype)
 
 
@@ -65,8 +58,8 @@ def _dtype(name: str, dtype: Any) -> Any:
 
 @makes
 def zeros(
-    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of zeros.
 
@@ -78,7 +71,6 @@ def zeros(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if the shape is not made of integers.
         RuntimeError: if it is negative, or a dtype without gradients is to require them.
     """
     place = place_of("zeros", device)
@@ -88,8 +80,8 @@ def zeros(
 
 @makes
 def ones(
-    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of ones; see `zeros`."""
     place = place_of("ones", device)
@@ -99,8 +91,9 @@ def ones(
 
 @makes
 def empty(
-    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, memory_format: Any = None,
+    *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
+    memory_format: memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """A tensor with arbitrary values; see `zeros`."""
     as_memory_format("empty", memory_format)
@@ -111,8 +104,9 @@ def empty(
 
 @as_made
 def empty_strided(
-    size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    size: Ints, stride: Ints, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor with arbitrary values and the given strides in memory.
 
     Args:
@@ -132,19 +126,19 @@ def empty_strided(
             f"{name}: dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
             f"({len(strides)})"
         )
-    place, dtype = place_of(name, device), _dtype(name, dtype)
+    place, wanted = place_of(name, device), _dtype(name, dtype)
     length = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
-    memory = place.xp.empty(length if all(shape) else 0, dtype=dtype)
+    memory = place.xp.empty(length if all(shape) else 0, dtype=wanted)
     array = place.xp.lib.stride_tricks.as_strided(
-        memory, shape, [step * dtype.itemsize for step in strides]
+        memory, shape, [step * wanted.itemsize for step in strides]
     )
     return leaf(name, array, place, requires_grad)
 
 
 @makes
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with one value everywhere.
 
@@ -168,7 +162,9 @@ def full(
     return leaf("full", array, place, requires_grad)
 
 
-def _constant(place: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
+def _constant(
+    place: Device, shape: tuple[int, ...], value: Number | Array, dtype: np.dtype[Any]
+) -> Any:
     """An array filled with one value."""
     if place is not CPU:
         return place.xp.full(shape, value, dtype=dtype)
@@ -178,7 +174,7 @@ def _constant(place: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any
     return array
 
 
-def _fill(array: Any, value: Any, place: Any) -> None:
+def _fill(array: Array, value: Number | Array, place: Device) -> None:
     """Fill an array with one value."""
     if place is CPU:
         array.fill(value)
@@ -186,7 +182,7 @@ def _fill(array: Any, value: Any, place: Any) -> None:
         place.launching(operator.setitem)(array, ..., value)
 
 
-def _fitted(name: str, number: Any, dtype: Any) -> Any:
+def _fitted(name: str, number: Number, dtype: np.dtype[Any]) -> Any:
     """A number checked to fit a dtype: itself if it obviously does, else as an array."""
     if number.__class__ is float and dtype.kind == "f" and dtype.itemsize > 2:
         # The bound is half the largest float32, so every number below it fits.
@@ -197,7 +193,7 @@ def _fitted(name: str, number: Any, dtype: Any) -> Any:
     return np.asarray(fitted(name, number, dtype), dtype)
 
 
-def _number(name: str, what: str, value: Any) -> Any:
+def _number(name: str, what: str, value: object) -> Any:
     """A Python number, also from a tensor without dimensions."""
     if value.__class__ is float or value.__class__ is int:
         return value
@@ -213,7 +209,11 @@ def _number(name: str, what: str, value: Any) -> Any:
 
 
 def _like(
-    name: str, input: Any, dtype: Any, device: Any, memory_format: Any
+    name: str,
+    input: Tensor,
+    dtype: DTypeLike | None,
+    device: DeviceLike | None,
+    memory_format: memory_format | None,
 ) -> tuple[Any, Any, Any]:
     """An uninitialised array laid out like a tensor, its dtype and its device."""
     x = as_tensor_operand(input, name, 1)
@@ -229,12 +229,21 @@ def _like(
     return place.xp.empty(metadata.shape, dtype=dtype), dtype, place
 
 
-@as_made
-def empty_like(
-    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Arbitrary values, in the shape, layout, dtype and device of another tensor.
+def _filled_like(name: str, what: str, value: float | None) -> Callable[..., Tensor]:
+    """A function of another tensor; the value None leaves the elements as they are."""
+
+    def function(
+        input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+        requires_grad: bool = False, memory_format: memory_format | None = None,
+    ) -> Tensor:  # fmt: skip
+        if getattr(input, "_batched", False):
+            return mapped(lambda batch: made(batch, dtype=dtype, device=device), input)
+        array, _, place = _like(name, input, dtype, device, memory_format)
+        if value is not None:
+            _fill(array, value, place)
+        return leaf(name, array, place, requires_grad)
+
+    doc = f"""{what}, in the shape, layout, dtype and device of another tensor.
 
     Args:
         input: the other tensor.
@@ -244,45 +253,22 @@ def empty_like(
         memory_format: for PyTorch compatibility.
 
     Raises:
-        TypeError: if the input is not a tensor.
         RuntimeError: if a dtype without gradients is to require them.
     """
-    if getattr(input, "_batched", False):
-        return mapped(lambda batch: empty_like(batch, dtype=dtype, device=device), input)
-    array, _, place = _like("empty_like", input, dtype, device, memory_format)
-    return leaf("empty_like", array, place, requires_grad)
+    made = as_made(named(function, name, doc))
+    return made
 
 
-@as_made
-def zeros_like(
-    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Zeros in the shape, layout, dtype and device of another tensor; see `empty_like`."""
-    if getattr(input, "_batched", False):
-        return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
-    array, _, place = _like("zeros_like", input, dtype, device, memory_format)
-    _fill(array, 0, place)
-    return leaf("zeros_like", array, place, requires_grad)
-
-
-@as_made
-def ones_like(
-    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
-    memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Ones in the shape, layout, dtype and device of another tensor; see `empty_like`."""
-    if getattr(input, "_batched", False):
-        return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
-    array, _, place = _like("ones_like", input, dtype, device, memory_format)
-    _fill(array, 1, place)
-    return leaf("ones_like", array, place, requires_grad)
+empty_like = _filled_like("empty_like", "Arbitrary values", None)
+zeros_like = _filled_like("zeros_like", "Zeros", 0)
+ones_like = _filled_like("ones_like", "Ones", 1)
 
 
 @as_made
 def full_like(
-    input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, memory_format: Any = None,
+    input: Tensor, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
+    memory_format: memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """One value, in the shape, layout, dtype and device of another tensor.
 
@@ -290,13 +276,15 @@ def full_like(
     """
     if getattr(input, "_batched", False):
         return mapped(lambda batch: full_like(batch, fill_value, dtype=dtype), input)
-    array, dtype, place = _like("full_like", input, dtype, device, memory_format)
+    array, wanted, place = _like("full_like", input, dtype, device, memory_format)
     number = _number("full_like", "fill_value", fill_value)
-    _fill(array, _fitted("full_like", number, dtype), place)
+    _fill(array, _fitted("full_like", number, wanted), place)
     return leaf("full_like", array, place, requires_grad)
 
 
-def _beside(name: str, input: Any, dtype: Any, device: Any) -> dict[str, Any]:
+def _beside(
+    name: str, input: Tensor, dtype: DTypeLike | None, device: DeviceLike | None
+) -> dict[str, Any]:
     """The dtype and device of a new tensor: as given, or those of `input`."""
     x = as_tensor_operand(input, name, 1)
     return {
@@ -305,43 +293,29 @@ def _beside(name: str, input: Any, dtype: Any, device: Any) -> dict[str, Any]:
     }
 
 
-@as_made
-def new_zeros(
-    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """Zeros of this tensor's dtype and on its device, in another shape."""
-    beside = _beside("new_zeros", input, dtype, device)
-    made = zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
-    return for_each(made, input)
+def _new(make: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
+    name = f"new_{make.__name__}"
+
+    def function(
+        input: Tensor, *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None, requires_grad: bool = False,
+    ) -> Tensor:  # fmt: skip
+        beside = _beside(name, input, dtype, device)
+        return for_each(make(*sizes, size=size, requires_grad=requires_grad, **beside), input)
+
+    doc = f"{what} of this tensor's dtype and on its device, in another shape."
+    return as_made(named(function, name, doc))
 
 
-@as_made
-def new_ones(
-    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """Ones of this tensor's dtype and on its device, in another shape."""
-    beside = _beside("new_ones", input, dtype, device)
-    made = ones(*sizes, size=size, requires_grad=requires_grad, **beside)
-    return for_each(made, input)
-
-
-@as_made
-def new_empty(
-    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """Arbitrary values of this tensor's dtype and on its device, in another shape."""
-    beside = _beside("new_empty", input, dtype, device)
-    made = empty(*sizes, size=size, requires_grad=requires_grad, **beside)
-    return for_each(made, input)
+new_zeros = _new(zeros, "Zeros")
+new_ones = _new(ones, "Ones")
+new_empty = _new(empty, "Arbitrary values")
 
 
 @as_made
 def new_full(
-    input: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    input: Tensor, size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """One value of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_full", input, dtype, device)
@@ -353,8 +327,9 @@ def new_full(
 
 @makes
 def arange(
-    *bounds: Any, start: Any = None, end: Any = None, step: Any = None, dtype: Any = None,
-    device: Any = None, requires_grad: bool = False,
+    *bounds: Number, start: Number | None = None, end: Number | None = None,
+    step: Number | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Numbers from `start` up to `end`, which is excluded.
 
@@ -374,7 +349,12 @@ def arange(
         RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
         NotImplementedError: for booleans and complex numbers.
     """
-    if len(bounds) == 1 and bounds[0].__class__ is int and dtype is start is end is step is None:
+    if (
+        len(bounds) == 1
+        and bounds[0].__class__ is int
+        and dtype is None
+        and start is end is step is None
+    ):
         array = _steps(0, bounds[0], 1, _INT64)
         return from_host("arange", array, place_of("arange", device), requires_grad)
     if len(bounds) > 3:
@@ -402,7 +382,7 @@ def arange(
     return from_host("arange", array, place_of("arange", device), requires_grad)
 
 
-def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
+def _steps(start: Any, end: Any, step: Any, dtype: np.dtype[Any]) -> Any:
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
     if step == 0:
@@ -425,7 +405,7 @@ def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     return (start + step * places).astype(dtype, copy=False)
 
 
-def _real(name: str, what: str, value: Any) -> Any:
+def _real(name: str, what: str, value: object) -> Any:
     number = _number(name, what, value)
     if isinstance(number, complex):
         raise RuntimeError(
@@ -436,8 +416,8 @@ def _real(name: str, what: str, value: Any) -> Any:
 
 @makes
 def linspace(
-    start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    start: Tensor | Number, end: Tensor | Number, steps: int, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Numbers at equal distances from `start` to `end`, both of which are included.
 
@@ -461,15 +441,18 @@ def linspace(
 
 @makes
 def logspace(
-    start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    start: Tensor | Number, end: Tensor | Number, steps: int, base: Number = 10.0, *,
+    dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Powers of `base` with exponents at equal distances from `start` to `end`; see `linspace`."""
     array = _line("logspace", start, end, steps, dtype, base)
     return from_host("logspace", array, place_of("logspace", device), requires_grad)
 
 
-def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) -> Any:
+def _line(
+    name: str, start: Tensor | Number, end: Tensor | Number, steps: object, dtype: DTypeLike | None,
+    base: Any,
+) -> Any:  # fmt: skip
     """Evenly spaced numbers, or powers of a base with such exponents."""
     count = one_int(name, "steps", steps)
     for what, bound in (("start", start), ("end", end)):
@@ -514,8 +497,9 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
 
 @makes
 def eye(
-    n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    n: int, m: int | None = None, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """A matrix with ones on the diagonal and zeros elsewhere.
 
     Args:
@@ -541,7 +525,7 @@ def eye(
     return leaf("eye", array, place, requires_grad)
 
 
-def _count(name: str, what: str, value: Any) -> int:
+def _count(name: str, what: str, value: object) -> int:
     number = one_int(name, what, value)
     if number < 0:
         raise RuntimeError(f"{name}: {what} must be greater or equal to 0, got {number}")
@@ -550,8 +534,9 @@ def _count(name: str, what: str, value: Any) -> int:
 
 @as_made
 def tril_indices(
-    row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
-) -> Tensor:
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:  # fmt: skip
     """The indices on and below a diagonal of a matrix, row by row.
 
     Args:
@@ -573,15 +558,17 @@ def tril_indices(
 
 @as_made
 def triu_indices(
-    row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
-) -> Tensor:
+    row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:  # fmt: skip
     """The indices on and above a diagonal of a matrix, row by row; see `tril_indices`."""
     return _triangle("triu_indices", np.triu_indices, row, col, offset, dtype, device)
 
 
 def _triangle(
-    name: str, places: Any, row: Any, col: Any, offset: Any, dtype: Any, device: Any
-) -> Any:
+    name: str, places: Callable[..., Any], row: object, col: object, offset: object,
+    dtype: DTypeLike | None, device: DeviceLike | None,
+) -> Any:  # fmt: skip
     wanted = _INT64 if dtype is None else as_dtype(name, dtype)
     rows, columns = _count(name, "row", row), _count(name, "col", col)
     if wanted not in {_INT64, np.dtype("int32")}:

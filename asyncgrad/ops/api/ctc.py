@@ -15,7 +15,10 @@ from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.new_tensors import leaf
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 __all__ = ["ctc_loss"]
 
@@ -23,11 +26,11 @@ __all__ = ["ctc_loss"]
 _NEVER = -1e30
 
 
-def _constant(like: Any, array: Any) -> Any:
+def _constant(like: Tensor, array: Array) -> Any:
     return leaf("sequences", like._metadata.F.xp.asarray(array), like._metadata.device)
 
 
-def _host(name: str, value: Any, place: int) -> Any:
+def _host(name: str, value: Tensor | Sequence[int], place: int) -> Any:
     """Integers as a NumPy array."""
     array = as_tensor_operand(value, name, place).detach().cpu().numpy()
     if array.dtype.kind not in "iu":
@@ -39,14 +42,10 @@ def _host(name: str, value: Any, place: int) -> Any:
 
 
 def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: str = "mean",
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int], blank: int = 0, reduction: str = "mean",
     zero_infinity: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The connectionist temporal classification loss, of labels not aligned with the outputs.
 
     As in PyTorch, the gradient is with respect to the inputs of the log-softmax.
@@ -61,7 +60,6 @@ def ctc_loss(
         zero_infinity: replace infinite losses (examples with too few steps) by 0.
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if shapes, lengths or labels do not fit.
     """
     name = "ctc_loss"
@@ -106,7 +104,7 @@ def ctc_loss(
     return R.squeeze(losses, (0,)) if alone else losses
 
 
-def _labels(name: str, targets: Any, lengths: Any, alone: bool) -> Any:
+def _labels(name: str, targets: Array, lengths: Array, alone: bool) -> Any:
     """The labels with one row for each example."""
     longest = int(lengths.max(initial=0))
     if targets.ndim == 2 and not alone:
@@ -128,7 +126,7 @@ def _labels(name: str, targets: Any, lengths: Any, alone: bool) -> Any:
     return out
 
 
-def _alignments(x: Any, labels: Any, ends: Any, lengths: Any, blank: int) -> Any:
+def _alignments(x: Tensor, labels: Array, ends: Array, lengths: Array, blank: int) -> Any:
     """The negative log-likelihood of each example, summed over all alignments."""
     steps, batch, classes = x._metadata.shape
     states = 2 * labels.shape[1] + 1
@@ -160,13 +158,13 @@ def _alignments(x: Any, labels: Any, ends: Any, lengths: Any, blank: int) -> Any
     return _closed(x, state, ends, lengths)
 
 
-def _shifted(state: Any, never: Any, count: int) -> Any:
+def _shifted(state: Tensor, never: Tensor, count: int) -> Any:
     states = state._metadata.shape[1]
     count = min(count, states)
     return cat((R.narrow(never, 1, 0, count), R.narrow(state, 1, 0, states - count)), 1)
 
 
-def _closed(x: Any, state: Any, ends: Any, lengths: Any) -> Any:
+def _closed(x: Tensor, state: Tensor, ends: Array, lengths: Array) -> Any:
     steps, batch, _ = x._metadata.shape
     last = np.stack([2 * lengths, np.maximum(2 * lengths - 1, 0)], 1).astype(np.int64)
     ways = gather(state, 1, _constant(x, last))

@@ -30,7 +30,11 @@ from asyncgrad.ops.tensors.new_tensors import fitting, from_host, leaf, new_shap
 from asyncgrad.ops.tensors.transfer import made_pinned, on_host
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from asyncgrad.devices import Device
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike, Ints, Number
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
@@ -41,13 +45,9 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 
 def tensor(
-    data: Any,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
+    data: object, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """Copy numbers, nested sequences of them, an array or a tensor into a new tensor.
 
     Args:
@@ -83,7 +83,9 @@ def _borrowed(name: str, array: Any) -> Any:
     return leaf(name, place.borrow(array), place)
 
 
-def _made(name: str, data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+def _made(
+    name: str, data: object, dtype: DTypeLike | None, device: DeviceLike | None, requires_grad: bool
+) -> Any:
     if _is_on_cuda(data):
         data = _borrowed(name, data)
     place = place_of(name, device)
@@ -100,7 +102,7 @@ def _made(name: str, data: Any, dtype: Any, device: Any, requires_grad: bool) ->
     return from_host(name, array, place, requires_grad)
 
 
-def _array_of(name: str, data: Any, wanted: Any) -> Any:
+def _array_of(name: str, data: object, wanted: np.dtype[Any] | None) -> Any:
     """Copy numbers, sequences or an array into a new array of dtype `wanted`, or their own."""
     if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__array__"):
         data = np.asarray(data)
@@ -138,7 +140,7 @@ def _array_of(name: str, data: Any, wanted: Any) -> Any:
     return fitting(name, array, wanted)
 
 
-def _first(data: Any) -> Any:
+def _first(data: object) -> Any:
     """The first innermost element of nested sequences."""
     while isinstance(data, Sequence) and not isinstance(data, str) and data:
         data = data[0]
@@ -178,7 +180,7 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
     return [_plain(name, part, found) for part in data]
 
 
-def _check_numbers(name: str, array: Any) -> None:
+def _check_numbers(name: str, array: np.ndarray[Any, Any] | np.generic) -> None:
     """Raise for an array whose dtype tensors do not support."""
     if not is_dtype(array.dtype):
         raise TypeError(
@@ -192,25 +194,23 @@ def _check_numbers(name: str, array: Any) -> None:
         )
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(
+    data: object, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
     """A tensor of some data; an array of the right dtype shares its memory.
 
     Args:
         data: see `tensor`. A tensor is returned unchanged, or its conversion is recorded.
         dtype: the dtype; taken from the data if None.
         device: the device; if None, tensors stay on their device.
-
-    Raises:
-        ValueError: see `tensor`.
-        TypeError: see `tensor`.
-        RuntimeError: see `tensor`.
     """
     if _is_on_cuda(data):
         data = _borrowed("as_tensor", data)
     if isinstance(data, Variable):
         if dtype is None and device is None:
             return data  # type: ignore[return-value]
-        return to(data, device, data._metadata.dtype if dtype is None else dtype)
+        wanted = data._metadata.dtype if dtype is None else dtype
+        return to(data, device, wanted)  # type: ignore[arg-type]
     place = place_of("as_tensor", device)
     if isinstance(data, np.ndarray) and place is CPU:
         wanted = data.dtype if dtype is None else as_dtype("as_tensor", dtype)
@@ -220,13 +220,9 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def asarray(
-    obj: Any,
-    *,
-    dtype: Any = None,
-    device: Any = None,
-    copy: bool | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
+    obj: object, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    copy: bool | None = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor of an object, which shares its memory if possible and allowed.
 
     Args:
@@ -240,8 +236,6 @@ def asarray(
 
     Raises:
         ValueError: if `copy` is False and the memory can't be shared.
-        TypeError: see `tensor`.
-        RuntimeError: see `tensor`.
     """
     wanted = None if dtype is None else as_dtype("asarray", dtype)
     if _is_on_cuda(obj):
@@ -286,8 +280,9 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
 
 
 def frombuffer(
-    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
-) -> Tensor:
+    buffer: Buffer, *, dtype: DTypeLike, count: int = -1, offset: int = 0,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """A vector that shares the memory of a buffer.
 
     Args:
@@ -312,19 +307,23 @@ def frombuffer(
             f"frombuffer: offset ({offset} bytes) must be non-negative and no greater than buffer "
             f"length ({length} bytes) minus 1"
         )
-    array = np.frombuffer(buffer, wanted, count, offset)
+    array = np.frombuffer(memoryview(buffer), wanted, count, offset)
     if not array.flags.writeable:
         warnings.warn("The given buffer is not writable. Do not change the tensor.", stacklevel=2)
     return leaf("frombuffer", array, CPU, requires_grad)
 
 
-def detach(input: Any) -> Tensor:
+def detach(input: Tensor) -> Tensor:
     """A tensor with the same memory, but without history."""
     return as_tensor_operand(input, "detach", 1).detach()
 
 
 def scalar_tensor(
-    s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    s: Number,
+    *,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """A tensor without dimensions of a number; of the default dtype if none is given."""
     dtype = number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
@@ -332,15 +331,16 @@ def scalar_tensor(
 
 
 def new_tensor(
-    input: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    input: Tensor, data: object, *, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """A tensor with a copy of some data, of this tensor's dtype and on its device."""
     x = as_tensor_operand(input, "new_tensor", 1)
     dtype = x._metadata.dtype if dtype is None else dtype
     return _made("new_tensor", data, dtype, place_of("new_tensor", device, x), requires_grad)
 
 
-def new(input: Any, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+def new(input: Tensor, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:
     """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`.
 
     Raises:
@@ -353,16 +353,9 @@ def new(input: Any, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
 
 
 def by_size_or_data(
-    name: str,
-    dtype: Any,
-    place: Any,
-    args: tuple[Any, ...],
-    *,
-    size: Any = None,
-    data: Any = None,
-    other: Any = None,
-    any_dtype: bool = False,
-) -> Any:
+    name: str, dtype: DTypeLike, place: Device, args: tuple[Any, ...], *, size: Ints | None = None,
+    data: object | None = None, other: Tensor | Number | None = None, any_dtype: bool = False,
+) -> Any:  # fmt: skip
     """The result of older constructors such as `Tensor(2, 3)` or `Tensor([1, 2])`.
 
     Args:
@@ -391,7 +384,8 @@ def by_size_or_data(
                 f"{name}(): expected a tensor of {dtype}, got {given._metadata.dtype}. Convert it "
                 f"with .to()."
             )
-        return renamed(view(given, given._metadata.shape), "AliasBackward0")
+        seen = view(given, given._metadata.shape)  # type: ignore[arg-type]
+        return renamed(seen, "AliasBackward0")
     if isinstance(given, (str, bytes)):
         raise TypeError(
             f"{name}(): invalid data type '{type(given).__name__}'. Numbers are needed."
@@ -401,6 +395,6 @@ def by_size_or_data(
     return as_tensor(given, dtype, place)
 
 
-def _is_length(value: Any) -> bool:
+def _is_length(value: object) -> bool:
     """Whether an argument is the length of an axis, not data."""
     return isinstance(value, Integral) and not isinstance(value, bool)

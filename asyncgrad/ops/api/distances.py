@@ -32,7 +32,7 @@ _MODES = {
 }
 
 
-def _order(name: str, p: Any) -> Any:
+def _order(name: str, p: float) -> Any:
     order = as_number(p)
     if order is None or isinstance(order, complex):
         raise TypeError(f"{name}(): argument 'p' must be float, not {type(p).__name__}")
@@ -41,7 +41,7 @@ def _order(name: str, p: Any) -> Any:
     return order
 
 
-def _check_dtype(name: str, x: Any) -> None:
+def _check_dtype(name: str, x: Tensor) -> None:
     dtype = x._metadata.dtype
     if dtype.kind != "f":
         raise RuntimeError(f"{name} only supports floating-point dtypes, got {dtype}")
@@ -49,7 +49,7 @@ def _check_dtype(name: str, x: Any) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
 
 
-def _lengths(x: Any, p: Any) -> Any:
+def _lengths(x: Tensor, p: float) -> Any:
     """The norms along the last axis; each of several maxima gets the full gradient."""
     *lead, length = x._metadata.shape
     axis = (len(lead),)
@@ -70,8 +70,8 @@ def _lengths(x: Any, p: Any) -> Any:
 
 
 def cdist(
-    x1: Any,
-    x2: Any,
+    x1: Tensor,
+    x2: Tensor,
     p: float = 2.0,
     compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
 ) -> Tensor:
@@ -92,7 +92,6 @@ def cdist(
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or the order is negative.
-        ValueError: if there is no such mode.
     """
     name = "cdist"
     if compute_mode not in _MODES:
@@ -126,7 +125,7 @@ def cdist(
     return renamed(_lengths(R.sub(rows, columns), p), "CdistBackward0", saves=True)
 
 
-def pdist(input: Any, p: float = 2.0) -> Tensor:
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The distances between all pairs of rows of a matrix, those of the first row first.
 
     Args:

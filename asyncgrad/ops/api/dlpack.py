@@ -14,7 +14,9 @@ from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 
 if TYPE_CHECKING:
+    from asyncgrad.devices import Device
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike
 
 __all__ = ["from_dlpack"]
 #: Functions that are also methods of tensors, and functions with an in-place form.
@@ -26,13 +28,9 @@ _CPU, _CUDA = 1, 2
 
 
 def __dlpack__(
-    input: Any,
-    *,
-    stream: Any = -1,
-    max_version: tuple[int, int] | None = None,
-    dl_device: tuple[int, int] | None = None,
-    copy: bool | None = None,
-) -> Any:
+    input: Tensor, *, stream: int = -1, max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+) -> Any:  # fmt: skip
     """A DLPack capsule of the tensor's memory, for another library's `from_dlpack`.
 
     Args:
@@ -60,7 +58,7 @@ def __dlpack__(
     return device.exported(input._array, stream, given)
 
 
-def __dlpack_device__(input: Any) -> tuple[int, int]:
+def __dlpack_device__(input: Tensor) -> tuple[int, int]:
     """The DLPack type of the tensor's device, and its index.
 
     Raises:
@@ -73,14 +71,16 @@ def __dlpack_device__(input: Any) -> tuple[int, int]:
     return _CUDA, device.index or 0
 
 
-def _check_shared(device: Any) -> None:
+def _check_shared(device: Device) -> None:
     if device.type != "cuda":
         raise BufferError(
             f"the memory of {device} can't be shared with other libraries. Use tensor.cpu()."
         )
 
 
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(
+    ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None
+) -> Tensor:
     """A tensor that shares the memory of another library's array.
 
     On a CUDA device, the current stream waits for the other library's stream, not the host.

@@ -26,16 +26,12 @@ from asyncgrad.ops.tensors.rng import source_of
 if TYPE_CHECKING:
     from asyncgrad.ops.tensors.rng import Generator
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 __all__ = [
-    "alpha_dropout",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "feature_alpha_dropout",
+    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
     "gumbel_softmax",
-]
+]  # fmt: skip
 
 _FLOAT32 = np.dtype("float32")
 #: The negated limit of `selu` for negative inputs: `scale * alpha`.
@@ -43,13 +39,9 @@ _ALPHA = 1.7580993408473766
 
 
 def dropout(
-    input: Any,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    *,
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Zero elements at random with probability `p`, and divide the others by `1 - p`.
 
     Args:
@@ -67,13 +59,9 @@ def dropout(
 
 
 def dropout1d(
-    input: Any,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    *,
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Whole channels are zeroed at random.
 
     Args:
@@ -99,13 +87,9 @@ def dropout1d(
 
 
 def dropout2d(
-    input: Any,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    *,
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Whole channels are zeroed at random.
 
     Args:
@@ -124,13 +108,9 @@ def dropout2d(
 
 
 def dropout3d(
-    input: Any,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    *,
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Whole channels are zeroed at random.
 
     Args:
@@ -149,13 +129,9 @@ def dropout3d(
 
 
 def alpha_dropout(
-    input: Any,
-    p: float = 0.5,
-    training: bool = False,
-    inplace: bool = False,
-    *,
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Dropout that keeps mean 0 and variance 1, for networks of `selu`.
 
     Args:
@@ -173,19 +149,15 @@ def alpha_dropout(
 
 
 def feature_alpha_dropout(
-    input: Any,
-    p: float = 0.5,
-    training: bool = False,
-    inplace: bool = False,
-    *,
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`alpha_dropout` of whole channels, the first two axes; see there."""
     name = "feature_alpha_dropout"
     return _dropped(name, input, p, training, inplace, generator, 2, alpha=True)
 
 
-def _warn_about_axes(name: str, input: Any, expected: tuple[int, ...], what: str) -> int:
+def _warn_about_axes(name: str, input: Tensor, expected: tuple[int, ...], what: str) -> int:
     ndim = len(as_tensor_operand(input, name, 1)._metadata.shape)
     if ndim not in expected:
         warnings.warn(
@@ -198,16 +170,9 @@ def _warn_about_axes(name: str, input: Any, expected: tuple[int, ...], what: str
 
 
 def _dropped(
-    name: str,
-    input: Any,
-    p: float,
-    training: bool,
-    inplace: bool,
-    generator: Generator | None,
-    channels: int | None = None,
-    *,
-    alpha: bool = False,
-) -> Any:
+    name: str, input: Tensor, p: float, training: bool, inplace: bool, generator: Generator | None,
+    channels: int | None = None, *, alpha: bool = False,
+) -> Any:  # fmt: skip
     """Dropout of elements, or of whole channels.
 
     Args:
@@ -238,7 +203,7 @@ def _dropped(
         )
     if inplace:
 
-        def drop(held: Any) -> Any:
+        def drop(held: Tensor) -> Any:
             return _dropped(name, held, p, training, False, generator, channels, alpha=alpha)
 
         return change(x, f"{name}_", drop)
@@ -262,7 +227,7 @@ def _dropped(
     return out
 
 
-def _self_normalised(x: Any, mask: Any, p: float) -> Any:
+def _self_normalised(x: Tensor, mask: Array, p: float) -> Any:
     """Alpha dropout: dropped elements get the limit of `selu`, then an affine map is applied."""
     scale = 1 / ((_ALPHA**2 * p + 1) * (1 - p)) ** 0.5
     F = x._metadata.F
@@ -270,12 +235,12 @@ def _self_normalised(x: Any, mask: Any, p: float) -> Any:
     return R.add(R.dropout(x, mask, scale), wrap(offset, F.metadata_of(offset)))
 
 
-def _offset(mask: Any, scale: float, p: float, dtype: Any) -> Any:
+def _offset(mask: Array, scale: float, p: float, dtype: np.dtype[Any]) -> Any:
     return ((mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p).astype(dtype)
 
 
 def rrelu(
-    input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Any:
     """The elements, with negative ones times slopes that are random in training."""
     x = as_tensor_operand(input, "rrelu", 1)
@@ -295,7 +260,7 @@ def rrelu(
 
 
 def gumbel_softmax(
-    logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
     """Differentiable, soft samples from the categorical distributions along `dim`.
 

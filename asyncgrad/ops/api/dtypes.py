@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,23 +21,16 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.storage import Storage
 
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DTypeLike, Number
+
 __all__ = [
-    "can_cast",
-    "finfo",
-    "get_default_dtype",
-    "iinfo",
-    "is_complex",
-    "is_floating_point",
-    "is_nonzero",
-    "is_signed",
-    "is_storage",
-    "is_tensor",
-    "numel",
-    "promote_types",
-    "result_type",
+    "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point",
+    "is_nonzero", "is_signed", "is_storage", "is_tensor", "numel", "promote_types", "result_type",
     "typename",
-]
-METHODS = ("is_nonzero",)
+]  # fmt: skip
+METHODS = ("is_nonzero", "is_signed")
 IN_PLACE = ()
 
 
@@ -55,7 +48,7 @@ class finfo:
         "bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny",
     )  # fmt: skip
 
-    def __init__(self, type: Any = None) -> None:
+    def __init__(self, type: DTypeLike | None = None) -> None:
         """Look up the limits."""
         dtype = default_dtype() if type is None else as_dtype("finfo", type)
         if category(dtype) < 2:
@@ -92,7 +85,7 @@ class iinfo:
 
     __slots__ = ("bits", "dtype", "max", "min")
 
-    def __init__(self, type: Any) -> None:
+    def __init__(self, type: DTypeLike) -> None:
         """Look up the limits."""
         dtype = as_dtype("iinfo", type)
         if category(dtype) != 1:
@@ -108,7 +101,7 @@ class iinfo:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
-def can_cast(from_: Any, to: Any) -> bool:
+def can_cast(from_: DTypeLike, to: DTypeLike) -> bool:
     """Whether promotion allows casting one dtype to another: never to a lower category."""
     return category(as_dtype("can_cast", from_)) <= category(as_dtype("can_cast", to))
 
@@ -118,12 +111,12 @@ def get_default_dtype() -> DType:
     return DType(default_dtype())
 
 
-def promote_types(type1: Any, type2: Any) -> DType:
+def promote_types(type1: DTypeLike, type2: DTypeLike) -> DType:
     """The smallest dtype to which both dtypes can be promoted."""
     return DType(promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2)))
 
 
-def result_type(tensor1: Any, tensor2: Any) -> DType:
+def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> DType:
     """The dtype of an operation on two operands: tensors or numbers.
 
     Raises:
@@ -138,17 +131,17 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     return DType(result_dtype(tensor1, tensor2))
 
 
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> bool:
     """Whether an object is a tensor."""
     return isinstance(obj, Variable)
 
 
-def is_storage(obj: Any) -> bool:
+def is_storage(obj: object) -> bool:
     """Whether an object is the storage of tensors."""
     return isinstance(obj, Storage)
 
 
-def is_signed(input: Any) -> bool:
+def is_signed(input: Tensor) -> bool:
     """Whether a tensor's dtype has negative numbers."""
     return as_tensor_operand(input, "is_signed", 1)._metadata.user_dtype.is_signed
 
@@ -162,17 +155,17 @@ def typename(obj: Any) -> str:
     return f"{module}{kind.__qualname__}"
 
 
-def is_floating_point(input: Any) -> bool:
+def is_floating_point(input: Tensor) -> bool:
     """Whether a tensor's dtype is a real floating one."""
     return category(as_tensor_operand(input, "is_floating_point", 1)._metadata.dtype) == 2
 
 
-def is_complex(input: Any) -> bool:
+def is_complex(input: Tensor) -> bool:
     """Whether a tensor's dtype is complex."""
     return bool(as_tensor_operand(input, "is_complex", 1)._metadata.is_complex)
 
 
-def is_nonzero(input: Any) -> bool:
+def is_nonzero(input: Tensor) -> bool:
     """Whether the one element of a tensor is not zero.
 
     Raises:
@@ -181,6 +174,6 @@ def is_nonzero(input: Any) -> bool:
     return bool(as_tensor_operand(input, "is_nonzero", 1))
 
 
-def numel(input: Any) -> int:
+def numel(input: Tensor) -> int:
     """The number of elements of a tensor."""
     return int(as_tensor_operand(input, "numel", 1)._metadata.size)

@@ -28,102 +28,27 @@ from asyncgrad.ops.promotion import (
     result_dtype,
 )
 from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import put, writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Number
 
 __all__ = [
-    "abs",
-    "absolute",
-    "acos",
-    "add",
-    "arccos",
-    "arcsin",
-    "arctan",
-    "arctan2",
-    "asin",
-    "atan",
-    "atan2",
-    "bitwise_and",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "ceil",
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "clip",
-    "cos",
-    "cosh",
-    "div",
-    "divide",
-    "eq",
-    "erf",
-    "exp",
-    "exp2",
-    "expm1",
-    "fill",
-    "floor",
-    "floor_divide",
-    "fmod",
-    "gcd",
-    "ge",
-    "greater",
-    "greater_equal",
-    "gt",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "lcm",
-    "le",
-    "less",
-    "less_equal",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "lt",
-    "masked_fill",
-    "maximum",
-    "minimum",
-    "mul",
-    "multiply",
-    "ne",
-    "neg",
-    "negative",
-    "not_equal",
-    "positive",
-    "pow",
-    "reciprocal",
-    "relu",
-    "remainder",
-    "round",
-    "rsqrt",
-    "rsub",
-    "sgn",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "sub",
-    "subtract",
-    "tan",
-    "tanh",
-    "true_divide",
-    "trunc",
-    "where",
-]
+    "abs", "absolute", "acos", "add", "arccos", "arcsin", "arctan", "arctan2", "asin", "atan",
+    "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "ceil", "clamp", "clamp_max", "clamp_min", "clip", "cos",
+    "cosh", "div", "divide", "eq", "erf", "exp", "exp2", "expm1", "fill", "fix", "floor",
+    "floor_divide", "fmod", "gcd", "ge", "greater", "greater_equal", "gt", "isfinite", "isinf",
+    "isnan", "lcm", "le", "less", "less_equal", "log", "log1p", "log2", "log10", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul",
+    "multiply", "ne", "neg", "negative", "not_equal", "positive", "pow", "reciprocal", "relu",
+    "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt",
+    "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc", "where",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
 _NEVER_IN_PLACE = frozenset({
@@ -143,7 +68,7 @@ def of_one(name: str, doc: str) -> Callable[..., Tensor]:
     """The table's function of one tensor, with an argument `out` that methods do not have."""
     inner = _of_table(name, doc)
 
-    def function(input: Any, *, out: Any = None) -> Any:
+    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         return inner(input) if out is None else put(out, name, inner(input))
 
     return _public(function, inner)
@@ -153,7 +78,9 @@ def of_two(name: str, doc: str) -> Callable[..., Tensor]:
     """The table's function of two operands, with an argument `out` that methods do not have."""
     inner = _of_table(name, doc)
 
-    def function(input: Any, other: Any, *, out: Any = None) -> Any:
+    def function(
+        input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None
+    ) -> Tensor:
         return inner(input, other) if out is None else put(out, name, inner(input, other))
 
     return _public(function, inner)
@@ -170,12 +97,10 @@ def _test(name: str, doc: str) -> Callable[[Any], Any]:
     """A boolean function of one tensor, without a gradient."""
     inner = getattr(R, name)
 
-    def function(input: Any) -> Any:
+    def function(input: Tensor) -> Tensor:
         return inner(as_tensor_operand(input, name, 1))
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+    return named(function, name, doc)
 
 
 # Of one tensor.
@@ -209,6 +134,7 @@ square = of_one("square", "Each element times itself.")
 tan = of_one("tan", "The tangent of each element.")
 tanh = of_one("tanh", "The hyperbolic tangent of each element.")
 trunc = of_one("trunc", "Each element rounded towards 0; the gradient is 0.")
+fix = trunc
 isfinite = _test(
     "isfinite", "Where elements are neither infinite nor NaN: bool, without a gradient."
 )
@@ -257,7 +183,7 @@ remainder = of_two(
 )
 
 
-def positive(input: Any) -> Tensor:
+def positive(input: Tensor) -> Tensor:
     """The tensor itself.
 
     Raises:
@@ -272,7 +198,7 @@ def positive(input: Any) -> Tensor:
 
 
 @writes
-def bitwise_not(input: Any) -> Tensor:
+def bitwise_not(input: Tensor) -> Tensor:
     """Booleans or the bits of integers inverted.
 
     Raises:
@@ -281,7 +207,7 @@ def bitwise_not(input: Any) -> Tensor:
     return R.bitwise_not(as_tensor_operand(input, "bitwise_not", 1))
 
 
-def round(input: Any, *, decimals: int = 0, out: Any = None) -> Tensor:
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """Each element rounded to the nearest, halves to even; the gradient is 0.
 
     Args:
@@ -302,7 +228,9 @@ def round(input: Any, *, decimals: int = 0, out: Any = None) -> Tensor:
 _ONE = 1
 
 
-def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
+def add(
+    input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """`input + alpha * other`, broadcast.
 
     Raises:
@@ -315,7 +243,9 @@ def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
     return R.add(input, other)
 
 
-def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
+def sub(
+    input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None
+) -> Tensor:
     """`input - alpha * other`, broadcast.
 
     Raises:
@@ -330,12 +260,12 @@ def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
 
 
 @one_node("RsubBackward0")
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`other - alpha * input`, broadcast."""
     return sub(other, input, alpha=alpha)
 
 
-def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
+def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Number) -> Any:
     """Multiply the second operand by `alpha`, which must not raise the dtype."""
     alpha = number_argument(name, "alpha", alpha)
     dtype = result_dtype(input, other)
@@ -361,7 +291,13 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
+def div(
+    input: Tensor | Number,
+    other: Tensor | Number,
+    *,
+    rounding_mode: str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """`input / other`, broadcast.
 
     Args:
@@ -389,12 +325,12 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
 
 
 @writes
-def floor_divide(input: Any, other: Any) -> Tensor:
+def floor_divide(input: Tensor, other: Tensor | Number) -> Tensor:
     """`input / other` rounded down, broadcast; as in PyTorch it has no gradient, see `div`."""
     return R.floor_divide(input, other)
 
 
-def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
+def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input` to the power of `exponent`, broadcast.
 
     Raises:
@@ -408,7 +344,13 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
     return R.pow(input, exponent)
 
 
-def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Tensor:
+def clamp(
+    input: Tensor,
+    min: Tensor | Number | None = None,
+    max: Tensor | Number | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Clamp each element to [min, max]; at the bounds the gradient passes.
 
     Args:
@@ -448,7 +390,7 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> T
 _PLAIN = frozenset({type(None), int, float})
 
 
-def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
+def _clamp_by_tensors(x: Tensor, low: Any, high: Any) -> Any:
     for place, bound in enumerate((low, high)):
         if bound is not None and not isinstance(bound, Variable):
             raise refusal(bound, "clamp", place + 2)
@@ -468,13 +410,13 @@ def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
 
 
 @writes
-def clamp_min(input: Any, min: Any) -> Tensor:
+def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
     """The elements, or `min` where they are less."""
     return renamed(clamp(input, min), _one_bound("Min", min))
 
 
 @writes
-def clamp_max(input: Any, max: Any) -> Tensor:
+def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
     """The elements, or `max` where they are greater."""
     return renamed(clamp(input, None, max), _one_bound("Max", max))
 
@@ -483,7 +425,13 @@ def _one_bound(which: str, bound: Any) -> str:
     return f"Clamp{which}Backward{int(isinstance(bound, Variable))}"
 
 
-def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+def where(
+    condition: Tensor,
+    input: Tensor | Number | None = None,
+    other: Tensor | Number | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Any:
     """`input` where the condition holds, `other` elsewhere, broadcast.
 
     Args:
@@ -509,15 +457,17 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
             f"where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{kind}. Compare it with something."
         )
-    same = input.__class__ is other.__class__ and isinstance(input, Variable)
-    if not same or input._metadata is not other._metadata:
-        input, other = _alike(input, other, condition)
+    x: Any = input
+    y: Any = other
+    same = x.__class__ is y.__class__ and isinstance(x, Variable)
+    if not same or x._metadata is not y._metadata:
+        x, y = _alike(x, y, condition)
     try:
-        return R.where(condition, input, other)
+        return R.where(condition, x, y)
     except ValueError:
-        check_broadcast("where", condition, input)
-        check_broadcast("where", condition, other)
-        check_broadcast("where", input, other)
+        check_broadcast("where", condition, x)
+        check_broadcast("where", condition, y)
+        check_broadcast("where", x, y)
         raise
 
 
@@ -543,7 +493,7 @@ def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
     )
 
 
-def fill(input: Any, value: Any) -> Tensor:
+def fill(input: Tensor, value: Tensor | Number) -> Tensor:
     """A tensor like this one, filled with one value.
 
     Args:
@@ -568,7 +518,7 @@ def fill(input: Any, value: Any) -> Tensor:
     return R.overwrite(x, R.expand(cast(value, x._metadata.dtype), x._metadata.shape))
 
 
-def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     """`input` with `value` where the mask holds, broadcast.
 
     Args:

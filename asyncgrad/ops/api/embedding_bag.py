@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,20 +16,19 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.transfer import on_host
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
+
 
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
-    max_norm: float | None = None,
-    norm_type: float = 2,
-    scale_grad_by_freq: bool = False,
-    mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
-    padding_idx: int | None = None,
-) -> Any:
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
+    norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
+    sparse: bool = False, per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
     """The sum, mean or maximum of each bag of rows of a table; an empty bag gives zeros.
 
     Args:
@@ -80,7 +79,7 @@ def embedding_bag(
         kept &= numbers != padding_idx % rows
     bags = bags[kept]
 
-    def there(array: Any) -> Any:
+    def there(array: Array) -> Any:
         """Move an array to the table's device."""
         place = table._metadata.device
         return to(wrap(array, metadata_of(array, CPU)), place)
@@ -100,7 +99,7 @@ def embedding_bag(
     return total / there(sizes.astype(on_host(table[:0]).dtype)[:, None])
 
 
-def _starts(numbers: Any, offsets: Any) -> Any:
+def _starts(numbers: Array, offsets: Tensor | None) -> Any:
     """Where each bag starts in the flat input."""
     if numbers.ndim == 2:
         if offsets is not None:
@@ -140,7 +139,7 @@ def _starts(numbers: Any, offsets: Any) -> Any:
     return starts
 
 
-def _check_mode(mode: str, by_frequency: bool, sparse: bool, shares: Any) -> None:
+def _check_mode(mode: str, by_frequency: bool, sparse: bool, shares: Tensor | None) -> None:
     if mode not in {"sum", "mean", "max"}:
         raise ValueError("mode has to be one of sum, mean or max")
     if mode == "max" and by_frequency:
@@ -154,7 +153,7 @@ def _check_mode(mode: str, by_frequency: bool, sparse: bool, shares: Any) -> Non
         )
 
 
-def _check_numbers(numbers: Any, table: Any, shares: Any) -> None:
+def _check_numbers(numbers: Array, table: Tensor, shares: Tensor | None) -> None:
     if numbers.dtype.name not in {"int64", "int32"}:
         raise RuntimeError(
             f"embedding_bag: expected indices of dtype int64 or int32, got {numbers.dtype}"
@@ -174,7 +173,7 @@ def _check_numbers(numbers: Any, table: Any, shares: Any) -> None:
         )
 
 
-def _bags(starts: Any, size: int, ends: bool) -> tuple[int, Any]:
+def _bags(starts: Array, size: int, ends: bool) -> tuple[int, Any]:
     """The number of bags, and the bag of each element; -1 for elements in no bag."""
     if ends:
         if not starts.size:
@@ -189,7 +188,7 @@ def _bags(starts: Any, size: int, ends: bool) -> tuple[int, Any]:
     return starts.size, bags
 
 
-def _greatest(found: Any, bags: Any, empty: Any, there: Any) -> Any:
+def _greatest(found: Tensor, bags: Array, empty: Tensor, there: Callable[..., Any]) -> Any:
     """The greatest element of each bag and feature; the first of equal ones."""
     values = on_host(found)
     count, features = empty.shape

@@ -12,42 +12,27 @@ from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, complex_dtype, default_dtype
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf, place_of
 from asyncgrad.ops.tensors.out import makes, writes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number, Shape
 
 __all__ = [
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "hfft2",
-    "hfftn",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "ihfft2",
-    "ihfftn",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-]
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
+    "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2",
+    "rfftfreq", "rfftn",
+]  # fmt: skip
 
 
 # -- arguments ------------------------------------------------------------------------------------
 
 
-def _floating(name: str, input: Any) -> Any:
+def _floating(name: str, input: Tensor) -> Any:
     """The operand of a transform; integers are converted to floating.
 
     Raises:
@@ -63,18 +48,18 @@ def _floating(name: str, input: Any) -> Any:
     return x
 
 
-def _as_complex(x: Any) -> Any:
+def _as_complex(x: Tensor) -> Any:
     return x if x._metadata.is_complex else cast(x, complex_dtype(x._metadata.dtype))
 
 
-def _real(name: str, input: Any) -> Any:
+def _real(name: str, input: Tensor) -> Any:
     x = _floating(name, input)
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} expects a real input tensor, but got {x._metadata.dtype}")
     return x
 
 
-def _scale(name: str, norm: Any, size: int, forward: bool) -> float:
+def _scale(name: str, norm: str | None, size: int, forward: bool) -> float:
     """The factor of a transform of `size` points."""
     if norm == "ortho":
         return 1 / math.sqrt(size)
@@ -86,7 +71,7 @@ def _scale(name: str, norm: Any, size: int, forward: bool) -> float:
     return 1 / size if (norm == "forward") == forward else 1
 
 
-def _axes(name: str, x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int]]:
+def _axes(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int]]:
     """The axes to transform, and the number of points along each."""
     shape = x._metadata.shape
     sizes = (
@@ -116,16 +101,16 @@ def _axes(name: str, x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], list[in
     return dims, points
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: object) -> bool:
     return hasattr(value, "__index__")
 
 
-def _check_points(name: str, points: Any) -> None:
+def _check_points(name: str, points: Sequence[int]) -> None:
     if any(n < 1 for n in points):
         raise RuntimeError(f"fft.{name}: Invalid number of data points ({min(points)}) specified")
 
 
-def _resized(x: Any, dims: Any, points: Any) -> Any:
+def _resized(x: Tensor, dims: Shape, points: Sequence[int]) -> Any:
     """Cut axes, or pad them with zeros, to the numbers of points."""
     for axis, n in zip(dims, points, strict=True):
         shape = x._metadata.shape
@@ -139,7 +124,9 @@ def _resized(x: Any, dims: Any, points: Any) -> Any:
 # -- transforms over any axes ---------------------------------------------------------------------
 
 
-def _complex(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
+def _complex(
+    name: str, input: Tensor, s: Ints | None, dim: Ints, norm: str | None, forward: bool
+) -> Any:
     x = _as_complex(_floating(name, input))
     dims, points = _axes(name, x, s, dim)
     _check_points(name, points)
@@ -147,7 +134,9 @@ def _complex(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) 
     return R.fft_complex(_resized(x, dims, points), dims, forward, scale) if dims else x
 
 
-def _halved(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
+def _halved(
+    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: str | None, forward: bool
+) -> Any:
     """A transform of real numbers; `forward` selects the sign and the factor."""
     x = _real(name, input)
     dims, points = _axes(name, x, s, dim)
@@ -161,13 +150,15 @@ def _halved(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -
     return R.fft_complex(out, dims[:-1], forward, 1) if dims[1:] else out
 
 
-def _joined(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
+def _joined(
+    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: str | None, forward: bool
+) -> Any:
     """A transform to real numbers; `forward` selects the sign and the factor."""
     x = _as_complex(_floating(name, input))
     dims, points = _axes(name, x, s, dim)
     if not dims:
         raise RuntimeError(f"{name} must transform at least one axis")
-    last = [s] if _is_int(s) else s
+    last: Any = [s] if _is_int(s) else s
     if last is None or last[-1] == -1:
         points[-1] = 2 * (points[-1] - 1)
     _check_points(name, points)
@@ -194,7 +185,9 @@ _KINDS: dict[str, tuple[Any, bool, str]] = {
 def _along_one(name: str) -> Any:
     kind, forward, what = _KINDS[name]
 
-    def transform(input: Any, n: int | None = None, dim: int = -1, norm: Any = None) -> Any:
+    def transform(
+        input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
+    ) -> Tensor:
         if n is not None and not _is_int(n):
             raise TypeError(f"fft_{name}(): argument 'n' must be int, not {type(n).__name__}")
         if not _is_int(dim) or isinstance(dim, bool):
@@ -221,7 +214,9 @@ def _along_several(name: str, count: int | None) -> Any:
     name = f"{name}{count or 'n'}"
     axes: Any = None if count is None else (-2, -1)
 
-    def transform(input: Any, s: Any = None, dim: Any = axes, norm: Any = None) -> Any:
+    def transform(
+        input: Tensor, s: Ints | None = None, dim: Ints | None = axes, norm: str | None = None
+    ) -> Tensor:
         return kind(name, input, s, dim, norm, forward)
 
     where = "some axes" if count is None else "two axes"
@@ -235,9 +230,8 @@ def _along_several(name: str, count: int | None) -> Any:
     )
 
 
-def _documented(function: Any, name: str, what: str, arguments: str) -> Any:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{what}
+def _documented(function: Callable[..., Any], name: str, what: str, arguments: str) -> Any:
+    doc = f"""{what}
 
     Args:
         input: any tensor.
@@ -247,9 +241,8 @@ def _documented(function: Any, name: str, what: str, arguments: str) -> Any:
 
     Raises:
         RuntimeError: for other norms, no points, or complex numbers where real ones are asked for.
-        IndexError: if there is no such axis.
     """
-    return writes(function)
+    return writes(named(function, name, doc))
 
 
 fft, ifft, rfft, irfft, hfft, ihfft = map(_along_one, _KINDS)
@@ -260,7 +253,7 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_along_several(name, 2) for name in
 # -- the order of frequencies ---------------------------------------------------------------------
 
 
-def _moved(name: str, input: Any, dim: Any, back: bool) -> Any:
+def _moved(name: str, input: Tensor, dim: Any, back: bool) -> Any:
     x = as_tensor_operand(input, name, 1)
     shape = x._metadata.shape
     if dim is None:
@@ -271,7 +264,7 @@ def _moved(name: str, input: Any, dim: Any, back: bool) -> Any:
     return roll(x, shifts, dims) if dims else R.clone(x)
 
 
-def fftshift(input: Any, dim: Any = None) -> Tensor:
+def fftshift(input: Tensor, dim: Ints | None = None) -> Tensor:
     """Shift the spectrum so that the frequency 0 is in the middle.
 
     Args:
@@ -281,7 +274,7 @@ def fftshift(input: Any, dim: Any = None) -> Tensor:
     return _moved("fftshift", input, dim, False)
 
 
-def ifftshift(input: Any, dim: Any = None) -> Tensor:
+def ifftshift(input: Tensor, dim: Ints | None = None) -> Tensor:
     """The inverse of `fftshift`.
 
     Args:
@@ -292,8 +285,9 @@ def ifftshift(input: Any, dim: Any = None) -> Tensor:
 
 
 def _frequencies(
-    name: str, n: Any, d: Any, numbers: Any, dtype: Any, device: Any, requires_grad: bool
-) -> Any:
+    name: str, n: int, d: Number, numbers: Array, dtype: DTypeLike | None,
+    device: DeviceLike | None, requires_grad: bool,
+) -> Any:  # fmt: skip
     place = place_of(name, device)
     dtype = default_dtype() if dtype is None else as_dtype(name, dtype)
     array = place.xp.asarray(numbers / (one_int("fftfreq", "n", n) * d), dtype=dtype)
@@ -302,8 +296,9 @@ def _frequencies(
 
 @makes
 def fftfreq(
-    n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The frequencies of `fft`, in its order.
 
     Args:
@@ -319,8 +314,9 @@ def fftfreq(
 
 @makes
 def rfftfreq(
-    n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+    n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The frequencies of `rfft`; see `fftfreq`."""
     numbers = np.arange(n // 2 + 1, dtype=np.float64)
     return _frequencies("rfftfreq", n, d, numbers, dtype, device, requires_grad)

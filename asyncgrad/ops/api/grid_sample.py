@@ -18,7 +18,7 @@ from asyncgrad.ops.promotion import as_tensor_operand, check_device
 from asyncgrad.ops.tensors.new_tensors import from_host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from asyncgrad.tensor import Tensor
 
@@ -31,7 +31,7 @@ _PADDINGS = ("zeros", "border", "reflection")
 _CUBIC = -0.75
 
 
-def _check_grid(x: Any, grid: Any, mode: str) -> None:
+def _check_grid(x: Tensor, grid: Tensor, mode: str) -> None:
     shape, places = x._metadata.shape, grid._metadata.shape
     about = f"but got input with sizes {list(shape)} and grid with sizes {list(places)}"
     if x._metadata.dtype != grid._metadata.dtype:
@@ -62,8 +62,8 @@ def _check_grid(x: Any, grid: Any, mode: str) -> None:
 
 
 def grid_sample(
-    input: Any,
-    grid: Any,
+    input: Tensor,
+    grid: Tensor,
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
@@ -83,8 +83,6 @@ def grid_sample(
         A tensor of shape (n, channels, *out).
 
     Raises:
-        ValueError: if there is no such mode.
-        RuntimeError: if shapes or dtypes do not fit.
         NotImplementedError: for integers and complex numbers.
     """
     name = "grid_sample"
@@ -140,7 +138,7 @@ def _aligned(name: str, align_corners: bool | None) -> bool:
 
 
 def _taps(
-    at: Any, length: int, mode: str, padding: str, aligned: bool
+    at: Tensor, length: int, mode: str, padding: str, aligned: bool
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the elements along an axis that contribute at positions, with their weights."""
     if mode != "bicubic":
@@ -162,7 +160,7 @@ def _taps(
         yield _held(place, length, share)
 
 
-def _cubic_shares(t: Any) -> Iterator[Any]:
+def _cubic_shares(t: Tensor) -> Iterator[Any]:
     """The cubic weights of neighbours -1, 2, 0 and 1 at `t` behind neighbour 0."""
     for distance in (R.add_scalar(t, 1), R.rsub_scalar(t, 2)):
         yield _polynomial(distance, _CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
@@ -170,21 +168,21 @@ def _cubic_shares(t: Any) -> Iterator[Any]:
         yield _polynomial(distance, _CUBIC + 2, -_CUBIC - 3, 0, 1)
 
 
-def _polynomial(x: Any, first: float, *rest: float) -> Any:
+def _polynomial(x: Tensor, first: float, *rest: float) -> Any:
     out = R.mul_scalar(x, first)
     for factor in rest[:-1]:
         out = R.mul(R.add_scalar(out, factor), x)
     return R.add_scalar(out, rest[-1])
 
 
-def _held(place: Any, length: int, share: Any) -> tuple[Any, Any]:
+def _held(place: Tensor, length: int, share: Tensor) -> tuple[Any, Any]:
     """The indices of elements, and their weights: 0 outside of the image."""
     inside = R.logical_and(R.ge(place, 0), R.le(place, length - 1))
     index = R.to(where(inside, place, 0.0), np.dtype("int64"))
     return index, R.mul(share, R.to(inside, share._metadata.dtype))
 
 
-def _within(at: Any, length: int, padding: str, aligned: bool) -> Any:
+def _within(at: Tensor, length: int, padding: str, aligned: bool) -> Any:
     """Move positions into the image; at its outermost elements they have no gradient."""
     if padding == "zeros":
         return at
@@ -202,7 +200,7 @@ def _within(at: Any, length: int, padding: str, aligned: bool) -> Any:
     return where(R.le(at, 0), 0.0, where(R.ge(at, last), last, at))
 
 
-def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Tensor:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The positions for `grid_sample` that affine maps give.
 
     Args:
@@ -214,7 +212,6 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Ten
         A tensor of shape (n, *image, 2) or (n, *image, 3).
 
     Raises:
-        ValueError: if shapes or dtypes do not fit.
         NotImplementedError: for images of other numbers of axes.
     """
     name = "affine_grid"

@@ -35,21 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Ints, Number
 
 __all__ = [
-    "cartesian_prod",
-    "combinations",
-    "corrcoef",
-    "cov",
-    "cumulative_trapezoid",
-    "gradient",
-    "histc",
-    "histogram",
-    "trapezoid",
-    "trapz",
-    "unravel_index",
-    "vander",
-]
+    "cartesian_prod", "combinations", "corrcoef", "cov", "cumulative_trapezoid", "gradient",
+    "histc", "histogram", "trapezoid", "trapz", "unravel_index", "vander",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("corrcoef", "cov", "histc", "histogram")
 IN_PLACE = ()
@@ -62,7 +53,7 @@ def _part(x: Any, axis: int, start: int, stop: int) -> Any:
     return shape.narrow(x, axis, begin, max(stop + length if stop <= 0 else stop, begin) - begin)
 
 
-def _along(values: Any, axis: int, ndim: int) -> Any:
+def _along(values: Tensor, axis: int, ndim: int) -> Any:
     """A vector reshaped to lie along one of `ndim` axes."""
     return R.reshape(values, tuple(-1 if i == axis else 1 for i in range(ndim)))
 
@@ -71,7 +62,7 @@ def _along(values: Any, axis: int, ndim: int) -> Any:
 
 
 def gradient(
-    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+    input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
     """Derivatives along axes: central differences inside, one-sided ones at the edges.
 
@@ -113,7 +104,7 @@ def gradient(
     return tuple([_slopes(x, *pair, edge_order) for pair in zip(axes, spacings, strict=True)])
 
 
-def _slopes(x: Any, axis: int, spacing: Any, order: int) -> Any:
+def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
     length, ndim = x._metadata.shape[axis], len(x._metadata.shape)
     if length < order + 1:
         raise RuntimeError(
@@ -149,7 +140,7 @@ def _slopes(x: Any, axis: int, spacing: Any, order: int) -> Any:
     return shape.cat((first, inside, last), axis)
 
 
-def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> tuple[Any, int]:
+def _areas(name: str, y: Tensor, x: Tensor | None, dx: Number | None, dim: int) -> tuple[Any, int]:
     """The areas between neighbours along an axis, and the axis."""
     values = as_tensor_operand(y, name, 1)
     ndim = len(values._metadata.shape)
@@ -179,7 +170,9 @@ def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> tuple[Any, int]:
     return R.div(R.mul(total, width), 2), axis
 
 
-def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+def trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
+) -> Tensor:
     """The integral along an axis by the trapezoidal rule.
 
     Args:
@@ -198,7 +191,9 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor
 trapz = trapezoid
 
 
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: int = -1
+) -> Tensor:
     """The integrals up to each point but the first; see `trapezoid`."""
     areas, axis = _areas("cumulative_trapezoid", y, x, dx, dim)
     return R.cumsum(areas, axis)
@@ -207,7 +202,13 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1
 # -- statistics -----------------------------------------------------------------------------------
 
 
-def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+def cov(
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
     """The covariances of variables.
 
     Args:
@@ -256,13 +257,13 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     if aweights is not None and correction:
         lost = R.mul(R.div(sum(R.mul(weights, aweights)), total), correction)
     free = R.sub(total, lost) if weights is not None else total - lost
-    free = clamp(free, 0) if isinstance(free, Variable) else max(free, 0)
+    free = clamp(free, 0) if isinstance(free, Variable) else max(free, 0)  # type: ignore[arg-type]
     other = centred if weights is None else R.mul(centred, weights)
     product = matmul(centred, R.conj(shape.t(other)) if kind == "c" else shape.t(other))
     return shape.squeeze(R.div(product, free))
 
 
-def corrcoef(input: Any) -> Tensor:
+def corrcoef(input: Tensor) -> Tensor:
     """The correlations of variables, whose observations are rows; see `cov`."""
     x = as_tensor_operand(input, "corrcoef", 1)
     if len(x._metadata.shape) > 2:
@@ -280,7 +281,7 @@ def corrcoef(input: Any) -> Tensor:
     return clamp(out, -1, 1)
 
 
-def _bounds(name: str, array: Any, low: Any, high: Any, room: float) -> tuple[float, float]:
+def _bounds(name: str, array: Array, low: float, high: float, room: float) -> tuple[float, float]:
     if low == high:
         low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 1.0)
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -290,7 +291,7 @@ def _bounds(name: str, array: Any, low: Any, high: Any, room: float) -> tuple[fl
     return (low - room, high + room) if low == high else (low, high)
 
 
-def _counted(x: Any, low: float, high: float, bins: int, weights: Any = None) -> Any:
+def _counted(x: Array, low: float, high: float, bins: int, weights: Tensor | None = None) -> Any:
     """The number of elements in each of `bins` bins of equal width."""
     inside = (x >= low) & (x <= high)
     shares = (x[inside] - x.dtype.type(low)) / x.dtype.type(high - low)
@@ -299,7 +300,7 @@ def _counted(x: Any, low: float, high: float, bins: int, weights: Any = None) ->
     return np.bincount(places, counted, bins).astype(x.dtype)
 
 
-def _checked(name: str, input: Any) -> Any:
+def _checked(name: str, input: Tensor) -> Any:
     x = as_tensor_operand(input, name, 1)
     if x._metadata.dtype.kind != "f" or x._metadata.dtype.itemsize < 4:
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
@@ -307,7 +308,7 @@ def _checked(name: str, input: Any) -> Any:
 
 
 @writes
-def histc(input: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """The number of elements in each of `bins` bins of equal width; without a gradient.
 
     Args:
@@ -330,8 +331,9 @@ def histc(input: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
 
 
 def histogram(
-    input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False
-) -> Any:
+    input: Tensor, bins: Any, *, range: tuple[float, float] | None = None,
+    weight: Tensor | None = None, density: bool = False,
+) -> return_types.histogram:  # fmt: skip
     """The number of elements in each bin, and the bins' edges; without a gradient.
 
     Args:
@@ -384,7 +386,7 @@ def histogram(
 # -- points ---------------------------------------------------------------------------------------
 
 
-def cartesian_prod(*tensors: Any) -> Tensor:
+def cartesian_prod(*tensors: Tensor) -> Tensor:
     """The Cartesian product of vectors, one row for each combination.
 
     Raises:
@@ -402,7 +404,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return shape.stack([R.reshape(grid, (-1,)) for grid in grids], 1)
 
 
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All combinations of `r` elements of a vector, in order, one row for each.
 
     Args:
@@ -426,7 +428,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
     return R.reshape(index_select(x, 0, numbers), (places.size // r, r))
 
 
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """A Vandermonde matrix: the powers of a vector's elements, the highest first.
 
     Args:
@@ -447,7 +449,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     return out if increasing else shape.flip(out, (-1,))
 
 
-def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
     """Convert flat indices into indices along each axis of a shape.
 
     Args:

@@ -45,18 +45,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Library, Number
 
 __all__ = [
-    "gather",
-    "index_add",
-    "index_put",
-    "index_select",
-    "masked_select",
-    "nonzero",
-    "scatter",
-    "scatter_add",
-    "take_along_dim",
-]
+    "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero", "scatter",
+    "scatter_add", "take_along_dim",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     *__all__,
@@ -73,7 +67,7 @@ _ALL = slice(None)
 # -- brackets -------------------------------------------------------------------------------------
 
 
-def getitem(input: Any, index: Any) -> Tensor:
+def getitem(input: Tensor, index: Any) -> Tensor:
     """The elements at an index, with PyTorch's rules.
 
     Numbers, slices, None and Ellipsis are applied first and select a view. Lists, masks and integer
@@ -133,7 +127,7 @@ def _at_batched(x: Any, index: Any) -> Any:
     return lift_batch(getitem(x._value, (numbers, *aligned)), level)
 
 
-def _set_batched(x: Any, index: Any, value: Any) -> None:
+def _set_batched(x: Any, index: Any, value: Tensor | Number) -> None:
     """`setitem` with an index that is batched by `vmap`."""
     level = level_of((x, value, *(index if isinstance(index, tuple) else (index,))))
     if level is None or not (x._batched and x._level is level):
@@ -151,7 +145,7 @@ def _set_batched(x: Any, index: Any, value: Any) -> None:
         setitem(example(x), at, example(value))
 
 
-def setitem(input: Any, index: Any, value: Any) -> None:
+def setitem(input: Tensor, index: Any, value: Tensor | Number) -> None:
     """Write a number or a tensor, broadcast, at an index, in place.
 
     Raises:
@@ -198,7 +192,7 @@ def setitem(input: Any, index: Any, value: Any) -> None:
         in_place.copy(target, value, "__setitem__")
 
 
-def _is_mask(target: Any, arrays: tuple[Any, ...]) -> bool:
+def _is_mask(target: Tensor, arrays: tuple[Any, ...]) -> bool:
     """Whether an index is one full mask of a device tensor; its elements need no counting."""
     metadata = target._metadata
     return (
@@ -306,7 +300,7 @@ def _plain(part: Any) -> Any:
     return _checked_index(array)
 
 
-def _checked_index(array: Any) -> Any:
+def _checked_index(array: Array) -> Any:
     """Check an index array: integers (an int if it has no dimensions) or booleans."""
     if array.dtype == np.uint8:
         warnings.warn(
@@ -340,7 +334,7 @@ def _axes_of(part: Any) -> int:
 
 
 def _picked(
-    x: Any, arrays: tuple[Any, ...], watched: tuple[Any, ...], node: str = "IndexBackward0"
+    x: Tensor, arrays: tuple[Any, ...], watched: tuple[Any, ...], node: str = "IndexBackward0"
 ) -> Any:
     """Copy the elements at an index of arrays; `node` is PyTorch's name for the graph node."""
     return renamed(R.index(x, arrays), node, saves=True, watched=watched)
@@ -402,14 +396,9 @@ def _fills(arrays: tuple[Any, ...], value: Any, accumulate: bool) -> bool:
 
 
 def _put_into(
-    tensor: Any,
-    arrays: tuple[Any, ...],
-    watched: tuple[Any, ...],
-    value: Any,
-    name: str,
-    accumulate: bool = False,
-    region: tuple[int, ...] | None = None,
-) -> Any:
+    tensor: Tensor, arrays: tuple[Any, ...], watched: tuple[Any, ...], value: Any, name: str,
+    accumulate: bool = False, region: tuple[int, ...] | None = None,
+) -> Any:  # fmt: skip
     """Write into a tensor at an index of arrays, which selects elements of shape `region`."""
     metadata = tensor._metadata
     if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
@@ -450,7 +439,7 @@ def _put_into(
 
 
 @writes
-def index_select(input: Any, dim: int, index: Any) -> Tensor:
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
 
     Raises:
@@ -479,7 +468,7 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
     return _picked(x, picked, (index,), "IndexSelectBackward0")
 
 
-def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = False) -> Any:
+def _numbers(name: str, index: Tensor, error: type[Exception], *, int32: bool = False) -> Any:
     """The array of an index tensor, checked to be int64 (or int32 if `int32`)."""
     array = index._array
     if array.dtype != _INT64 and not (int32 and array.dtype == _INT32):
@@ -490,7 +479,7 @@ def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = Fal
     return array
 
 
-def check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> None:
+def check_range(name: str, numbers: Array, bound: int, error: type[Exception]) -> None:
     """Raise unless 0 <= number < bound for all numbers in host memory.
 
     Negative numbers are huge as unsigned ones, so one pass suffices. Device arrays are not checked.
@@ -506,7 +495,7 @@ def check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> 
         )
 
 
-def along(numbers: Any, axis: int) -> tuple[Any, ...]:
+def along(numbers: Array, axis: int) -> tuple[Any, ...]:
     """An index of arrays: `numbers` for one axis, each element's own index for the others."""
     places = _places(numbers.shape)
     return (*places[:axis], numbers, *places[axis + 1 :])
@@ -521,7 +510,7 @@ def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
     )
 
 
-def axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]:
+def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int, Any]:
     """The checked axis and index array of `gather` and `scatter`."""
     index = as_tensor_operand(index, name, 3)
     check_device(name, x, index)
@@ -540,7 +529,7 @@ def axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]
 
 
 @writes
-def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """The elements at `index` along `dim`; the result has the shape of `index`.
 
     Raises:
@@ -566,7 +555,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
 
 
 @writes
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
 
     Raises:
@@ -598,7 +587,7 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     )
 
 
-def mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -> Any:
+def mapped_along(function: Callable[..., Any], x: Tensor, dim: int, *others: Any) -> Any:
     """Apply a function along an axis of tensors that are batched by `vmap`."""
     shape = x._metadata.shape
     axis = one_dim(function.__name__, dim, len(shape))
@@ -607,7 +596,7 @@ def mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -
     return mapped(lambda batch, *rest: function(batch, axis + 1, *rest), x, *others)
 
 
-def _wrapped_gather(x: Any, axis: int, index: Any) -> Any:
+def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
     """`gather` in which negative numbers count from the end."""
     if index._batched:
         return (
@@ -638,7 +627,9 @@ def _broadcast_but(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> tuple[i
 # -- put back -------------------------------------------------------------------------------------
 
 
-def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
+def index_put(
+    input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """A copy of `input` with `values`, broadcast, at the tensors of integers or masks `indices`.
 
     Args:
@@ -650,7 +641,9 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     return index_put_(copied(input, "index_put", *indices, values), indices, values, accumulate)
 
 
-def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
+def index_put_(
+    input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """`index_put`, in place."""
     if level_of(indices) is not None:
         out = by_parts(index_put, input, tuple(indices), values, accumulate)
@@ -678,7 +671,7 @@ def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool
     return _put_into(x, arrays, watched, value, "index_put_", accumulate)
 
 
-def copied(input: Any, name: str, *others: Any) -> Any:
+def copied(input: Tensor, name: str, *others: Any) -> Any:
     """A copy of `input` to be changed in place, batched if one of `others` is."""
     x = as_tensor_operand(input, name, 1)
     if current().plain:
@@ -691,7 +684,9 @@ def copied(input: Any, name: str, *others: Any) -> Any:
 
 
 @writes
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
+) -> Tensor:
     """A copy of `input` with `alpha` times the slices of `source` added at `index` along `dim`.
 
     Args:
@@ -708,7 +703,9 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
     return index_add_(copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
 
 
-def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+def index_add_(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
+) -> Tensor:
     """`index_add`, in place."""
     x = as_tensor_operand(input, "index_add_", 1)
     if getattr(index, "_batched", False):
@@ -729,7 +726,7 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
 
 
 def rows_to_change(
-    name: str, x: Any, axis: int, index: Any, source: Any, error: type[Exception]
+    name: str, x: Tensor, axis: int, index: Tensor, source: Tensor, error: type[Exception]
 ) -> Any:
     """The checked index array of the slices to change along an axis.
 
@@ -768,8 +765,9 @@ def rows_to_change(
 
 @writes
 def scatter(
-    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
-) -> Tensor:
+    input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
+    value: Number | None = None, reduce: str | None = None,
+) -> Tensor:  # fmt: skip
     """A copy of `input` with the elements of `src` written at `index` along `dim`.
 
     Args:
@@ -789,8 +787,9 @@ def scatter(
 
 
 def scatter_(
-    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
-) -> Tensor:
+    input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
+    value: Number | None = None, reduce: str | None = None,
+) -> Tensor:  # fmt: skip
     """`scatter`, in place."""
     if (src is None) == (value is None):
         raise TypeError("scatter_(): expected either 'src' or 'value'")
@@ -801,7 +800,7 @@ def scatter_(
 
 
 @writes
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with the elements of `src` added at `index` along `dim`.
 
     Raises:
@@ -810,13 +809,15 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
 
 
-def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+def scatter_add_(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add`, in place."""
     src = as_tensor_operand(src, "scatter_add_", 4)
     return _scatter_into(input, dim, index, src, "add", "scatter_add_")
 
 
-def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name: str) -> Any:
+def _scatter_into(
+    input: Tensor, dim: int, index: Tensor, src: Any, reduce: str | None, name: str
+) -> Any:
     x = as_tensor_operand(input, name, 1)
     if reduce not in {None, "add", "multiply"}:
         raise RuntimeError(
@@ -824,7 +825,7 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
         )
     if getattr(index, "_batched", False):
 
-        def scattered(x: Any, dim: int, index: Any, src: Any) -> Any:
+        def scattered(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
             return _scatter_into(R.clone(x), dim, index, src, reduce, name)
 
         return in_place.copy(x, mapped_along(scattered, x, dim, index, src), name)
@@ -845,7 +846,7 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
     return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
 
 
-def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Any) -> None:
+def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Array) -> None:
     """Raise if an index is larger than the tensor apart from the scattered axis."""
     if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
         raise RuntimeError(
@@ -854,7 +855,7 @@ def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Any) 
         )
 
 
-def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
+def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
     """The values to scatter, in the shape of the index: a part of `src`, or a number."""
     if not isinstance(src, Variable):
         number = as_number(src)
@@ -888,7 +889,7 @@ def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
 
 
 @writes
-def masked_select(input: Any, mask: Any) -> Tensor:
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask` is True, as a vector; both are broadcast.
 
     Raises:
@@ -910,7 +911,7 @@ def masked_select(input: Any, mask: Any) -> Tensor:
 
 
 @writes
-def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The indices of the elements that are not zero; no gradient.
 
     Returns:
@@ -927,14 +928,9 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
 
 
 def embedding(
-    input: Any,
-    weight: Any,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
     """Look up rows of a table.
 
     Args:
@@ -986,7 +982,7 @@ def embedding(
 
 
 def _shares(
-    xp: Any, numbers: Any, rows: int, dtype: Any, padding: int | None, by_freq: bool
+    xp: Library, numbers: Array, rows: int, dtype: np.dtype[Any], padding: int | None, by_freq: bool
 ) -> Any:
     """The factor of each look-up's gradient."""
     share = xp.ones(numbers.shape, dtype=dtype)
@@ -997,7 +993,7 @@ def _shares(
     return share[..., None]
 
 
-def _refuse_frequencies(gradient: Any) -> None:
+def _refuse_frequencies(gradient: Tensor) -> None:
     """Raise in the backward pass, as PyTorch: its forward pass accepts the option."""
     raise RuntimeError(
         "embedding_backward: scale_grad_by_freq not supported with sparse gradients. Pass "
@@ -1005,7 +1001,7 @@ def _refuse_frequencies(gradient: Any) -> None:
     )
 
 
-def _shorten(weight: Any, numbers: Any, max_norm: float, norm_type: float) -> None:
+def _shorten(weight: Tensor, numbers: Array, max_norm: float, norm_type: float) -> None:
     """Scale rows down to `max_norm`, in place and unrecorded."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
     metadata = weight._metadata
@@ -1015,7 +1011,9 @@ def _shorten(weight: Any, numbers: Any, max_norm: float, norm_type: float) -> No
     )
 
 
-def _shortened(xp: Any, array: Any, numbers: Any, max_norm: float, norm_type: float) -> None:
+def _shortened(
+    xp: Library, array: Array, numbers: Array, max_norm: float, norm_type: float
+) -> None:
     rows = xp.unique(numbers)
     norms = xp.linalg.norm(array[rows], norm_type, axis=1)
     long = norms > max_norm
@@ -1023,7 +1021,7 @@ def _shortened(xp: Any, array: Any, numbers: Any, max_norm: float, norm_type: fl
         array[rows[long]] *= (max_norm / (norms[long, None] + 1e-7)).astype(array.dtype)
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """Rows of `num_classes` zeros with a one at the index in `tensor`.
 
     Args:
@@ -1066,9 +1064,9 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
     return leaf("one_hot", rows, x._metadata.device)
 
 
-def _greatest(array: Any) -> int:
+def _greatest(array: Array) -> int:
     return int(array.max())
 
 
-def _hot(xp: Any, array: Any, classes: int) -> Any:
+def _hot(xp: Library, array: Array, classes: int) -> Any:
     return (array[..., None] == xp.arange(classes)).astype(np.int64)

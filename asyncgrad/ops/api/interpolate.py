@@ -18,7 +18,10 @@ from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, category
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Ints, Library
 
 #: The number of axes of an image in each mode; None for any.
 _AXES = {
@@ -35,14 +38,10 @@ _BITS = 15
 
 
 def interpolate(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-) -> Tensor:
+    input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest", align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None, antialias: bool = False,
+) -> Tensor:  # fmt: skip
     """Resize images.
 
     Args:
@@ -136,7 +135,7 @@ def _sizes(
     return new, [None if recompute else float(factor) for factor in values]
 
 
-def _areas(x: Any, new: tuple[int, ...]) -> Any:
+def _areas(x: Tensor, new: tuple[int, ...]) -> Any:
     """Resize an image by averaging areas."""
     if len(new) == 1:
         return adaptive_avg_pool1d(x, new)
@@ -150,7 +149,7 @@ def _areas(x: Any, new: tuple[int, ...]) -> Any:
 
 
 def _along(
-    x: Any, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
+    x: Tensor, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
 ) -> Any:
     """Resize an image along one axis."""
     # As in PyTorch: if the length stays, a factor near 1 has no effect, except in bicubic mode.
@@ -176,8 +175,9 @@ def _along(
 
 
 def _by_products(
-    x: Any, new: tuple[int, ...], factors: list[float | None], mode: str, corners: bool, anti: bool
-) -> Any:
+    x: Tensor, new: tuple[int, ...], factors: list[float | None], mode: str, corners: bool,
+    anti: bool,
+) -> Any:  # fmt: skip
     """Resize an image of two axes by products with weight matrices for rows and columns."""
     metadata = x._metadata
     if x._batched and metadata.dtype == np.uint8:
@@ -224,7 +224,7 @@ def _spread_weights(length: int, count: int, factor: float | None, mode: str, co
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def _of_bytes(xp: Any, x: Any, rows: Any, columns: Any) -> Any:
+def _of_bytes(xp: Library, x: Array, rows: Array, columns: Array) -> Any:
     """As PyTorch for bytes: products with integer weights, rounded after each axis."""
     for axis, weights in ((3, columns), (2, rows)):
         # Scale the weights so that the greatest has `_BITS` bits, besides the sign.
@@ -236,7 +236,7 @@ def _of_bytes(xp: Any, x: Any, rows: Any, columns: Any) -> Any:
 
 
 def _taps(
-    length: int, count: int, factor: float | None, mode: str, corners: bool, dtype: Any
+    length: int, count: int, factor: float | None, mode: str, corners: bool, dtype: np.dtype[Any]
 ) -> list[tuple[Any, Any]]:
     """Pairs of arrays: the indices of elements, and their weights in the new elements."""
     real = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
@@ -262,30 +262,30 @@ def _taps(
     ]
 
 
-def _near(t: Any, a: float = _CUBIC) -> Any:
+def _near(t: Array, a: float = _CUBIC) -> Any:
     """The cubic kernel at a distance of 0 to 1."""
     return ((a + 2) * t - (a + 3)) * t * t + 1
 
 
-def _far(t: Any, a: float = _CUBIC) -> Any:
+def _far(t: Array, a: float = _CUBIC) -> Any:
     """The cubic kernel at a distance of 1 to 2."""
     return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
 
 
-def _at(x: Any, axis: int, places: Any) -> tuple[Any, ...]:
+def _at(x: Tensor, axis: int, places: Array) -> tuple[Any, ...]:
     return (slice(None),) * axis + (x._metadata.F.xp.asarray(places),)
 
 
-def _constant(x: Any, values: Any) -> Any:
+def _constant(x: Tensor, values: Array) -> Any:
     F = x._metadata.F
     array = F.xp.asarray(values.astype(x._metadata.dtype))
     return wrap(array, F.metadata_of(array))
 
 
 def upsample(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
+    input: Tensor,
+    size: Ints | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
@@ -294,13 +294,17 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_nearest(
+    input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """`interpolate` in mode "nearest", by an older name."""
     _warn_of("upsample_nearest")
     return interpolate(input, size, scale_factor)
 
 
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_bilinear(
+    input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """`interpolate` in mode "bilinear" with aligned corners, by an older name."""
     _warn_of("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)

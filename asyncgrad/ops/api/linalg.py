@@ -29,26 +29,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Number
 
 __all__ = [
-    "addmm",
-    "bmm",
-    "dot",
-    "einsum",
-    "ger",
-    "inner",
-    "matmul",
-    "mm",
-    "mv",
-    "outer",
-    "tensordot",
-]
+    "addmm", "bmm", "dot", "einsum", "ger", "inner", "matmul", "mm", "mv", "outer", "tensordot",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("addmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv", "outer")
 IN_PLACE = ("addmm",)
 
 
-def _operands(name: str, *values: Any) -> Any:
+def _operands(name: str, *values: object) -> Any:
     """Check that the operands are tensors of one dtype.
 
     Raises:
@@ -66,7 +57,7 @@ def _operands(name: str, *values: Any) -> Any:
     return tensors
 
 
-def _expect_ndims(name: str, tensors: Any, ndims: tuple[int, ...]) -> None:
+def _expect_ndims(name: str, tensors: Sequence[Tensor], ndims: tuple[int, ...]) -> None:
     """Raise unless each tensor has its number of axes."""
     for place, (tensor, ndim) in enumerate(zip(tensors, ndims, strict=True)):
         shape = tensor._metadata.shape
@@ -76,7 +67,7 @@ def _expect_ndims(name: str, tensors: Any, ndims: tuple[int, ...]) -> None:
             )
 
 
-def _expect_alignment(name: str, x: Any, y: Any) -> None:
+def _expect_alignment(name: str, x: Tensor, y: Tensor) -> None:
     """Raise unless x's last axis is as long as y's last but one."""
     a, b = x._metadata.shape, y._metadata.shape
     axis = len(b) - 2 if len(b) > 1 else 0
@@ -87,15 +78,12 @@ def _expect_alignment(name: str, x: Any, y: Any) -> None:
         )
 
 
-def _matmul(input: Any, other: Any) -> Any:
+def _matmul(input: Tensor, other: Tensor) -> Any:
     """The matrix product, batched and broadcast over leading axes.
 
     Args:
         input: of shape (..., m, k), or (k,).
         other: of shape (..., k, n), or (k,).
-
-    Raises:
-        RuntimeError: if the shapes do not align or the dtypes differ.
     """
     x = as_tensor_operand(input, "matmul", 1)
     y = as_tensor_operand(other, "matmul", 2)
@@ -140,7 +128,7 @@ def _matmul(input: Any, other: Any) -> Any:
     return R.bmm(x, y)
 
 
-def _matmul_or_not(input: Any, other: Any) -> Any:
+def _matmul_or_not(input: Tensor, other: Any) -> Any:
     """`_matmul`, or `NotImplemented` so that Python tries the other operand's method."""
     for operand in (input, other):
         ours = isinstance(operand, Variable) or as_number(operand) is not None
@@ -154,7 +142,7 @@ product = product_dispatch(OPS["mm"], _matmul)
 operator_product: Callable[[Any, Any], Tensor] = product_dispatch(OPS["mm"], _matmul_or_not)
 
 
-def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product; `__doc__` is that of `_matmul`."""
     return product(input, other) if out is None else put(out, "matmul", product(input, other))
 
@@ -163,7 +151,7 @@ matmul.__doc__ = _matmul.__doc__
 matmul.dispatch = product  # type: ignore[attr-defined]
 
 
-def mm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices.
 
     Args:
@@ -181,7 +169,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
     return matmul(x, y)
 
 
-def bmm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices.
 
     Args:
@@ -204,15 +192,12 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
     return R.bmm(x, y)
 
 
-def mv(input: Any, vec: Any, *, out: Any = None) -> Tensor:
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of a matrix and a vector.
 
     Args:
         input: of shape (m, k).
         vec: of shape (k,).
-
-    Raises:
-        RuntimeError: if the shapes do not align or the dtypes differ.
     """
     if out is not None:
         return put(out, "mv", mv(input, vec))
@@ -222,15 +207,12 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Tensor:
     return R.mv(x, y)
 
 
-def dot(input: Any, tensor: Any, *, out: Any = None) -> Tensor:
+def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sum of the products of two vectors, neither conjugated.
 
     Args:
         input: of shape (k,).
         tensor: of shape (k,).
-
-    Raises:
-        RuntimeError: if the shapes do not align or the dtypes differ.
     """
     if out is not None:
         return put(out, "dot", dot(input, tensor))
@@ -241,7 +223,7 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Tensor:
 
 
 @writes
-def outer(input: Any, vec2: Any) -> Tensor:
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """The outer product of two vectors.
 
     Args:
@@ -262,7 +244,7 @@ ger = outer
 
 
 @writes
-def inner(input: Any, other: Any) -> Tensor:
+def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products along the last axes of two tensors.
 
     Args:
@@ -288,7 +270,9 @@ def inner(input: Any, other: Any) -> Tensor:
 
 
 @writes
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`; with a `beta` of 0 the input is ignored.
 
     Args:
@@ -297,9 +281,6 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
         mat2: of shape (k, n).
         beta: the factor of the input.
         alpha: the factor of the product.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit.
     """
     bias, x, y = _operands("addmm", input, mat1, mat2)
     _expect_ndims("addmm", (x, y), (2, 2))
@@ -312,23 +293,22 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
         )
     if category(x._metadata.dtype) < 2:
         # As in PyTorch: numbers are truncated to integers.
-        beta, alpha = int(beta), int(alpha)
+        beta, alpha = int(beta), int(alpha)  # type: ignore[arg-type]
     if beta == 0:
         out = R.mm(x, y)
         return out if alpha == 1 else R.mul_scalar(out, alpha)
     return R.addmm(bias, x, y, beta, alpha)
 
 
-def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Tensor:
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """`input @ weight.T + bias`.
 
     Args:
         input: of shape (..., k).
         weight: of shape (n, k), or (k,).
         bias: of shape (n,), or ().
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit.
     """
     if out is not None:
         return put(out, "linear", linear(input, weight, bias))
@@ -359,7 +339,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Ten
 
 
 @writes
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sums of products over axes of two tensors.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import linalg_norm, matrices, triangular
@@ -20,49 +20,34 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "cholesky",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "cross",
-    "det",
-    "inverse",
-    "kron",
-    "logdet",
-    "lu",
-    "lu_solve",
-    "lu_unpack",
-    "matrix_exp",
-    "matrix_power",
-    "pca_lowrank",
-    "pinverse",
-    "qr",
-    "slogdet",
-    "svd",
-    "svd_lowrank",
-]
+    "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse",
+    "kron", "logdet", "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "pca_lowrank",
+    "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form.
-METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "svd_lowrank"}])
+_NO_METHODS = frozenset({"chain_matmul", "lu_unpack", "pca_lowrank", "svd_lowrank"})
+METHODS = tuple([n for n in __all__ if n not in _NO_METHODS])
 IN_PLACE = ()
 
 
-def det(input: Any) -> Tensor:
+def det(input: Tensor) -> Tensor:
     """The determinants of square matrices; see `linalg.det`."""
     return matrices.det(input)
 
 
 @writes
-def inverse(input: Any) -> Tensor:
+def inverse(input: Tensor) -> Tensor:
     """The inverses of square matrices; see `linalg.inv`."""
     return matrices.inv(input)
 
 
 @writes
-def slogdet(input: Any) -> Any:
+def slogdet(input: Tensor) -> return_types.slogdet:
     """The signs and logarithms of absolute values of determinants; see `linalg.slogdet`."""
     return return_types.slogdet(*matrices.slogdet(input))
 
 
-def logdet(input: Any) -> Tensor:
+def logdet(input: Tensor) -> Tensor:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
@@ -74,12 +59,14 @@ def logdet(input: Any) -> Tensor:
     return matrices.log_det(input)
 
 
-def pinverse(input: Any, rcond: Any = 1e-15) -> Tensor:
+def pinverse(input: Tensor, rcond: Tensor | float = 1e-15) -> Tensor:
     """The pseudo-inverses of matrices; see `linalg.pinv`."""
     return linalg_norm.pinv(input, rcond)
 
 
-def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+def svd_lowrank(
+    A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """A low-rank approximation `U @ diag(S) @ V.mH` of `A - M`.
 
     It is the exact truncated decomposition, while PyTorch's is a randomised one.
@@ -103,7 +90,9 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     return narrow(u, -1, 0, count), narrow(s, -1, 0, count), narrow(v, -1, 0, count)
 
 
-def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+def pca_lowrank(
+    A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> tuple[Tensor, Tensor, Tensor]:
     """The principal components of rows: `svd_lowrank` after subtracting their means.
 
     Args:
@@ -129,28 +118,25 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
 
 
 @writes
-def matrix_power(input: Any, n: int) -> Tensor:
+def matrix_power(input: Tensor, n: int) -> Tensor:
     """Integer powers of square matrices; see `linalg.matrix_power`."""
     return linalg_norm.matrix_power(input, n)
 
 
 @writes
-def cholesky(input: Any, upper: bool = False) -> Tensor:
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The Cholesky factors L with `L @ L.mH = input`; see `linalg.cholesky`."""
     return matrices.cholesky(input, upper=upper)
 
 
 @writes
-def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
+def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
 
     Args:
         input: the right sides, of shape (..., n, k).
         input2: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit.
     """
     name = "cholesky_solve"
     y = matrices.matrices(name, input)
@@ -169,7 +155,7 @@ def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
 
 
 @writes
-def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverses of matrices from their Cholesky factors L.
 
     Args:
@@ -185,7 +171,7 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
     return cholesky_solve(leaf("cholesky_inverse", one, metadata.device), x, upper)
 
 
-def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
+def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
     Args:
@@ -198,15 +184,15 @@ def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
 
 
 @writes
-def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """The solutions of linear systems from LU decompositions; see `linalg.lu_solve`."""
     return triangular.lu_solve(LU_data, LU_pivots, input)
 
 
 @writes
 def lu_unpack(
-    LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
-) -> Any:
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> return_types.lu_unpack:
     """Unpack the result of `lu` into permutations P, lower triangular L and upper triangular U.
 
     Args:
@@ -223,13 +209,13 @@ def lu_unpack(
     )
 
 
-def matrix_exp(input: Any) -> Tensor:
+def matrix_exp(input: Tensor) -> Tensor:
     """The exponentials of square matrices; see `linalg.matrix_exp`."""
     return triangular.matrix_exp(input)
 
 
 @writes
-def qr(input: Any, some: bool = True) -> Any:
+def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """The QR decomposition; see `linalg.qr`.
 
     Args:
@@ -240,7 +226,7 @@ def qr(input: Any, some: bool = True) -> Any:
 
 
 @writes
-def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_types.svd:
     """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
     Args:
@@ -263,7 +249,7 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
 
 
 @writes
-def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
@@ -273,7 +259,6 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
 
     Raises:
         RuntimeError: if there is no axis of length 3, or the shapes do not fit.
-        IndexError: if there is no such axis.
     """
     if dim is None:
         lengths = as_tensor_operand(input, "cross", 1)._metadata.shape
@@ -284,7 +269,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
 
 
 @writes
-def kron(input: Any, other: Any) -> Tensor:
+def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: a block of the second tensor for each element of the first.
 
     Args:
@@ -303,3 +288,10 @@ def kron(input: Any, other: Any) -> Tensor:
         R.reshape(y, tuple(n for pair in b for n in (1, pair))),
     )
     return no_view(R.reshape(blocks, tuple(map(math.prod, zip(a, b, strict=True)))))
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of matrices, in the order of the fewest multiplications."""
+    if len(matrices) == 1:
+        return as_tensor_operand(matrices[0], "chain_matmul", 1)
+    return linalg_norm.multi_dot(matrices)

@@ -32,21 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DTypeLike, Ints
 
 __all__ = [
-    "cond",
-    "cross",
-    "diagonal",
-    "lstsq",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "multi_dot",
-    "norm",
-    "pinv",
-    "vander",
-    "vecdot",
-]
+    "cond", "cross", "diagonal", "lstsq", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
+    "norm", "pinv", "vander", "vecdot",
+]  # fmt: skip
 
 _INT64 = np.dtype("int64")
 _NAMES = ("fro", "nuc")
@@ -57,8 +48,9 @@ _NAMES = ("fro", "nuc")
 
 @writes
 def norm(
-    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Tensor:
+    A: Tensor, ord: float | str | None = None, dim: Ints | None = None, keepdim: bool = False, *,
+    dtype: DTypeLike | None = None,
+) -> Tensor:  # fmt: skip
     """The norm of vectors or matrices.
 
     Args:
@@ -71,7 +63,6 @@ def norm(
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(A, "linalg.norm", 1)
     ndim = len(x._metadata.shape)
@@ -99,8 +90,9 @@ def norm(
 
 @writes
 def matrix_norm(
-    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
-) -> Tensor:
+    A: Tensor, ord: float | str = "fro", dim: Ints = (-2, -1), keepdim: bool = False, *,
+    dtype: DTypeLike | None = None,
+) -> Tensor:  # fmt: skip
     """The norm of matrices.
 
     Args:
@@ -114,7 +106,6 @@ def matrix_norm(
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
-        IndexError: if there is no such axis.
     """
     name = "linalg.matrix_norm"
     x = as_tensor_operand(A, name, 1)
@@ -159,7 +150,7 @@ def matrix_norm(
     return out if keepdim else R.squeeze(out, tuple(sorted((first, second))))
 
 
-def _singular_values(x: Any, first: int, second: int, dtype: Any) -> Any:
+def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None) -> Any:
     ndim = len(x._metadata.shape)
     if dtype is not None:
         x = cast(x, np.dtype(dtype))
@@ -169,12 +160,12 @@ def _singular_values(x: Any, first: int, second: int, dtype: Any) -> Any:
     return R.svd_values(matrices("linalg.matrix_norm", x), Parts())
 
 
-def _extreme(x: Any, greatest: bool, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _extreme(x: Tensor, greatest: bool, dims: tuple[int, ...], keepdim: bool) -> Any:
     return (reduction.amax if greatest else reduction.amin)(x, dims, keepdim)
 
 
 @writes
-def cond(A: Any, p: Any = None) -> Tensor:
+def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     """The condition numbers of matrices.
 
     Args:
@@ -201,7 +192,7 @@ def cond(A: Any, p: Any = None) -> Tensor:
     return R.mul(matrix_norm(x, p), matrix_norm(inv(x), p))
 
 
-def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
+def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
     """A constant real tensor on another tensor's device."""
     F = x._metadata.F
     dtype = np.empty(0, x._metadata.dtype).real.dtype
@@ -211,7 +202,9 @@ def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
 # -- ranks and pseudo-inverses --------------------------------------------------------------------
 
 
-def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
+def _tolerances(
+    name: str, x: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
+) -> tuple[Any, Any]:
     """The absolute tolerance of singular values, and that relative to the greatest."""
     if rtol is None:
         unset = atol is None or (not isinstance(atol, Variable) and atol == 0)
@@ -220,15 +213,16 @@ def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
     return _tolerance(0.0 if atol is None else atol), _tolerance(rtol)
 
 
-def _tolerance(value: Any) -> Any:
+def _tolerance(value: Tensor | float) -> Any:
     """A tolerance: a number, or one for each matrix."""
     return value._array[..., None] if isinstance(value, Variable) else float(value)
 
 
 @writes
 def matrix_rank(
-    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
-) -> Tensor:
+    A: Tensor, tol: Tensor | float | None = None, hermitian: bool = False, *,
+    atol: Tensor | float | None = None, rtol: Tensor | float | None = None,
+) -> Tensor:  # fmt: skip
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
 
     Args:
@@ -257,8 +251,9 @@ def matrix_rank(
 
 @writes
 def pinv(
-    A: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
-) -> Tensor:
+    A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False, *,
+    atol: Tensor | float | None = None, rtol: Tensor | float | None = None,
+) -> Tensor:  # fmt: skip
     """The pseudo-inverses of matrices.
 
     Args:
@@ -280,7 +275,9 @@ def pinv(
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
+def lstsq(
+    A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: str | None = None
+) -> return_types.linalg_lstsq:
     """The least-squares solution X of `A @ X = B`.
 
     Args:
@@ -342,7 +339,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
 
 
 @writes
-def matrix_power(A: Any, n: int) -> Tensor:
+def matrix_power(A: Tensor, n: int) -> Tensor:
     """Integer powers of square matrices.
 
     Args:
@@ -454,17 +451,13 @@ def _multiplied(given: list[Any], splits: dict[tuple[int, int], int], i: int, j:
 
 
 @writes
-def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis, with the first conjugated.
 
     Args:
         x: a tensor.
         y: a tensor of its dtype, broadcast against it.
         dim: the axis of the vectors.
-
-    Raises:
-        RuntimeError: if the shapes can't be broadcast.
-        IndexError: if there is no such axis.
     """
     name = "linalg.vecdot"
     a, b = as_tensor_operand(x, name, 1), as_tensor_operand(y, name, 2)
@@ -482,7 +475,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
 
 
 @writes
-def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
@@ -492,12 +485,11 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
 
     Raises:
         RuntimeError: if the axis is not of length 3, or the shapes do not fit.
-        IndexError: if there is no such axis.
     """
     return crossed("linalg.cross", input, other, dim)
 
 
-def crossed(name: str, input: Any, other: Any, dim: int) -> Any:
+def crossed(name: str, input: Tensor, other: Tensor, dim: int) -> Any:
     """The cross products along an axis."""
     x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
     a, b = x._metadata.shape, y._metadata.shape
@@ -520,13 +512,13 @@ def crossed(name: str, input: Any, other: Any, dim: int) -> Any:
     return shape.stack(parts, axis)
 
 
-def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """A view of the diagonals of matrices; as `asyncgrad.diagonal`, of the last two axes."""
     return shape.diagonal(A, offset, dim1, dim2)
 
 
 @writes
-def vander(x: Any, *, N: int | None = None) -> Tensor:
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Vandermonde matrices: the powers of vectors, from 0 on.
 
     Args:

@@ -31,7 +31,9 @@ from asyncgrad.ops.promotion import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.metadata import Metadata
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 __all__ = ["cosine_similarity"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
@@ -41,7 +43,9 @@ IN_PLACE = ()
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = None) -> str:
+def chosen_reduction(
+    reduction: str, size_average: bool | None = None, reduce: bool | None = None
+) -> str:
     """The reduction, or the one that the deprecated arguments ask for."""
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -61,7 +65,7 @@ def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = Non
 _REDUCED = {"mean": "MeanBackward0", "sum": "SumBackward0", "batchmean": "DivBackward0"}
 
 
-def reduced(losses: Any, reduction: str) -> Any:
+def reduced(losses: Tensor, reduction: str) -> Any:
     """The losses, or their mean or sum."""
     if reduction == "none":
         return losses
@@ -79,7 +83,7 @@ def _share(size: int) -> float:
 _COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
 
 
-def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
+def _pair(name: str, input: Tensor, target: Tensor) -> tuple[Any, Any]:
     """Broadcast two tensors and convert them to one floating dtype."""
     x = as_tensor_operand(input, name, 1)
     y = as_tensor_operand(target, name, 2)
@@ -105,7 +109,10 @@ def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def _of_pair(op: Any, x: Any, y: Any, parameter: Any, reduction: str, factor: float = 1) -> Any:
+def _of_pair(
+    op: Callable[..., Any], x: Tensor, y: Tensor, parameter: float | None, reduction: str,
+    factor: float = 1,
+) -> Any:  # fmt: skip
     """A loss of pairs of elements by its op."""
     if reduction == "none":
         losses = op(x, y, parameter, 1.0, True)
@@ -115,12 +122,12 @@ def _of_pair(op: Any, x: Any, y: Any, parameter: Any, reduction: str, factor: fl
     )
 
 
-def _absolute(x: Any, y: Any, reduction: str) -> Any:
+def _absolute(x: Tensor, y: Tensor, reduction: str) -> Any:
     loss = _of_pair(R.absolute_loss, x, y, None, reduction)
     return renamed(loss, _REDUCED.get(reduction, "AbsBackward0"))
 
 
-def in_dtype(name: str, losses: Any, like: Any) -> Any:
+def in_dtype(name: str, losses: Tensor, like: Tensor) -> Any:
     """Cast losses to the dtype of the tensor into which PyTorch writes them."""
     dtype = like._metadata.dtype
     if category(dtype) < 2:
@@ -131,7 +138,7 @@ def in_dtype(name: str, losses: Any, like: Any) -> Any:
     return cast(losses, dtype)
 
 
-def _warn_of_sizes(input: Any, target: Any) -> None:
+def _warn_of_sizes(input: Tensor, target: Tensor) -> None:
     if input._metadata.shape != target._metadata.shape:
         warnings.warn(
             f"Using a target size ({target._metadata.shape}) that is different to the input size "
@@ -141,7 +148,7 @@ def _warn_of_sizes(input: Any, target: Any) -> None:
         )
 
 
-def _weighted(name: str, losses: Any, input: Any, weight: Any) -> Any:
+def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
     """Multiply losses by weights of the input's shape."""
     weight = as_tensor_operand(weight, name, 3)
     if weight._metadata.shape != input._metadata.shape:
@@ -152,60 +159,54 @@ def _weighted(name: str, losses: Any, input: Any, weight: Any) -> Any:
     return R.mul(losses, weight)
 
 
+def _weighted_mean(name: str, losses: Tensor, input: Tensor, weight: Tensor, reduction: str) -> Any:
+    """Weighted losses, their sum, or their mean in which elements count by their weights."""
+    losses = _weighted(name, losses, input, weight)
+    if reduction == "mean":
+        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
+    return reduced(losses, reduction)
+
+
 def mse_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    weight: Any = None,
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """The squares of the differences.
 
     Args:
         input: a floating tensor.
         target: a tensor of the same shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
-        RuntimeError: if the shapes can't be broadcast.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("mse_loss", input, target)
     _warn_of_sizes(input, target)
     if weight is None:
         return _of_pair(R.squared_loss, x, y, None, reduction)
-    losses = _weighted("mse_loss", R.squared_loss(x, y, None, 1.0, True), input, weight)
-    if reduction == "mean":
-        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
-    return reduced(losses, reduction)
+    losses = R.squared_loss(x, y, None, 1.0, True)
+    return _weighted_mean("mse_loss", losses, input, weight, reduction)
 
 
 def l1_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    weight: Any = None,
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """The absolute values of the differences.
 
     Args:
         input: a floating or complex tensor.
         target: a tensor of the same shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
-        RuntimeError: if the shapes can't be broadcast.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("l1_loss", input, target)
@@ -218,32 +219,23 @@ def l1_loss(
         losses = R.absolute_loss(x, y, None, 1.0, True)
     if weight is None:
         return reduced(losses, reduction)
-    losses = _weighted("l1_loss", losses, input, weight)
-    if reduction == "mean":
-        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
-    return reduced(losses, reduction)
+    return _weighted_mean("l1_loss", losses, input, weight, reduction)
 
 
 def smooth_l1_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    beta: float = 1.0,
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", beta: float = 1.0,
+) -> Tensor:  # fmt: skip
     """`d**2 / (2 * beta)` for differences `d` below `beta`, and `d - beta / 2` for others.
 
     Args:
         input: a floating tensor.
         target: a tensor of the same shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if the shapes can't be broadcast, or `beta` is negative.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -258,7 +250,11 @@ def smooth_l1_loss(
 
 
 def huber_loss(
-    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """`d**2 / 2` for differences `d` up to `delta`, and `delta * (d - delta / 2)` for others.
 
@@ -287,25 +283,19 @@ def huber_loss(
 
 
 def kl_div(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    log_target: bool = False,
-) -> Tensor:
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", log_target: bool = False,
+) -> Tensor:  # fmt: skip
     """The Kullback-Leibler divergence of log-probabilities from a target.
 
     Args:
         input: log-probabilities.
         target: probabilities, or their logarithms.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "batchmean" (the sum by the length of the first axis), "mean", "sum" or "none".
         log_target: the target holds logarithms.
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if the shapes can't be broadcast, or for integers.
     """
     if size_average is not None or reduce is not None:
@@ -334,7 +324,7 @@ def kl_div(
     return renamed(loss, _REDUCED.get(reduction, each))
 
 
-def _same_size(name: str, input: Any, target: Any, message: str) -> tuple[Any, Any]:
+def _same_size(name: str, input: Tensor, target: Tensor, message: str) -> tuple[Any, Any]:
     x = as_tensor_operand(input, name, 1)
     y = as_tensor_operand(target, name, 2)
     if x._metadata.shape != y._metadata.shape:
@@ -343,21 +333,16 @@ def _same_size(name: str, input: Any, target: Any, message: str) -> tuple[Any, A
 
 
 def binary_cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The binary cross entropy of probabilities; logarithms are clamped to at least -100.
 
     Args:
         input: probabilities.
         target: probabilities of the same shape and dtype.
         weight: the weight of each element, broadcast to the target's shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -397,22 +382,16 @@ def binary_cross_entropy(
 
 
 def binary_cross_entropy_with_logits(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-    pos_weight: Any = None,
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """The binary cross entropy of logits.
 
     Args:
         input: logits.
         target: probabilities of the same shape; the losses have their dtype.
         weight: the weight of each element, broadcast.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         pos_weight: the weight of positive targets, broadcast.
 
@@ -455,7 +434,7 @@ def binary_cross_entropy_with_logits(
 # -- classes --------------------------------------------------------------------------------------
 
 
-def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[int, Any, Any]:
+def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tuple[int, Any, Any]:
     """The axis of classes, the target with 0 for ignored elements, and the mask of counted ones.
 
     The mask is None if no element is ignored.
@@ -491,7 +470,7 @@ def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[in
 
 
 def _labels(
-    name: str, array: Any, classes: int, ignore_index: int, metadata: Any
+    name: str, array: Array, classes: int, ignore_index: int, metadata: Metadata
 ) -> tuple[Any, Any]:
     """The target with 0 for ignored elements, and the mask of counted ones, as `_class_target`.
 
@@ -520,7 +499,7 @@ def _labels(
     return array, None if counted.all() else counted
 
 
-def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
+def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
     """The checked array of class weights, or None."""
     if weight is None:
         return None
@@ -540,7 +519,7 @@ def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
 
 
 def _counts(
-    x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
+    x: Tensor, dim: int, target: Array, counted: Array | None, weight: Array | None, reduction: str
 ) -> tuple[Any, Any, Any, Any]:
     """The weight of each element of the target in the sum.
 
@@ -554,7 +533,7 @@ def _counts(
 
 
 def _counted(
-    x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
+    x: Tensor, dim: int, target: Array, counted: Array | None, weight: Array | None, reduction: str
 ) -> tuple[Any, Any, Any, Any]:
     extra: Any = None
     if counted is None and weight is None:
@@ -582,27 +561,20 @@ def _counted(
 
 
 def nll_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The negative log-probabilities of the target's classes.
 
     Args:
         input: log-probabilities of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...) or ().
         weight: the weight of each class, of shape (classes,); the mean is weighted, too.
-        size_average: deprecated.
         ignore_index: a class whose elements are ignored.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        RuntimeError: if dtypes or shapes do not fit.
         ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
@@ -623,12 +595,12 @@ def nll_loss(
     return _plus(_of_images(x, out), extra)
 
 
-def _of_images(x: Any, out: Any) -> Any:
+def _of_images(x: Tensor, out: Tensor) -> Any:
     """Rename the node of a class loss, as PyTorch does for inputs with more axes."""
     return renamed(out, "NllLoss2DBackward0") if len(x._metadata.shape) > 2 else out
 
 
-def _plus(out: Any, extra: Any) -> Any:
+def _plus(out: Tensor, extra: Tensor | float | None) -> Any:
     """Add the last result of `_counts` to a mean, unless it is None."""
     if extra is None:
         return out
@@ -636,15 +608,10 @@ def _plus(out: Any, extra: Any) -> Any:
 
 
 def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    ignore_index: int = -100,
-    reduce: Any = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The cross entropy of logits and classes, or probabilities of classes.
 
     Args:
@@ -652,14 +619,12 @@ def cross_entropy(
         target: integer classes of shape (n, ...) or (), or probabilities of the input's shape.
         weight: the weight of each class, of shape (classes,); with integer classes the mean is
             weighted, too.
-        size_average: deprecated.
         ignore_index: a class whose elements are ignored.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
 
     Raises:
-        RuntimeError: if dtypes or shapes do not fit.
         ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
@@ -710,8 +675,9 @@ def cross_entropy(
 
 
 def _of_examples(
-    function: Any, x: Any, target: Any, weight: Any, ignore_index: int, reduction: str, **more: Any
-) -> Any:
+    function: Callable[..., Any], x: Tensor, target: Tensor, weight: Tensor | None,
+    ignore_index: int, reduction: str, **more: Any,
+) -> Any:  # fmt: skip
     """A class loss under `vmap`, computed for all examples at once."""
     shape = x._metadata.shape
     if not shape or getattr(weight, "_batched", False):
@@ -721,13 +687,13 @@ def _of_examples(
     dim = 0 if len(shape) == 1 else 1
     classes = shape[dim]
 
-    def losses(batch: Any, labels: Any) -> Any:
+    def losses(batch: Tensor, labels: Tensor) -> Any:
         rows = R.reshape(batch, (-1, *batch.shape[2 - (dim == 0) :]))
         flat = R.reshape(labels, (-1, *labels.shape[2:]))
         each = function(rows, flat, weight, ignore_index=ignore_index, reduction="none", **more)
         return R.reshape(each, labels.shape)
 
-    def shares(labels: Any) -> Any:
+    def shares(labels: Tensor) -> Any:
         counted = R.to(R.ne(labels, constant(ignore_index, labels)), x._metadata.dtype)
         if weight is None:
             return counted
@@ -749,7 +715,7 @@ def _of_examples(
 
 
 def _soft_cross_entropy(
-    x: Any, target: Any, weight: Any, reduction: str, label_smoothing: float
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, label_smoothing: float
 ) -> Any:
     """The cross entropy with probabilities of classes."""
     shape = x._metadata.shape
@@ -777,7 +743,7 @@ def _soft_cross_entropy(
     return R.mul_scalar(total, _share(x._metadata.size // shape[dim] if shape[dim] else 0))
 
 
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosines of the angles between vectors along an axis.
 
     Args:
@@ -785,10 +751,6 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
         x2: a tensor that can be broadcast against the first.
         dim: the axis.
         eps: the lower bound of the norms.
-
-    Raises:
-        IndexError: if there is no such axis.
-        RuntimeError: if the shapes can't be broadcast.
     """
     x = as_tensor_operand(x1, "cosine_similarity", 1)
     y = as_tensor_operand(x2, "cosine_similarity", 2)

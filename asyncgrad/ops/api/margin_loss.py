@@ -25,24 +25,19 @@ if TYPE_CHECKING:
 _COSINE_EPS = 1e-12
 
 
-def _operands(name: str, *values: Any) -> list[Any]:
+def _operands(name: str, *values: object) -> list[Any]:
     return [as_tensor_operand(value, name, place) for place, value in enumerate(values, 1)]
 
 
-def _at_least_0(x: Any) -> Any:
+def _at_least_0(x: Tensor) -> Any:
     """`max(x, 0)` whose gradient passes at 0, as with `clamp_min`."""
     return x.clamp_min(0)
 
 
 def margin_ranking_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The ranking loss of two scores: `max(0, -y * (a - b) + margin)`.
 
     Args:
@@ -50,13 +45,11 @@ def margin_ranking_loss(
         input2: the scores to compare with, of the same number of axes.
         target: 1 where the first should be greater, -1 where the second.
         margin: the margin by which it should be greater.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
         RuntimeError: if the numbers of axes differ.
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = _operands("margin_ranking_loss", input1, input2, target)
@@ -69,25 +62,17 @@ def margin_ranking_loss(
 
 
 def hinge_embedding_loss(
-    input: Any,
-    target: Any,
-    margin: float = 1.0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
     Args:
         input: distances.
         target: 1 or -1 for each, broadcast.
         margin: the margin.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("hinge_embedding_loss", input, target)
@@ -96,14 +81,9 @@ def hinge_embedding_loss(
 
 
 def cosine_embedding_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
     Args:
@@ -111,13 +91,11 @@ def cosine_embedding_loss(
         input2: others.
         target: 1 or -1 for each, of shape (n,) or ().
         margin: the margin.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
         RuntimeError: if the numbers of axes do not fit.
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = _operands("cosine_embedding_loss", input1, input2, target)
@@ -139,10 +117,10 @@ def cosine_embedding_loss(
 
 @one_node("SoftMarginLossBackward0")
 def soft_margin_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """The logistic loss `log(1 + exp(-y * x))`.
@@ -150,12 +128,8 @@ def soft_margin_loss(
     Args:
         input: scores.
         target: 1 or -1 for each, broadcast.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("soft_margin_loss", input, target)
@@ -163,17 +137,10 @@ def soft_margin_loss(
 
 
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
+    eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """`max(0, distance to the positive - distance to the negative + margin)`.
 
     Args:
@@ -184,8 +151,7 @@ def triplet_margin_loss(
         p: the order of the norm that is the distance.
         eps: added to each difference.
         swap: use the distance between positive and negative where it is smaller.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -194,22 +160,17 @@ def triplet_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
 
-    def distance(a: Any, b: Any) -> Any:
+    def distance(a: Tensor, b: Tensor) -> Any:
         return pairwise_distance(a, b, p, eps)
 
     return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    *,
-    distance_function: Callable[[Any, Any], Any] | None = None,
-    margin: float = 1.0,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> Tensor:
+    anchor: Tensor, positive: Tensor, negative: Tensor, *,
+    distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0,
+    swap: bool = False, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """`triplet_margin_loss` with any distance.
 
     Args:
@@ -230,14 +191,9 @@ def triplet_margin_with_distance_loss(
 
 
 def _triplets(
-    distance: Callable[[Any, Any], Any],
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float,
-    swap: bool,
-    reduction: str,
-) -> Any:
+    distance: Callable[[Any, Any], Any], anchor: Tensor, positive: Tensor, negative: Tensor,
+    margin: float, swap: bool, reduction: str,
+) -> Any:  # fmt: skip
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     reduction = chosen_reduction(reduction)
@@ -255,15 +211,10 @@ def _triplets(
 
 
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: Any = None,
-    eps: float = 1e-8,
-    reduce: Any = None,
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
+    size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The negative log-likelihood of counts under Poisson distributions.
 
     Args:
@@ -271,13 +222,9 @@ def poisson_nll_loss(
         target: the counts.
         log_input: the input holds logarithms.
         full: add Stirling's approximation of the terms that depend on the target alone.
-        size_average: deprecated.
         eps: added to expected counts before their logarithm is taken.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("poisson_nll_loss", input, target)
@@ -289,13 +236,9 @@ def poisson_nll_loss(
 
 
 def gaussian_nll_loss(
-    input: Any,
-    target: Any,
-    var: Any,
-    full: bool = False,
-    eps: float = 1e-6,
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The negative log-likelihood of values under normal distributions.
 
     Args:
@@ -329,15 +272,9 @@ def gaussian_nll_loss(
 
 @one_node("MultiMarginLossBackward0")
 def multi_margin_loss(
-    input: Any,
-    target: Any,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
     Args:
@@ -346,13 +283,11 @@ def multi_margin_loss(
         p: the power, 1 or 2.
         margin: the margin by which it should be greater.
         weight: the weight of each class, of shape (classes,).
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
         ValueError: for another power or reduction, or weights of more axes than one.
-        RuntimeError: if shapes do not fit.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
@@ -382,7 +317,7 @@ def multi_margin_loss(
     return reduced(each if x.ndim == 2 and y.ndim else reshape(each, y.shape), reduction)
 
 
-def _numbers(like: Any, count: int) -> Any:
+def _numbers(like: Tensor, count: int) -> Any:
     """0, 1, 2, ... on the device of a tensor."""
     F = like._metadata.F
     array = F.xp.arange(count)
@@ -391,10 +326,10 @@ def _numbers(like: Any, count: int) -> Any:
 
 @one_node("MultilabelMarginLossBackward0")
 def multilabel_margin_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
@@ -402,12 +337,10 @@ def multilabel_margin_loss(
     Args:
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if shapes do not fit, or a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -432,25 +365,17 @@ def multilabel_margin_loss(
 
 
 def multilabel_soft_margin_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The cross entropy of each class by itself, averaged over the classes.
 
     Args:
         input: logits of shape (..., classes).
         target: 0 or 1 for each.
         weight: the weight of each class, broadcast.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("multilabel_soft_margin_loss", input, target)

@@ -21,39 +21,23 @@ from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "cholesky",
-    "cholesky_ex",
-    "det",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "inv",
-    "inv_ex",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_ex",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensorinv",
+    "cholesky", "cholesky_ex", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inv_ex", "qr",
+    "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv",
     "tensorsolve",
-]
+]  # fmt: skip
 
 _INT32 = np.dtype("int32")
 
 
-def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> Any:
+def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) -> Any:
     """Check that a value is a tensor of floating or complex matrices.
 
     Raises:
-        TypeError: if it is not a tensor.
         RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
             square but should be.
     """
@@ -80,13 +64,13 @@ def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> 
     return x
 
 
-def turned(x: Any) -> Any:
+def turned(x: Tensor) -> Any:
     """Transpose the last two axes."""
     ndim = len(x._metadata.shape)
     return R.permute(x, (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
-def alike(name: str, x: Any, y: Any) -> None:
+def alike(name: str, x: Tensor, y: Tensor) -> None:
     """Raise unless two tensors have the same dtype."""
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
@@ -96,7 +80,7 @@ def alike(name: str, x: Any, y: Any) -> None:
         )
 
 
-def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
     """Broadcast the leading axes of two tensors of matrices.
 
     Raises:
@@ -119,7 +103,7 @@ def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 @writes
-def inv(A: Any) -> Tensor:
+def inv(A: Tensor) -> Tensor:
     """The inverses of square matrices.
 
     Args:
@@ -133,7 +117,7 @@ def inv(A: Any) -> Tensor:
 
 
 @writes
-def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> return_types.linalg_inv_ex:
     """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
@@ -148,7 +132,7 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
 
 
 @writes
-def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
     Args:
@@ -158,12 +142,11 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
-        RuntimeError: if shapes or dtypes do not fit.
     """
     return _solved("linalg.solve", A, B, left, R.solve)
 
 
-def _solved(name: str, A: Any, B: Any, left: bool, function: Callable[..., Any]) -> Any:
+def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[..., Any]) -> Any:
     x = matrices(name, A, square=True)
     y = as_tensor_operand(B, name, 2)
     alike(name, x, y)
@@ -188,7 +171,9 @@ def _solved(name: str, A: Any, B: Any, left: bool, function: Callable[..., Any])
 
 
 @writes
-def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> return_types.linalg_solve_ex:
     """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
     Args:
@@ -212,13 +197,13 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     return return_types.linalg_solve_ex(_solved(name, inverse, B, left, R.bmm), info)
 
 
-def _no_info(x: Any) -> Any:
+def _no_info(x: Tensor) -> Any:
     metadata = x._metadata
     zeros = metadata.F.xp.zeros(metadata.shape[:-2], dtype=_INT32)
     return leaf("linalg", zeros, metadata.device)
 
 
-def _with_info(function: Callable[..., Any], x: Any, check_errors: bool) -> tuple[Any, Any]:
+def _with_info(function: Callable[..., Any], x: Tensor, check_errors: bool) -> tuple[Any, Any]:
     """Apply a function; return also the order of each first minor on which it fails, or 0."""
     info = _no_info(x)
     try:
@@ -239,7 +224,7 @@ def _with_info(function: Callable[..., Any], x: Any, check_errors: bool) -> tupl
     return out, leaf("linalg", orders.reshape(lead), x._metadata.device)
 
 
-def _fails(function: Callable[..., Any], matrix: Any) -> bool:
+def _fails(function: Callable[..., Any], matrix: Tensor) -> bool:
     try:
         function(matrix)
     except LinAlgError:
@@ -249,7 +234,7 @@ def _fails(function: Callable[..., Any], matrix: Any) -> bool:
 
 @writes
 def solve_triangular(
-    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
 
@@ -262,7 +247,6 @@ def solve_triangular(
 
     Raises:
         LinAlgError: if there is a 0 on a diagonal.
-        RuntimeError: if shapes or dtypes do not fit.
     """
     name = "linalg.solve_triangular"
     x = matrices(name, A, square=True)
@@ -279,7 +263,7 @@ def solve_triangular(
 
 
 @writes
-def tensorinv(A: Any, ind: int = 2) -> Tensor:
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
     Raises:
@@ -303,7 +287,7 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
 
 
 @writes
-def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`.
 
     Args:
@@ -337,7 +321,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
 
 
 @writes
-def det(A: Any) -> Tensor:
+def det(A: Tensor) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
 
     Args:
@@ -350,7 +334,7 @@ def det(A: Any) -> Tensor:
 
 
 @writes
-def slogdet(A: Any) -> Any:
+def slogdet(A: Tensor) -> return_types.linalg_slogdet:
     """The signs of determinants and the logarithms of their absolute values.
 
     Args:
@@ -363,7 +347,7 @@ def slogdet(A: Any) -> Any:
     return return_types.linalg_slogdet(R.det_sign(x), R.log_abs_det(x))
 
 
-def log_det(input: Any) -> Any:
+def log_det(input: Tensor) -> Any:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
@@ -381,7 +365,7 @@ def log_det(input: Any) -> Any:
 
 
 @writes
-def cholesky(A: Any, *, upper: bool = False) -> Tensor:
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
@@ -395,12 +379,14 @@ def cholesky(A: Any, *, upper: bool = False) -> Tensor:
     return _triangle(R.cholesky(matrices("linalg.cholesky", A, square=True), upper), upper)
 
 
-def _triangle(lower: Any, upper: bool) -> Any:
+def _triangle(lower: Tensor, upper: bool) -> Any:
     return R.adjoint(lower) if upper else lower
 
 
 @writes
-def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(
+    A: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> return_types.linalg_cholesky_ex:
     """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
 
     Raises:
@@ -412,7 +398,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> A
 
 
 @writes
-def qr(A: Any, mode: str = "reduced") -> Any:
+def qr(A: Tensor, mode: str = "reduced") -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
@@ -453,12 +439,12 @@ def qr(A: Any, mode: str = "reduced") -> Any:
     return return_types.linalg_qr(q, r)
 
 
-def _zeros(x: Any, shape: tuple[int, ...]) -> Any:
+def _zeros(x: Tensor, shape: tuple[int, ...]) -> Any:
     metadata = x._metadata
     return leaf("linalg", metadata.F.xp.zeros(shape, dtype=metadata.dtype), metadata.device)
 
 
-def _read_from(name: str, A: Any, UPLO: Any) -> tuple[Any, Parts]:
+def _read_from(name: str, A: Tensor, UPLO: str) -> tuple[Any, Parts]:
     x = matrices(name, A, square=True)
     if not isinstance(UPLO, str) or UPLO.upper() not in {"L", "U"}:
         raise RuntimeError(f"{name}: expected UPLO argument to be 'L' or 'U', but got {UPLO}")
@@ -466,7 +452,7 @@ def _read_from(name: str, A: Any, UPLO: Any) -> tuple[Any, Parts]:
 
 
 @writes
-def eigh(A: Any, UPLO: str = "L") -> Any:
+def eigh(A: Tensor, UPLO: str = "L") -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
@@ -481,7 +467,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
 
 @writes
-def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
@@ -495,7 +481,7 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
 
 
 @writes
-def eig(A: Any) -> Any:
+def eig(A: Tensor) -> return_types.linalg_eig:
     """The complex eigenvalues and eigenvectors of square matrices.
 
     Args:
@@ -509,7 +495,7 @@ def eig(A: Any) -> Any:
 
 
 @writes
-def eigvals(A: Any) -> Tensor:
+def eigvals(A: Tensor) -> Tensor:
     """The complex eigenvalues of square matrices.
 
     Args:
@@ -522,7 +508,9 @@ def eigvals(A: Any) -> Tensor:
 
 
 @writes
-def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
+def svd(
+    A: Tensor, full_matrices: bool = True, *, driver: str | None = None
+) -> return_types.linalg_svd:
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
     Args:
@@ -543,7 +531,7 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
     return return_types.linalg_svd(u, s, vh)
 
 
-def _decomposed(name: str, A: Any, driver: Any) -> Any:
+def _decomposed(name: str, A: Tensor, driver: str | None) -> Any:
     x = matrices(name, A)
     if driver is not None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs")
@@ -551,7 +539,7 @@ def _decomposed(name: str, A: Any, driver: Any) -> Any:
 
 
 @writes
-def svdvals(A: Any, *, driver: Any = None) -> Tensor:
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:

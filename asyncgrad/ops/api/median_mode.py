@@ -12,10 +12,14 @@ from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Library
 
 __all__ = ["kthvalue", "median", "mode", "nanmedian"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
@@ -24,8 +28,9 @@ IN_PLACE = ()
 
 
 def _found(
-    name: str, op: str, function: Any, input: Any, dim: Any, keepdim: bool, place: Any
-) -> Any:
+    name: str, op: str, function: Callable[..., Any], input: Tensor, dim: int, keepdim: bool,
+    place: Callable[..., Any],
+) -> Any:  # fmt: skip
     """The elements at a rank in each line along an axis, and their indices.
 
     Args:
@@ -65,7 +70,7 @@ def _found(
 
 
 def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def function(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    def function(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         if dim is not None:
             along = lambda x, axis: function(x, axis, keepdim)  # noqa: E731  a name for it
             return _found(name, f"{name}_along", along, input, dim, keepdim, place)
@@ -76,8 +81,7 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
             raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
         return getattr(R, name)(x)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{doc}
+    doc = f"""{doc}
 
     Args:
         input: a real tensor.
@@ -89,17 +93,17 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
         IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for booleans and complex numbers.
     """
-    return writes(function)
+    return writes(named(function, name, doc))
 
 
-def _median_place(xp: Any, lines: Any) -> Any:
+def _median_place(xp: Library, lines: Array) -> Any:
     length = lines.shape[-1]
     # NaN is sorted to the end, so the first NaN has rank `known`.
     known = length - xp.count_nonzero(xp.isnan(lines), axis=-1, keepdims=True)
     return xp.where(known == length, (length - 1) // 2, known)
 
 
-def _nanmedian_place(xp: Any, lines: Any) -> Any:
+def _nanmedian_place(xp: Library, lines: Array) -> Any:
     known = lines.shape[-1] - xp.count_nonzero(xp.isnan(lines), axis=-1, keepdims=True)
     return xp.maximum(known - 1, 0) // 2
 
@@ -113,7 +117,7 @@ nanmedian = _middle(
 
 
 @writes
-def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
     """The `k`-th smallest element along an axis, counted from 1, and its index.
 
     Args:
@@ -132,7 +136,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """
     count = one_int("kthvalue", "k", k)
 
-    def place(xp: Any, lines: Any) -> Any:
+    def place(xp: Library, lines: Array) -> Any:
         if not 0 < count <= lines.shape[-1]:
             raise RuntimeError(
                 f"kthvalue(): selected number k out of range for dimension {dim}: {count} of "
@@ -145,7 +149,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @writes
-def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
     """The most frequent element along an axis, the least of several, and its index.
 
     Args:
@@ -164,7 +168,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)
 
 
-def _most_frequent(xp: Any, lines: Any) -> Any:
+def _most_frequent(xp: Library, lines: Array) -> Any:
     """The last index of the longest run of equal elements."""
     places = xp.broadcast_to(xp.arange(lines.shape[-1]), lines.shape)
     begins = xp.ones(lines.shape, dtype=bool)

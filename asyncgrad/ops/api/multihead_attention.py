@@ -26,15 +26,10 @@ if TYPE_CHECKING:
 
 
 def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`softmax(query @ key.mT * scale) @ value`; the scores are never all in memory.
 
     Args:
@@ -87,32 +82,15 @@ class Heads(NamedTuple):
 
 
 def multi_head_attention_forward(
-    query: Any,
-    key: Any,
-    value: Any,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Any,
-    in_proj_bias: Any,
-    bias_k: Any,
-    bias_v: Any,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Any,
-    out_proj_bias: Any,
-    training: bool = True,
-    key_padding_mask: Any = None,
-    need_weights: bool = True,
-    attn_mask: Any = None,
-    use_separate_proj_weight: bool = False,
-    q_proj_weight: Any = None,
-    k_proj_weight: Any = None,
-    v_proj_weight: Any = None,
-    static_k: Any = None,
-    static_v: Any = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Any, Any]:
+    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
+    in_proj_weight: Tensor, in_proj_bias: Tensor, bias_k: Tensor, bias_v: Tensor,
+    add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor, out_proj_bias: Tensor,
+    training: bool = True, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+    attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None, static_k: Tensor | None = None,
+    static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
     """Multi-head attention; each head attends over its part of the features.
 
     Args:
@@ -148,7 +126,6 @@ def multi_head_attention_forward(
         The output, of the shape of the queries, and the weights or None.
 
     Raises:
-        AssertionError: if shapes do not fit.
         RuntimeError: with `is_causal` but without the mask.
     """
     if embed_dim_to_check % num_heads:
@@ -183,18 +160,10 @@ def multi_head_attention_forward(
 
 
 def attention_of_heads(
-    heads: Heads,
-    query: Any,
-    key: Any,
-    value: Any,
-    key_padding_mask: Any,
-    need_weights: bool,
-    attn_mask: Any,
-    average_attn_weights: bool,
-    is_causal: bool,
-    static_k: Any = None,
-    static_v: Any = None,
-) -> tuple[Any, Any]:
+    heads: Heads, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None,
+    need_weights: bool, attn_mask: Tensor | None, average_attn_weights: bool, is_causal: bool,
+    static_k: Tensor | None = None, static_v: Tensor | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """Compute multi-head attention: see `multi_head_attention_forward`."""
     batched = _check_batched(query, key, value, key_padding_mask)
     _check_features(heads, query, key, value)
@@ -206,13 +175,13 @@ def attention_of_heads(
     length = (key if static_k is None else static_k).shape[1]
     padding = _canonical("key_padding_mask", key_padding_mask, query)
     mask = _canonical("attn_mask", attn_mask, query)
-    if padding is not None:
+    if padding is not None and key_padding_mask is not None:
         padding = reshape(padding, (1, *padding.shape)) if not batched else padding
         if padding.shape != (batch, length):
             raise AssertionError(
                 f"expecting key_padding_mask shape of {(batch, length)}, but got {padding.shape}"
             )
-        if mask is not None and key_padding_mask.dtype != attn_mask.dtype:
+        if attn_mask is not None and key_padding_mask.dtype != attn_mask.dtype:
             warnings.warn(
                 "Support for mismatched key_padding_mask and attn_mask is deprecated. Use "
                 "same type for both instead.",
@@ -237,7 +206,7 @@ def attention_of_heads(
         nothing = zeros(batch, heads.num_heads, 1, heads.size, dtype=k.dtype, device=k.device)
         k, v = cat([k, nothing], 2), cat([v, nothing], 2)
         mask, padding = _wider(mask), _wider(padding)
-    if padding is not None:
+    if padding is not None and key_padding_mask is not None:
         padding = reshape(padding, (batch, 1, 1, padding.shape[1]))
         mask = padding if mask is None else mask + padding
     dropout = heads.dropout
@@ -257,7 +226,7 @@ def attention_of_heads(
     return out[0], None if weights is None else weights[0]
 
 
-def _check_features(heads: Heads, query: Any, key: Any, value: Any) -> None:
+def _check_features(heads: Heads, query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise unless queries, keys and values have the module's numbers of features."""
     for name, tensor, features in (
         ("query", query, heads.embed_dim), ("key", key, heads.kdim), ("value", value, heads.vdim),
@@ -274,14 +243,14 @@ def _check_features(heads: Heads, query: Any, key: Any, value: Any) -> None:
         )
 
 
-def _batch_first(heads: Heads, x: Any, batched: bool) -> Any:
+def _batch_first(heads: Heads, x: Tensor, batched: bool) -> Any:
     """An input as (n, length, features)."""
     if not batched:
         return reshape(x, (1, *x.shape))
     return x if heads.batch_first else transpose(x, 0, 1)
 
 
-def _shaped(heads: Heads, mask: Any, batch: int, queries: int, keys: int) -> Any:
+def _shaped(heads: Heads, mask: Tensor, batch: int, queries: int, keys: int) -> Any:
     """A mask as (n, heads, queries, keys), with length 1 for missing axes."""
     wanted = (queries, keys) if mask.ndim == 2 else (batch * heads.num_heads, queries, keys)
     if mask.ndim not in {2, 3}:
@@ -296,7 +265,9 @@ def _shaped(heads: Heads, mask: Any, batch: int, queries: int, keys: int) -> Any
     return reshape(mask, (*lead, queries, keys))
 
 
-def _projected(heads: Heads, query: Any, key: Any, value: Any, same: tuple[bool, bool]) -> Any:
+def _projected(
+    heads: Heads, query: Tensor, key: Tensor, value: Tensor, same: tuple[bool, bool]
+) -> Any:
     """Apply the linear maps of queries, keys and values, in as few products as possible."""
     size, bias = heads.embed_dim, heads.bias
     if heads.weight is None:
@@ -315,18 +286,18 @@ def _projected(heads: Heads, query: Any, key: Any, value: Any, same: tuple[bool,
     return [q, k, v]
 
 
-def _longer(x: Any, bias: Any) -> Any:
+def _longer(x: Tensor, bias: Tensor) -> Any:
     """Append one element to keys or values."""
     return cat([x, R.expand(bias, (x.shape[0], 1, x.shape[2]))], 1)
 
 
-def _heads(heads: Heads, x: Any) -> Any:
+def _heads(heads: Heads, x: Tensor) -> Any:
     """(n, length, features) as (n, heads, length, features of a head)."""
     batch, length, _ = x.shape
     return transpose(reshape(x, (batch, length, heads.num_heads, heads.size)), 1, 2)
 
 
-def _given(heads: Heads, name: str, x: Any, batch: int) -> Any:
+def _given(heads: Heads, name: str, x: Tensor, batch: int) -> Any:
     """`static_k` or `static_v`, as (n, heads, length, features of a head)."""
     wanted = (batch * heads.num_heads, x.shape[1], heads.size)
     if x.shape != wanted:
@@ -334,7 +305,7 @@ def _given(heads: Heads, name: str, x: Any, batch: int) -> Any:
     return reshape(x, (batch, heads.num_heads, x.shape[1], heads.size))
 
 
-def _check_batched(query: Any, key: Any, value: Any, padding: Any | None) -> bool:
+def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Any | None) -> bool:
     """Whether there is a batch axis.
 
     Raises:
@@ -359,7 +330,7 @@ def _check_batched(query: Any, key: Any, value: Any, padding: Any | None) -> boo
     return bool(query.ndim == 3)
 
 
-def _canonical(name: str, mask: Any, like: Any) -> Any:
+def _canonical(name: str, mask: Tensor | None, like: Tensor) -> Any:
     """Convert a mask to numbers that are added to the scores."""
     if mask is None:
         return None
@@ -371,7 +342,7 @@ def _canonical(name: str, mask: Any, like: Any) -> Any:
     return mask
 
 
-def _wider(mask: Any) -> Any:
+def _wider(mask: Tensor | None) -> Any:
     """Extend a mask by one key that is not masked."""
     if mask is None:
         return None

@@ -16,6 +16,7 @@ from asyncgrad.ops.tensors import in_place
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Ints
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["rms_norm"]
@@ -24,7 +25,7 @@ METHODS = ()
 IN_PLACE = ()
 
 
-def _checked(name: str, input: Any, normalized_shape: Any) -> tuple[Any, tuple[int, ...]]:
+def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tuple[int, ...]]:
     """The checked input and the shape of its last axes.
 
     Raises:
@@ -52,7 +53,7 @@ def _checked(name: str, input: Any, normalized_shape: Any) -> tuple[Any, tuple[i
     return x, wanted
 
 
-def _parameter(name: str, what: str, value: Any, x: Any, shape: tuple[int, ...]) -> Any:
+def _parameter(name: str, what: str, value: Tensor, x: Tensor, shape: tuple[int, ...]) -> Any:
     """Check a parameter against the normalised shape and the input's dtype."""
     value = as_tensor_operand(value, name, 3)
     if value._metadata.shape != shape:
@@ -68,7 +69,7 @@ def _parameter(name: str, what: str, value: Any, x: Any, shape: tuple[int, ...])
     return value
 
 
-def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
+def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
     """A constant tensor of another tensor's dtype and device."""
     F = x._metadata.F
     array = F.xp.full(shape, value, x._metadata.dtype)
@@ -76,7 +77,11 @@ def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
 
 
 def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    input: Tensor,
+    normalized_shape: Ints,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Normalise the last axes to mean 0 and variance 1, then scale and shift.
 
@@ -88,7 +93,6 @@ def layer_norm(
         eps: added to the variance.
 
     Raises:
-        RuntimeError: if shapes or dtypes do not fit.
         NotImplementedError: for a dtype that is not floating.
     """
     x, shape = _checked("layer_norm", input, normalized_shape)
@@ -106,7 +110,7 @@ def layer_norm(
 
 
 def rms_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Divide by the root mean square over the last axes, then scale.
 
@@ -117,7 +121,6 @@ def rms_norm(
         eps: added to the mean square; the dtype's machine epsilon if None.
 
     Raises:
-        RuntimeError: if shapes do not fit.
         NotImplementedError: for integers.
     """
     x, shape = _checked("rms_norm", input, normalized_shape)
@@ -140,15 +143,10 @@ def rms_norm(
 
 
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """Normalise each channel to mean 0 and variance 1, then scale and shift.
 
     Args:
@@ -233,15 +231,10 @@ def batch_norm(
 
 
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """Normalise each channel of each example to mean 0 and variance 1, then scale and shift.
 
     Args:
@@ -287,7 +280,9 @@ def instance_norm(
     return R.reshape(out, x.shape)
 
 
-def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float) -> None:
+def _move_examples(
+    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float
+) -> None:
     """Update the running moments inside `vmap`, where each example has its own."""
     for running in (running_mean, running_var):
         if running is not None and level_of((running,)) is not level_of((x, running)):
@@ -311,7 +306,7 @@ def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float)
         install(found)
 
 
-def _move(running: Any, batch: Any, momentum: float, share: float | None = None) -> None:
+def _move(running: Tensor, batch: Array, momentum: float, share: float | None = None) -> None:
     """Move a running moment towards the batch's, in place."""
     array = running._array
     bump_version(running)

@@ -10,6 +10,9 @@ import numpy as np
 from asyncgrad.ops.api.convolution import for_each
 from asyncgrad.ops.api.linalg import einsum
 from asyncgrad.ops.api.pooling import (
+    SHAPES,
+    WHOLE,
+    WINDOWS,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -22,16 +25,20 @@ from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 #: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
 
 
 def _patches(
-    name: str, image: tuple[int, ...], kernel: Any, dilation: Any, padding: Any, stride: Any
+    name: str, image: tuple[int, ...], kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
     """The checked kernel size and padding, the number of patches per axis, and their indices.
 
@@ -74,7 +81,7 @@ def _patches(
 
 @one_node("Im2ColBackward0")
 def unfold(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Tensor:
     """Extract the patches of images as columns.
 
@@ -87,9 +94,6 @@ def unfold(
 
     Returns:
         Of shape (n, channels * elements of a patch, patches).
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     x = as_tensor_operand(input, "unfold", 1)
     if x.ndim not in {3, 4} or 0 in x.shape[-3:]:
@@ -109,13 +113,9 @@ def unfold(
 
 
 def fold(
-    input: Any,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
-) -> Tensor:
+    input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0,
+    stride: Ints = 1,
+) -> Tensor:  # fmt: skip
     """Assemble images from patches, added where they overlap: the adjoint of `unfold`.
 
     Args:
@@ -125,9 +125,6 @@ def fold(
         dilation: the distance between the patch's elements.
         padding: the width that is cut off on each side.
         stride: the distance between patches.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     x = as_tensor_operand(input, "fold", 1)
     if x.ndim not in {2, 3} or 0 in x.shape[-2:]:
@@ -162,7 +159,7 @@ def fold(
     return out if x.ndim == 3 else reshape(out, (channels, *image))
 
 
-def channel_shuffle(input: Any, groups: int) -> Tensor:
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Reorder channels: the first of each group, then the second, and so on.
 
     Args:
@@ -192,7 +189,7 @@ def channel_shuffle(input: Any, groups: int) -> Tensor:
 
 
 def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """Divide elements by a power of the mean square over neighbouring channels.
 
@@ -220,64 +217,36 @@ def local_response_norm(
     return x / (total / size * alpha + k).pow(beta)
 
 
-def _lp_pool(
-    name: str, x: Any, power: float, kernel_size: Any, stride: Any, ceil_mode: bool, ndim: int
-) -> Tensor:
+def _lp_pool(ndim: int) -> Callable[..., Tensor]:
+    name = f"lp_pool{ndim}d"
     greatest, mean = _POOLS[ndim - 1]
-    if abs(power) == math.inf:
-        sign = math.copysign(1.0, power)
-        return greatest(R.abs(x) * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
-    means = mean(x.pow(power), kernel_size, stride, 0, ceil_mode)
-    elements = math.prod(for_each(name, "kernel_size", kernel_size, ndim))
-    return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / power)
 
+    def function(
+        input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+        ceil_mode: bool = False,
+    ) -> Tensor:  # fmt: skip
+        if abs(norm_type) == math.inf:
+            sign = math.copysign(1.0, norm_type)
+            return greatest(R.abs(input) * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
+        means = mean(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+        elements = math.prod(for_each(name, "kernel_size", kernel_size, ndim))
+        return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / norm_type)
 
-def lp_pool1d(
-    input: Any, norm_type: float, kernel_size: int, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """The p-norm of each window of a line, `norm_type` being p.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        norm_type: the power.
-        kernel_size: the length of the window.
-        stride: the step of the window; its length if None.
-        ceil_mode: let the last windows reach beyond the end.
-    """
-    return _lp_pool("lp_pool1d", input, norm_type, kernel_size, stride, ceil_mode, 1)
-
-
-def lp_pool2d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """The p-norm of each window of an image, `norm_type` being p.
+    doc = f"""The p-norm of each window of a {WHOLE[ndim]}, `norm_type` being p.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        input: {SHAPES[ndim]}
         norm_type: the power.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
+        {WINDOWS}
         ceil_mode: let the last windows reach beyond the end.
     """
-    return _lp_pool("lp_pool2d", input, norm_type, kernel_size, stride, ceil_mode, 2)
+    return named(function, name, doc)
 
 
-def lp_pool3d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """The p-norm of each window of a volume, `norm_type` being p.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        norm_type: the power.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        ceil_mode: let the last windows reach beyond the end.
-    """
-    return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode, 3)
+lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x1 @ weight @ x2 + bias`, for each of several matrices.
 
     Args:
@@ -288,9 +257,6 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
 
     Returns:
         Of shape (..., k).
-
-    Raises:
-        RuntimeError: if shapes do not fit.
     """
     x, y = as_tensor_operand(input1, "bilinear", 1), as_tensor_operand(input2, "bilinear", 2)
     w = as_tensor_operand(weight, "bilinear", 3)

@@ -20,6 +20,7 @@ from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, category, check_device
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import (
     Counts,
     Window,
@@ -31,35 +32,26 @@ from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Ints, Library
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_max_pool1d",
-    "avg_pool1d",
-    "max_pool1d",
-    "max_pool2d",
+    "adaptive_avg_pool1d", "adaptive_max_pool1d", "avg_pool1d", "max_pool1d", "max_pool2d",
     "max_pool3d",
-]
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
 
 def _window(
-    name: str,
-    x: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    ndim: int = 2,
-) -> Window:
-    """The checked windows of pooling over two or three axes."""
+    name: str, x: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints,
+    ceil_mode: bool, ndim: int,
+) -> Window:  # fmt: skip
+    """The checked windows of pooling over one to three axes; lines are images of one row."""
     shape = x._metadata.shape
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     strides = (
@@ -69,19 +61,16 @@ def _window(
     )
     pads = for_each(name, "padding", padding, ndim)
     dilations = for_each(name, "dilation", dilation, ndim)
+    if ndim == 1:
+        kernel, strides, pads, dilations = (1, *kernel), (1, *strides), (0, *pads), (1, *dilations)
     return _fitted(name, shape, kernel, strides, pads, dilations, bool(ceil_mode))
 
 
 @functools.lru_cache(1024)
 def _fitted(
-    name: str,
-    shape: tuple[int, ...],
-    kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    pads: tuple[int, ...],
-    dilations: tuple[int, ...],
-    ceil_mode: bool,
-) -> Window:
+    name: str, shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...],
+    pads: tuple[int, ...], dilations: tuple[int, ...], ceil_mode: bool,
+) -> Window:  # fmt: skip
     """The checked windows on images of a shape."""
     if min(kernel) <= 0 or min(strides) <= 0 or min(dilations) <= 0:
         raise RuntimeError(
@@ -130,14 +119,19 @@ def _layers(window: Window) -> tuple[Window, Window]:
     return within, Window._make([*steps, (depth, places), (window.out[0], places)])
 
 
-def _flat_layers(x: Any) -> Any:
+def _flat_layers(x: Tensor) -> Any:
     """Merge the last two axes."""
     *lead, rows, columns = x._metadata.shape
     return R.reshape(x, (*lead, rows * columns))
 
 
-def _as_rows(name: str, x: Any) -> Any:
-    """Lines (n, channels, length) as images (n, channels, 1, length)."""
+def _operand(name: str, input: Tensor, ndim: int) -> Any:
+    """The operand; lines (n, channels, length) become images (n, channels, 1, length)."""
+    x = as_tensor_operand(input, name, 1)
+    return _as_rows(name, x) if ndim == 1 else x
+
+
+def _as_rows(name: str, x: Tensor) -> Any:
     shape = x._metadata.shape
     if len(shape) not in {2, 3} or 0 in shape[1:]:
         raise RuntimeError(
@@ -147,88 +141,59 @@ def _as_rows(name: str, x: Any) -> Any:
     return R.reshape(x, (*shape[:-1], 1, shape[-1]))
 
 
-def _as_lines(x: Any) -> Any:
+def _as_lines(x: Tensor) -> Any:
     """The inverse of `_as_rows`."""
     shape = x._metadata.shape
     return renamed(R.reshape(x, (*shape[:-2], shape[-1])), "SqueezeBackward1")
 
 
-def _in_row(name: str, what: str, value: Any, across: int) -> Any:
-    """An option for lines as a pair for images of one row; None stays None."""
-    if value is None or (isinstance(value, (tuple, list)) and not value):
-        return None
-    return across, *for_each(name, what, value, 1)
-
-
-def max_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        kernel_size: the length of the window.
-        stride: the step of the window; its length if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "max_pool1d"
-    x = _as_rows(name, as_tensor_operand(input, name, 1))
-    window = _window(
-        name,
-        x,
-        _in_row(name, "kernel_size", kernel_size, 1),
-        _in_row(name, "stride", stride, 1),
-        _in_row(name, "padding", padding, 0),
-        _in_row(name, "dilation", dilation, 1),
-        ceil_mode,
-    )
-    out, indices = _peaks(name, x, window, return_indices)
-    return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
-
-
-def max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their planes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "max_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode)
-    out, indices = _peaks(name, x, window, return_indices)
+def _with_indices(out: Tensor, indices: Tensor, ndim: int, return_indices: bool) -> Any:
+    """The maxima of images of `ndim` axes, and their indices if wanted."""
+    if ndim == 1:
+        return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
     return (out, indices) if return_indices else out
 
 
-def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
+#: What docstrings say of the functions for one, two and three axes.
+SHAPES = {
+    1: "of shape (n, channels, length) or (channels, length).",
+    2: "of shape (n, channels, rows, columns) or (channels, rows, columns).",
+    3: "of shape (n, channels, layers, rows, columns), or without n.",
+}
+WHOLE = {1: "line", 2: "plane", 3: "volume"}
+WINDOWS = """kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None."""
+
+
+def _max_pool(ndim: int) -> Callable[..., Any]:
+    name = f"max_pool{ndim}d"
+
+    def function(
+        input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+        dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        x = _operand(name, input, ndim)
+        window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, ndim)
+        out, indices = _peaks(name, x, window, return_indices)
+        return _with_indices(out, indices, ndim, return_indices)
+
+    doc = f"""The greatest element of each window.
+
+    Args:
+        input: {SHAPES[ndim]}
+        {WINDOWS}
+        padding: how far windows may reach beyond the sides.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
+    """
+    return named(function, name, doc)
+
+
+max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
+
+
+def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[Any, Any]:
     """The maxima of the windows, with their indices in the planes if `return_indices`."""
     if x._metadata.dtype.kind in "bc":
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
@@ -246,7 +211,7 @@ def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any
     return out, wrap(indices, F.metadata_of(indices))
 
 
-def _peaks_of_layers(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
+def _peaks_of_layers(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[Any, Any]:
     """`_peaks` of 3D windows: the maxima within layers, then the maxima across layers."""
     within, across = _layers(window)
     shape = (*x._metadata.shape[:-3], *window.out)
@@ -262,44 +227,10 @@ def _peaks_of_layers(name: str, x: Any, window: Window, return_indices: bool) ->
     return out, R.reshape(indices, shape)
 
 
-def max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their volumes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "max_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, 3)
-    out, indices = _peaks(name, x, window, return_indices)
-    return (out, indices) if return_indices else out
-
-
 def avg_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
     """The mean of each window.
 
     Args:
@@ -309,89 +240,44 @@ def avg_pool1d(
         padding: zeros on both sides.
         ceil_mode: let the last windows reach beyond the end.
         count_include_pad: include those zeros in the mean.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "avg_pool1d"
-    x = _as_rows(name, as_tensor_operand(input, name, 1))
-    window = _window(
-        name,
-        x,
-        _in_row(name, "kernel_size", kernel_size, 1),
-        _in_row(name, "stride", stride, 1),
-        _in_row(name, "padding", padding, 0),
-        1,
-        ceil_mode,
-    )
+    x = _operand(name, input, 1)
+    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, 1)
     return _as_lines(_means(name, x, window, Counts(count_include_pad, None)))
 
 
-@writes
-def avg_pool2d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window.
+def _avg_pool(ndim: int) -> Callable[..., Tensor]:
+    name = f"avg_pool{ndim}d"
+
+    def function(
+        input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        x = as_tensor_operand(input, name, 1)
+        window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, ndim)
+        if divisor_override == 0:
+            raise RuntimeError(f"{name}: divisor must be not zero")
+        return _means(name, x, window, Counts(count_include_pad, divisor_override))
+
+    doc = f"""The mean of each window.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
+        input: {SHAPES[ndim]}
+        {WINDOWS}
         padding: zeros on both sides.
         ceil_mode: let the last windows reach beyond the end.
         count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
-    name = "avg_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode)
-    if divisor_override == 0:
-        raise RuntimeError(f"{name}: divisor must be not zero")
-    return _means(name, x, window, Counts(count_include_pad, divisor_override))
+    return writes(named(function, name, doc))
 
 
-@writes
-def avg_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: zeros on both sides.
-        ceil_mode: let the last windows reach beyond the end.
-        count_include_pad: include those zeros in the mean.
-        divisor_override: divide the sums by this number.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "avg_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, 3)
-    if divisor_override == 0:
-        raise RuntimeError(f"{name}: divisor must be not zero")
-    return _means(name, x, window, Counts(count_include_pad, divisor_override))
+avg_pool2d, avg_pool3d = map(_avg_pool, (2, 3))
 
 
-def _means(name: str, x: Any, window: Window, counts: Counts) -> Any:
+def _means(name: str, x: Tensor, window: Window, counts: Counts) -> Any:
     if category(x._metadata.dtype) == 0 or x._metadata.is_complex:
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
     if len(window.kernel) == 2:
@@ -409,7 +295,7 @@ def _means(name: str, x: Any, window: Window, counts: Counts) -> Any:
     return renamed(means, "AvgPool3DBackward0")
 
 
-def _divisors(x: Any, window: Window, counts: Counts) -> Any:
+def _divisors(x: Tensor, window: Window, counts: Counts) -> Any:
     """The divisors of the windows' sums: a number, or a tensor of integers."""
     if counts.override is not None:
         return counts.override
@@ -429,7 +315,7 @@ def _bins(n: int, count: int) -> Iterator[tuple[int, int]]:
         yield i * n // count, -((i + 1) * n // -count)
 
 
-def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
+def _sizes(name: str, x: Tensor, output_size: Ints, ndim: int) -> tuple[int, ...]:
     """The number of windows along each of the last axes; None keeps the axis."""
     shape = x._metadata.shape
     if ndim > 1 and isinstance(output_size, (tuple, list)) and len(shape) <= len(output_size):
@@ -462,7 +348,7 @@ def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
     return sizes
 
 
-def _uniform(x: Any, sizes: tuple[int, ...]) -> Window | None:
+def _uniform(x: Tensor, sizes: tuple[int, ...]) -> Window | None:
     """The windows over the last axes if all have the same size, else None."""
     ndim = len(sizes)
     image = x._metadata.shape[-ndim:]
@@ -472,7 +358,7 @@ def _uniform(x: Any, sizes: tuple[int, ...]) -> Window | None:
     return Window(kernel, kernel, (0,) * ndim, (1,) * ndim, image, sizes)
 
 
-def _averaged(x: Any, axis: int, count: int) -> Any:
+def _averaged(x: Tensor, axis: int, count: int) -> Any:
     """The means of the windows along one axis."""
     n = x._metadata.shape[axis]
     if n == count:
@@ -485,7 +371,7 @@ def _averaged(x: Any, axis: int, count: int) -> Any:
     return cat(parts, axis)
 
 
-def _adaptive_means(name: str, x: Any, sizes: tuple[int, ...]) -> Any:
+def _adaptive_means(name: str, x: Tensor, sizes: tuple[int, ...]) -> Any:
     window = _uniform(x, sizes)
     if window is not None:
         means = _means(name, x, window, Counts(True, None))
@@ -500,7 +386,7 @@ def _adaptive_means(name: str, x: Any, sizes: tuple[int, ...]) -> Any:
     return renamed(means, f"AdaptiveAvgPool{len(sizes)}DBackward0", saves=True)
 
 
-def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: bool) -> Any:
+def _adaptive_peaks(name: str, x: Tensor, sizes: tuple[int, ...], return_indices: bool) -> Any:
     window = _uniform(x, sizes)
     if window is not None:
         return _peaks(name, x, window, return_indices)
@@ -510,21 +396,22 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
     return _picked(x, x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes), len(sizes))
 
 
-def _picked(x: Any, places: Any, ndim: int) -> tuple[Any, Any]:
+def _picked(x: Tensor, places: Array, ndim: int) -> tuple[Any, Any]:
     """The elements at flat indices in each image, and the indices as a tensor."""
     indices = wrap(places, x._metadata.F.metadata_of(places))
     flat = R.reshape(indices, (*places.shape[:-ndim], prod(places.shape[-ndim:])))
     return R.reshape(gather(flatten(x, -ndim), -1, flat), places.shape), indices
 
 
-def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
+def _peak_places(xp: Library, array: Array, sizes: tuple[int, ...]) -> Any:
     """The flat index, in its image, of the greatest element of each window."""
     ndim = len(sizes)
     lead, image = array.shape[:-ndim], array.shape[-ndim:]
     places = xp.empty((*lead, *sizes), np.int64)
     lines = [enumerate(_bins(n, size)) for n, size in zip(image, sizes, strict=True)]
     for bins in itertools.product(*lines):
-        region = array[(..., *(slice(*ends) for _, ends in bins))]
+        index: tuple[Any, ...] = (..., *(slice(*ends) for _, ends in bins))
+        region = array[index]
         region = region.reshape(*lead, prod(region.shape[-ndim:]))
         rest = peak_places(xp, region)
         place, step = 0, 1
@@ -536,122 +423,64 @@ def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
     return places
 
 
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Tensor:
-    """The means of `output_size` windows that divide the length evenly, or nearly.
+_COUNTS = """output_size: the number of windows, or one for each axis; None for as many as there
+            are elements."""
+
+
+def _adaptive_avg_pool(ndim: int) -> Callable[..., Tensor]:
+    name = f"adaptive_avg_pool{ndim}d"
+
+    def function(input: Tensor, output_size: Ints) -> Tensor:
+        x = as_tensor_operand(input, name, 1)
+        sizes = _sizes(name, x, output_size, ndim)
+        if ndim > 1:
+            return _adaptive_means(name, x, sizes)
+        return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
+
+    doc = f"""The means of windows that divide the {WHOLE[ndim]} evenly, or nearly.
 
     Args:
-        input: of shape (n, channels, length) or (channels, length).
-        output_size: the number of windows.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
+        input: {SHAPES[ndim]}
+        {_COUNTS}
     """
-    name = "adaptive_avg_pool1d"
-    x = as_tensor_operand(input, name, 1)
-    sizes = _sizes(name, x, output_size, 1)
-    return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
+    return named(function, name, doc)
 
 
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
-    """The means of windows that divide the image evenly, or nearly.
+def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
+    name = f"adaptive_max_pool{ndim}d"
+
+    def function(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
+        x = as_tensor_operand(input, name, 1)
+        sizes = _sizes(name, x, output_size, ndim)
+        if ndim == 1:
+            x, sizes = _as_rows(name, x), (1, *sizes)
+        out, indices = _adaptive_peaks(name, x, sizes, return_indices)
+        if ndim == 3:
+            out = renamed(out, "AdaptiveMaxPool3DBackward0")
+        return _with_indices(out, indices, ndim, return_indices)
+
+    doc = f"""The greatest elements of windows that divide the {WHOLE[ndim]} evenly, or nearly.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        output_size: the number of windows, or one for rows and one for columns; None for as many
-            as there are elements.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
+        input: {SHAPES[ndim]}
+        {_COUNTS}
+        return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
     """
-    name = "adaptive_avg_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    return _adaptive_means(name, x, _sizes(name, x, output_size, 2))
+    return named(function, name, doc)
 
 
-def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The greatest elements of `output_size` windows that divide the length evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        output_size: the number of windows.
-        return_indices: also return the elements' indices.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "adaptive_max_pool1d"
-    x = as_tensor_operand(input, name, 1)
-    sizes = (1, *_sizes(name, x, output_size, 1))
-    out, indices = _adaptive_peaks(name, _as_rows(name, x), sizes, return_indices)
-    return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
-
-
-def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The greatest elements of windows that divide the image evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        output_size: the number of windows, or one for rows and one for columns; None for as many
-            as there are elements.
-        return_indices: also return the elements' indices in their planes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "adaptive_max_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 2), return_indices)
-    return (out, indices) if return_indices else out
-
-
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
-    """The means of windows that divide the volume evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        output_size: the number of windows, or one for each axis; None for as many as there are
-            elements.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "adaptive_avg_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    return _adaptive_means(name, x, _sizes(name, x, output_size, 3))
-
-
-def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The greatest elements of windows that divide the volume evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        output_size: the number of windows, or one for each axis; None for as many as there are
-            elements.
-        return_indices: also return the elements' indices in their volumes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-    """
-    name = "adaptive_max_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 3), return_indices)
-    out = renamed(out, "AdaptiveMaxPool3DBackward0")
-    return (out, indices) if return_indices else out
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive_avg_pool, (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_adaptive_max_pool, (1, 2, 3))
 
 
 # -- windows at random places ---------------------------------------------------------------------
 
 
 def _fractional(
-    name: str,
-    input: Any,
-    kernel_size: Any,
-    output_size: Any,
-    output_ratio: Any,
-    return_indices: bool,
-    samples: Any,
+    name: str, input: Tensor, kernel_size: Ints, output_size: Ints | None,
+    output_ratio: float | Sequence[float] | None, return_indices: bool, samples: Tensor | None,
     ndim: int,
-) -> Any:
+) -> Any:  # fmt: skip
     x = as_tensor_operand(input, name, 1)
     shape = x._metadata.shape
     if output_size is None:
@@ -680,9 +509,8 @@ def _fractional(
                 f"output_size - 1 may not exceed it, and output_size is {sizes}"
             )
     batch = (*shape[:-ndim], ndim) if len(shape) > ndim + 1 else (1, *shape[:-ndim], ndim)
-    drawn = samples
     if samples is None:
-        drawn = rand(batch, dtype=x._metadata.dtype, device=x.device)
+        samples = rand(batch, dtype=x._metadata.dtype, device=x.device)
     elif (
         samples.dtype != x.dtype
         or samples.ndim != 3
@@ -693,13 +521,13 @@ def _fractional(
             f"{name}: Expect _random_samples to have the same dtype as input, {x.dtype}, and shape "
             f"{batch}, but got {samples.dtype} and {samples.shape}"
         )
-    out, indices = _peaks_of_drawn(x, drawn, kernel, sizes)
+    out, indices = _peaks_of_drawn(x, samples, kernel, sizes)
     out = renamed(out, f"FractionalMaxPool{ndim}DBackward0")
     return (out, indices) if return_indices else out
 
 
 def _peaks_of_drawn(
-    x: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+    x: Tensor, samples: Tensor, kernel: tuple[int, ...], sizes: tuple[int, ...]
 ) -> tuple[Any, Any]:
     """The maxima of windows at random positions, and their indices."""
     if x._batched or samples._batched:
@@ -711,7 +539,7 @@ def _peaks_of_drawn(
 
 
 def _drawn_peak_places(
-    xp: Any, array: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+    xp: Library, array: Array, samples: Array, kernel: tuple[int, ...], sizes: tuple[int, ...]
 ) -> Any:
     """The flat index, in its image, of the greatest element of each window.
 
@@ -739,76 +567,48 @@ def _drawn_peak_places(
     return xp.take_along_axis(places, best, -1).reshape(*lead, *sizes)
 
 
-def fractional_max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-) -> Any:
-    """The greatest elements of windows that are moved by random steps.
+def _fractional_max_pool(ndim: int) -> Callable[..., Any]:
+    name = f"fractional_max_pool{ndim}d"
+
+    def function(
+        input: Tensor, kernel_size: Ints, output_size: Ints | None = None,
+        output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:  # fmt: skip
+        return _fractional(
+            name, input, kernel_size, output_size, output_ratio, return_indices, _random_samples,
+            ndim,
+        )  # fmt: skip
+
+    doc = f"""The greatest elements of windows that are moved by random steps.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for rows and one for columns; otherwise
+        input: {SHAPES[ndim]}
+        kernel_size: the size of the window: a number, or one for each axis.
+        output_size: the number of windows, or one for each axis; otherwise
         output_ratio: the ratio of the output's size to the input's.
-        return_indices: also return the elements' indices in their planes.
-        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 2).
+        return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
+        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels,
+            {ndim}).
 
     Raises:
-        RuntimeError: if shapes or numbers do not fit.
         ValueError: if there is neither a size nor a ratio.
 
     Source: Graham, "Fractional max-pooling", 2014.
     """
-    return _fractional(
-        "fractional_max_pool2d", input, kernel_size, output_size, output_ratio, return_indices,
-        _random_samples, 2,
-    )  # fmt: skip
+    return named(function, name, doc)
 
 
-def fractional_max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
-    return_indices: bool = False,
-    _random_samples: Any = None,
-) -> Any:
-    """The greatest elements of windows that are moved by random steps.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for each axis; otherwise
-        output_ratio: the ratio of the output's size to the input's.
-        return_indices: also return the elements' indices in their volumes.
-        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 3).
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
-        ValueError: if there is neither a size nor a ratio.
-    """
-    return _fractional(
-        "fractional_max_pool3d", input, kernel_size, output_size, output_ratio, return_indices,
-        _random_samples, 3,
-    )  # fmt: skip
+fractional_max_pool2d, fractional_max_pool3d = map(_fractional_max_pool, (2, 3))
 
 
 # -- back to where peaks were ---------------------------------------------------------------------
 
 
 def _unpooled(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    output_size: Any,
-    ndim: int,
-) -> Any:
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints,
+    output_size: Sequence[int] | None, ndim: int,
+) -> Any:  # fmt: skip
     name = f"max_unpool{ndim}d"
     x, at = as_tensor_operand(input, name, 1), as_tensor_operand(indices, name, 2)
     shape = x._metadata.shape
@@ -850,7 +650,7 @@ def _unpooled(
 
 
 def _unpooled_size(
-    name: str, usual: list[int], strides: tuple[int, ...], output_size: Any
+    name: str, usual: list[int], strides: tuple[int, ...], output_size: Sequence[int] | None
 ) -> tuple[int, ...]:
     """The size of an unpooled image: `output_size` if it is within a stride of the usual size."""
     if output_size is None:
@@ -872,60 +672,27 @@ def _unpooled_size(
     return tuple(size)
 
 
-def max_unpool1d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
-    """Undo `max_pool1d`: zeros, with each maximum at its former index.
+def _max_unpool(ndim: int) -> Callable[..., Tensor]:
+    def function(
+        input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+        padding: Ints = 0, output_size: Sequence[int] | None = None,
+    ) -> Tensor:  # fmt: skip
+        return _unpooled(input, indices, kernel_size, stride, padding, output_size, ndim)
+
+    doc = f"""Undo `max_pool{ndim}d`: zeros, with each maximum at its former index.
 
     Args:
-        input: of shape (n, channels, length) or (channels, length).
-        indices: int64, as `max_pool1d` returns them.
-        kernel_size: the length of the window.
-        stride: the step of the window; its length if None.
+        input: {SHAPES[ndim]}
+        indices: int64, as `max_pool{ndim}d` returns them.
+        {WINDOWS}
         padding: how far windows reached beyond the sides.
-        output_size: the length of the result, or its shape; else the least that there could be.
+        output_size: the size of the result, or its shape; else the least that there could be.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
         ValueError: if the windows do not fit the size.
     """
-    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 1)
+    return named(function, f"max_unpool{ndim}d", doc)
 
 
-def max_unpool2d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
-    """Undo `max_pool2d`: zeros, with each maximum at its former index; see `max_unpool1d`.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
-    """
-    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 2)
-
-
-def max_unpool3d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
-    """Undo `max_pool3d`: zeros, with each maximum at its former index; see `max_unpool1d`.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
-    """
-    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 3)
+max_unpool1d, max_unpool2d, max_unpool3d = map(_max_unpool, (1, 2, 3))

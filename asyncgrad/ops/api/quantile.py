@@ -15,6 +15,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import on_host
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Library
 
 __all__ = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
 #: Functions that are also methods of tensors, and functions with an in-place form.
@@ -30,14 +32,14 @@ METHODS = tuple(__all__)
 IN_PLACE = ()
 
 
-def _real(name: str, input: Any) -> Any:
+def _real(name: str, input: Tensor) -> Any:
     x = as_tensor_operand(input, name, 1)
     if x._metadata.is_complex:
         raise NotImplementedError(f"{name}(): does not support complex input. Take its real part.")
     return x
 
 
-def _at(kind: Any, x: Any, indices: Any, axis: int, keepdim: bool) -> Any:
+def _at(kind: Callable[..., Any], x: Tensor, indices: Array, axis: int, keepdim: bool) -> Any:
     """The elements at indices that keep the axis, and the indices."""
     shape = x._metadata.shape
     numbers = from_host(kind.__name__, np.asarray(indices), x._metadata.device)
@@ -49,12 +51,12 @@ def _at(kind: Any, x: Any, indices: Any, axis: int, keepdim: bool) -> Any:
     return kind(values, numbers)
 
 
-def _is_nan(xp: Any, array: Any) -> Any:
+def _is_nan(xp: Library, array: Array) -> Any:
     return xp.isnan(array) if array.dtype.kind not in "iub" else xp.zeros(array.shape, bool)
 
 
 @writes
-def msort(input: Any) -> Tensor:
+def msort(input: Tensor) -> Tensor:
     """The elements sorted along the first axis."""
     return sort(input, 0).values
 
@@ -63,7 +65,7 @@ def _so_far(name: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     ufunc: Any = np.maximum if name == "cummax" else np.minimum
 
-    def scan(input: Any, dim: int) -> Any:
+    def scan(input: Tensor, dim: int) -> return_types.cummax | return_types.cummin:
         x = _real(name, input)
         if x._batched:
             return kind(*by_parts(scan, x, dim))
@@ -81,18 +83,16 @@ def _so_far(name: str) -> Callable[..., Any]:
         return _at(kind, x, np.maximum.accumulate(places, axis=axis), axis, True)
 
     greatest = "greatest" if name == "cummax" else "smallest"
-    scan.__name__ = scan.__qualname__ = name
-    scan.__doc__ = f"""The {greatest} elements up to each along an axis, and where they are.
+    doc = f"""The {greatest} elements up to each along an axis, and where they are.
 
     Args:
         input: any real tensor.
         dim: the axis.
 
     Raises:
-        IndexError: if there is no such axis.
         NotImplementedError: for complex numbers.
     """
-    return writes(scan)
+    return writes(named(scan, name, doc))
 
 
 cummax = _so_far("cummax")
@@ -102,8 +102,9 @@ _WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def _quantiles(
-    name: str, input: Any, q: Any, dim: Any, keepdim: bool, interpolation: str, skip: bool
-) -> Any:
+    name: str, input: Tensor, q: Tensor | float, dim: int | None, keepdim: bool, interpolation: str,
+    skip: bool,
+) -> Any:  # fmt: skip
     x = as_tensor_operand(input, name, 1)
     dtype = x._metadata.dtype
     if dtype.kind != "f" or dtype.itemsize < 4:
@@ -172,7 +173,7 @@ def _quantiles(
     return out if levels.ndim else R.squeeze(out, (0,))
 
 
-def _ends(ordered: Any, axis: int, skip: bool) -> tuple[Any, Any]:
+def _ends(ordered: Tensor, axis: int, skip: bool) -> tuple[Any, Any]:
     """The factor and offset that map a quantile in [0, 1] to a rank among ordered elements."""
     length = ordered.shape[axis]
     counts = (~np.isnan(ordered)).sum(axis=axis, keepdims=True)
@@ -185,14 +186,14 @@ def _ends(ordered: Any, axis: int, skip: bool) -> tuple[Any, Any]:
     return scale.astype(ordered.dtype), offset.astype(ordered.dtype)
 
 
-def _picked(name: str, ordered: Any, ranks: Any, axis: int) -> Any:
+def _picked(name: str, ordered: Tensor, ranks: Array, axis: int) -> Any:
     numbers = from_host(name, ranks.astype(np.int64), ordered._metadata.device)
     return gather(ordered, axis, numbers)
 
 
 @writes
 def quantile(
-    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles of all elements, or along an axis; NaN if there is one.
@@ -206,14 +207,13 @@ def quantile(
 
     Raises:
         RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
-        IndexError: if there is no such axis.
     """
     return _quantiles("quantile", input, q, dim, keepdim, interpolation, False)
 
 
 @writes
 def nanquantile(
-    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles without NaN; see `quantile`."""

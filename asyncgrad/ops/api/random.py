@@ -35,35 +35,21 @@ from asyncgrad.ops.tensors.rng import Generator, source_of
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Library
 
 __all__ = [
-    "bernoulli",
-    "binomial",
-    "multinomial",
-    "normal",
-    "poisson",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "randperm",
-]
+    "bernoulli", "binomial", "multinomial", "normal", "poisson", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "bernoulli",
-    "bernoulli_",
-    "cauchy_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "multinomial",
-    "normal_",
-    "random_",
-    "uniform_",
-)
+    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
+    "multinomial", "normal_", "random_", "uniform_",
+)  # fmt: skip
 IN_PLACE = ()
 
 _INT64 = np.dtype("int64")
@@ -74,8 +60,8 @@ _INT64 = np.dtype("int64")
 
 @makes
 def rand(
-    *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
-    device: Any = None, requires_grad: bool = False,
+    *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
+    dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Numbers uniform in [0, 1); for complex dtypes, both parts are.
 
@@ -88,7 +74,6 @@ def rand(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if the shape is not made of integers.
         RuntimeError: if it is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
@@ -102,8 +87,8 @@ def rand(
 
 @makes
 def randn(
-    *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
-    device: Any = None, requires_grad: bool = False,
+    *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
+    dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Standard normal numbers; complex ones have variance 1 in both parts together. See `rand`."""
     wanted = default_dtype() if dtype is None else as_dtype("randn", dtype)
@@ -116,9 +101,9 @@ def randn(
 
 @makes
 def randint(
-    *bounds: Any, low: Any = None, high: Any = None, size: Any = None,
-    generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    *bounds: int | Sequence[int], low: int | None = None, high: int | None = None,
+    size: Ints | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Integers uniform in [low, high).
 
@@ -138,7 +123,7 @@ def randint(
         TypeError: if the bounds are no integers or the shape is not a sequence of them.
         RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
-    given = [low, high, size]
+    given: list[Any] = [low, high, size]
     missing = [place for place, value in enumerate(given) if value is None]
     if low is None and len(bounds) == len(missing) - 1:
         del missing[0]
@@ -147,19 +132,20 @@ def randint(
                         "a size, or a low, a high and a size")  # fmt: skip
     for place, bound in zip(missing, bounds, strict=True):
         given[place] = bound
-    low, high, size = given
+    least, beyond, lengths = given
     wanted = _INT64 if dtype is None else as_dtype("randint", dtype)
-    shape = sequence_shape("randint", size)
+    shape = sequence_shape("randint", lengths)
     if current().batch is not None:
-        bounded = partial(randint, low or 0, high)
+        bounded = partial(randint, least or 0, beyond)
         return drawn(partial(bounded, generator=generator, dtype=wanted, device=device), shape)
-    array = _integers("randint", source_of(generator), low, high, shape, wanted)
+    array = _integers("randint", source_of(generator), least, beyond, shape, wanted)
     return from_host("randint", array, place_of("randint", device), requires_grad)
 
 
 def _integers(
-    name: str, source: Generator, low: Any, high: Any, shape: tuple[int, ...], dtype: Any
-) -> Any:
+    name: str, source: Generator, low: int | None, high: int, shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> Any:  # fmt: skip
     """Integers in [low, high) that a dtype can hold."""
     try:
         first, beyond = (one_int(name, "high", n) for n in (0 if low is None else low, high))
@@ -184,7 +170,7 @@ def _integers(
     return np.asarray(numbers).astype(dtype, copy=False)
 
 
-def _holds(dtype: Any, number: int) -> bool:
+def _holds(dtype: np.dtype[Any], number: int) -> bool:
     """Whether a dtype has a number, or one near it."""
     kind = category(dtype)
     if kind == 0:
@@ -197,15 +183,15 @@ def _holds(dtype: Any, number: int) -> bool:
     return abs(number) <= _largest(dtype)
 
 
-def _largest(dtype: Any) -> float:
+def _largest(dtype: np.dtype[Any]) -> float:
     """The largest number of a floating dtype, or of the parts of a complex one."""
     return float(floating_info(dtype).max)
 
 
 @makes
 def randperm(
-    n: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False,
+    n: int, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The numbers below `n` in random order.
 
@@ -246,7 +232,13 @@ def randperm(
 # -- like others ----------------------------------------------------------------------------------
 
 
-def _like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Any:
+def _like(
+    name: str,
+    input: Tensor,
+    dtype: DTypeLike | None,
+    device: DeviceLike | None,
+    memory_format: memory_format | None,
+) -> Any:
     """The shape, dtype and device of a new tensor that is like another."""
     x = as_tensor_operand(input, name, 1)
     as_memory_format(name, memory_format)
@@ -256,8 +248,9 @@ def _like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) ->
 
 @as_made
 def rand_like(
-    input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, memory_format: Any = None,
+    input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
+    memory_format: memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
     shape, wanted, place = _like("rand_like", input, dtype, device, memory_format)
@@ -269,8 +262,9 @@ def rand_like(
 
 @as_made
 def randn_like(
-    input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, memory_format: Any = None,
+    input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
+    memory_format: memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """Standard normal numbers, in the shape, dtype and place of another tensor; see `randn`."""
     shape, wanted, place = _like("randn_like", input, dtype, device, memory_format)
@@ -282,9 +276,10 @@ def randn_like(
 
 @as_made
 def randint_like(
-    input: Any, *bounds: Any, low: Any = None, high: Any = None,
-    generator: Generator | None = None, dtype: Any = None, device: Any = None,
-    requires_grad: bool = False, memory_format: Any = None,
+    input: Tensor, *bounds: int, low: int | None = None, high: int | None = None,
+    generator: Generator | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
+    memory_format: memory_format | None = None,
 ) -> Tensor:  # fmt: skip
     """Integers uniform in [low, high), in the shape, dtype and place of another tensor.
 
@@ -310,14 +305,14 @@ def randint_like(
 # -- by tensors of parameters ---------------------------------------------------------------------
 
 
-def _check_floating(name: str, x: Any, *, complex_too: bool = False) -> None:
+def _check_floating(name: str, x: Tensor, *, complex_too: bool = False) -> None:
     if category(x._metadata.dtype) != 2 and not (complex_too and x._metadata.is_complex):
         raise NotImplementedError(
             f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to().'
         )
 
 
-def _floating(name: str, x: Any, *, complex_too: bool = False) -> Any:
+def _floating(name: str, x: Tensor, *, complex_too: bool = False) -> Any:
     """The tensor's values on the host.
 
     Raises:
@@ -327,22 +322,22 @@ def _floating(name: str, x: Any, *, complex_too: bool = False) -> Any:
     return _on_host(x)
 
 
-def _there(x: Any, function: Any, *args: Any) -> Any:
+def _there(x: Tensor, function: Callable[..., Any], *args: Any) -> Any:
     """Run a function on a tensor's array on its device, without reading the result."""
     device = x._metadata.device
     return device.run_in(current_stream(device), function, x._metadata.F.xp, x._array, *args)
 
 
-def _all(mask: Any) -> bool:
+def _all(mask: Array) -> bool:
     """Whether all elements of a NumPy array are true; `np.all` takes five times as long."""
     return bool(np.count_nonzero(mask) == mask.size)
 
 
-def _on_host(x: Any) -> Any:
+def _on_host(x: Tensor) -> Any:
     return x._array if x._metadata.device is CPU else x.to(CPU)._array
 
 
-def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
+def _placed(x: Tensor, values: Any, dtype: DTypeLike | None = None) -> Any:
     """The drawn values as an array of the tensor's dtype on its device."""
     metadata = x._metadata
     if metadata.device is not CPU and isinstance(values, metadata.F.array_type):
@@ -355,7 +350,9 @@ def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
 
 
 @writes
-def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+) -> Tensor:
     """Draw 1 with the probabilities in a tensor, and 0 otherwise.
 
     Args:
@@ -381,12 +378,12 @@ def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) 
     return R.bernoulli(x, values)
 
 
-def _below(xp: Any, p: Any, throws: Any) -> Any:
+def _below(xp: Library, p: Array, throws: Array) -> Any:
     """1 where a uniform number is below a probability, and 0 elsewhere."""
     return xp.less(xp.asarray(throws), p).astype(p.dtype)
 
 
-def _trials(source: Generator, x: Any, p: Any) -> Any:
+def _trials(source: Generator, x: Tensor, p: Any) -> Any:
     """Zeros and ones like a tensor; `p` is a number or an array that can be broadcast to it."""
     if isinstance(p, np.ndarray):
         if not _all((p >= 0) & (p <= 1)):
@@ -401,7 +398,7 @@ def _trials(source: Generator, x: Any, p: Any) -> Any:
     return _placed(x, source.uniform(x._metadata.shape, np.dtype("float64")) < p)
 
 
-def poisson(input: Any, generator: Generator | None = None) -> Tensor:
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the Poisson distributions with the rates in a tensor.
 
     Raises:
@@ -416,7 +413,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     return R.poisson(x, _placed(x, values))
 
 
-def standard_gamma(input: Any, generator: Generator | None = None) -> Tensor:
+def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the gamma distribution of rate 1, with gradients with respect to its shape.
 
     Args:
@@ -432,7 +429,7 @@ def standard_gamma(input: Any, generator: Generator | None = None) -> Tensor:
     return R.standard_gamma(x, _placed(x, values))
 
 
-def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the binomial distributions of counts and probabilities.
 
     Args:
@@ -464,8 +461,9 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
 
 @makes
 def normal(
-    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    mean: Tensor | float, std: Tensor | float = 1.0, size: Ints | None = None, *,
+    generator: Generator | None = None, dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Normal numbers with the means and deviations given.
 
@@ -504,11 +502,11 @@ def normal(
             "normal() received an invalid combination of arguments: size is for numbers"
         )
     if current().batch is not None:
-        unit = randn_like(mean + std, generator=generator)
+        unit = randn_like(mean + std, generator=generator)  # type: ignore[arg-type]
         return mean + std * unit
     shape = first._metadata.shape
     both = isinstance(mean, Variable) and isinstance(std, Variable)
-    if both and std._metadata.shape != shape:
+    if isinstance(mean, Variable) and isinstance(std, Variable) and std._metadata.shape != shape:
         check_broadcast("normal", mean, std)
         shape = np.broadcast_shapes(shape, std._metadata.shape)
     middle = _on_host(mean) if isinstance(mean, Variable) else mean
@@ -520,7 +518,9 @@ def normal(
     return R.normal_of_mean(mean, values) if first is mean else R.normal_of_std(std, values)
 
 
-def _normal(source: Generator, mean: Any, std: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _normal(
+    source: Generator, mean: Any, std: Any, shape: tuple[int, ...], dtype: np.dtype[Any],
+) -> Any:  # fmt: skip
     """Normal numbers as an array."""
     if isinstance(std, np.ndarray):
         if std.dtype.kind == "c":
@@ -546,7 +546,7 @@ def _normal(source: Generator, mean: Any, std: Any, shape: tuple[int, ...], dtyp
 
 @writes
 def multinomial(
-    input: Any,
+    input: Tensor,
     num_samples: int,
     replacement: bool = False,
     *,
@@ -600,14 +600,14 @@ def multinomial(
     return from_host("multinomial", _drawn(np, x._array, draw, source, count), CPU)
 
 
-def _drawn(xp: Any, x: Any, draw: Any, source: Generator, count: int) -> Any:
+def _drawn(xp: Library, x: Array, draw: Callable[..., Any], source: Generator, count: int) -> Any:
     """Indices for a vector of weights or each row of a matrix, on their device."""
     rows = xp.reshape(x, (-1, x.shape[-1])).astype(np.float64)
     found = draw(xp, source, rows, count)
     return xp.ascontiguousarray(found[0] if x.ndim == 1 else found)
 
 
-def _with_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
+def _with_replacement(xp: Library, source: Generator, weights: Array, count: int) -> Any:
     """Indices drawn by inverting the cumulative sums of the weights."""
     sums = xp.cumsum(weights, -1)
     throws = source.uniform((len(weights), count), np.dtype("float64"))
@@ -621,7 +621,7 @@ def _with_replacement(xp: Any, source: Generator, weights: Any, count: int) -> A
     return found
 
 
-def _without_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
+def _without_replacement(xp: Library, source: Generator, weights: Array, count: int) -> Any:
     """The indices of the least of exponential times whose rates are the weights."""
     times = xp.asarray(source.draw("standard_exponential", weights.shape, many=weights.size))
     with np.errstate(divide="ignore"):
@@ -645,7 +645,7 @@ def _bounds(name: str, names: tuple[str, ...], defaults: Any, args: Any, kwargs:
     return [given.get(key, default) for key, default in zip(names, defaults, strict=True)]
 
 
-def _real(name: str, what: str, value: Any) -> Any:
+def _real(name: str, what: str, value: object) -> Any:
     """A real number, also from a tensor without dimensions."""
     if isinstance(value, Variable) and not value._metadata.shape:
         value = on_host(value).item()
@@ -655,14 +655,16 @@ def _real(name: str, what: str, value: Any) -> Any:
     return number
 
 
-def _fill(x: Any, values: Any, name: str) -> Any:
+def _fill(x: Tensor, values: Array, name: str) -> Any:
     """Overwrite a tensor with drawn values."""
     result = from_host(name, _placed(x, values), x._metadata.device)
     return assign(x, result, name)
 
 
 @drawn_into
-def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+def uniform_(
+    input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any
+) -> Tensor:
     """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
     Raises:
@@ -694,7 +696,7 @@ def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwarg
 
 @drawn_into
 def normal_(
-    input: Any, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None
+    input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with normal numbers.
 
@@ -710,7 +712,9 @@ def normal_(
 
 
 @drawn_into
-def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+def bernoulli_(
+    input: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
 
     Raises:
@@ -732,7 +736,9 @@ def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) 
 
 
 @drawn_into
-def exponential_(input: Any, lambd: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
+def exponential_(
+    input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`.
 
     Raises:
@@ -748,7 +754,7 @@ def exponential_(input: Any, lambd: Any = 1.0, *, generator: Generator | None = 
     return _fill(x, values / rate, "exponential_")
 
 
-def _check_continuous(name: str, distribution: str, x: Any) -> None:
+def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
     if category(x._metadata.dtype) != 2:
         raise RuntimeError(
             f"{name}: {distribution} distribution is a continuous probability distribution. dtype "
@@ -758,7 +764,7 @@ def _check_continuous(name: str, distribution: str, x: Any) -> None:
 
 @drawn_into
 def cauchy_(
-    input: Any, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None
+    input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers from the Cauchy distribution.
 
@@ -776,7 +782,7 @@ def cauchy_(
 
 
 @drawn_into
-def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Tensor:
+def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers of trials up to the first success, whose probability is `p`.
 
     Raises:
@@ -796,7 +802,7 @@ def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Ten
 
 @drawn_into
 def log_normal_(
-    input: Any, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None
+    input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with numbers whose logarithms are normal.
 
@@ -816,7 +822,7 @@ def log_normal_(
 
 
 @drawn_into
-def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+def random_(input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to`, the bound is the largest integer up to which the dtype holds every integer.
@@ -838,7 +844,7 @@ def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs
     return _fill(x, _integers("random_", source_of(generator), low, high, shape, dtype), "random_")
 
 
-def _beyond(dtype: Any) -> int:
+def _beyond(dtype: np.dtype[Any]) -> int:
     """The first integer that a dtype can't hold, or after which it skips integers."""
     kind = category(dtype)
     if kind == 0:

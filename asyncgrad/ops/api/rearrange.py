@@ -28,6 +28,7 @@ from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import on_host
@@ -36,83 +37,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 __all__ = [
-    "adjoint",
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "block_diag",
-    "broadcast_shapes",
-    "column_stack",
-    "concat",
-    "concatenate",
-    "dsplit",
-    "dstack",
-    "fliplr",
-    "flipud",
-    "hsplit",
-    "hstack",
-    "moveaxis",
-    "repeat_interleave",
-    "rot90",
-    "row_stack",
-    "split_with_sizes",
-    "swapaxes",
-    "swapdims",
-    "tensor_split",
-    "trace",
-    "unsafe_chunk",
-    "unsafe_split",
-    "unsafe_split_with_sizes",
-    "vsplit",
-    "vstack",
-]
+    "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
+    "column_stack", "concat", "concatenate", "dsplit", "dstack", "fliplr", "flipud", "hsplit",
+    "hstack", "moveaxis", "repeat_interleave", "rot90", "row_stack", "split_with_sizes", "swapaxes",
+    "swapdims", "tensor_split", "trace", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
+    "vsplit", "vstack",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "adjoint",
-    "dsplit",
-    "expand_as",
-    "fliplr",
-    "flipud",
-    "hsplit",
-    "moveaxis",
-    "repeat_interleave",
-    "reshape_as",
-    "rot90",
-    "split_with_sizes",
-    "swapaxes",
-    "swapdims",
-    "tensor_split",
-    "trace",
-    "unsafe_chunk",
-    "unsafe_split",
-    "unsafe_split_with_sizes",
-    "view_as",
-    "vsplit",
-)
+    "adjoint", "dsplit", "expand_as", "fliplr", "flipud", "hsplit", "moveaxis", "repeat_interleave",
+    "reshape_as", "rot90", "split_with_sizes", "swapaxes", "swapdims", "tensor_split", "trace",
+    "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "view_as", "vsplit",
+)  # fmt: skip
 IN_PLACE = ()
 
 
 # -- like others ----------------------------------------------------------------------------------
 
 
-def expand_as(input: Any, other: Any) -> Tensor:
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`expand` to the shape of another tensor."""
     return expand(input, as_tensor_operand(other, "expand_as", 2)._metadata.shape)
 
 
-def view_as(input: Any, other: Any) -> Tensor:
+def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`view` in the shape of another tensor."""
     return view(input, as_tensor_operand(other, "view_as", 2)._metadata.shape)
 
 
-def reshape_as(input: Any, other: Any) -> Tensor:
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` to the shape of another tensor."""
     return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Ints) -> tuple[int, ...]:
     """The shape that tensors of some shapes are broadcast to.
 
     Raises:
@@ -129,7 +90,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 # -- turned ---------------------------------------------------------------------------------------
 
 
-def adjoint(input: Any) -> Tensor:
+def adjoint(input: Tensor) -> Tensor:
     """Exchange the last two axes and conjugate complex numbers.
 
     Raises:
@@ -144,7 +105,7 @@ def adjoint(input: Any) -> Tensor:
 
 
 @one_node("TraceBackward0")
-def trace(input: Any) -> Tensor:
+def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
     Raises:
@@ -159,7 +120,7 @@ def trace(input: Any) -> Tensor:
     return diagonal(x).sum()
 
 
-def fliplr(input: Any) -> Tensor:
+def fliplr(input: Tensor) -> Tensor:
     """Reverse the second axis.
 
     Raises:
@@ -170,7 +131,7 @@ def fliplr(input: Any) -> Tensor:
     return flip(input, (1,))
 
 
-def flipud(input: Any) -> Tensor:
+def flipud(input: Tensor) -> Tensor:
     """Reverse the first axis.
 
     Raises:
@@ -181,7 +142,7 @@ def flipud(input: Any) -> Tensor:
     return flip(input, (0,))
 
 
-def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotate by 90 degrees `k` times, from the first of two axes towards the second.
 
     Raises:
@@ -209,7 +170,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 def _at_least(name: str, ndim: int, places: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
-    def one(x: Any) -> Any:
+    def one(x: Tensor) -> Any:
         x = as_tensor_operand(x, name, 1)
         if x.ndim >= ndim:
             return x
@@ -218,14 +179,14 @@ def _at_least(name: str, ndim: int, places: tuple[tuple[int, ...], ...]) -> Call
             shape[place] = n
         return reshape(x, tuple(shape))
 
-    def function(*tensors: Any) -> Any:
+    def function(*tensors: Any) -> Tensor | tuple[Tensor, ...]:
         if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)):
             return one(tensors[0])
         return tuple(map(one, tensors[0] if len(tensors) == 1 else tensors))
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Each tensor with at least {ndim} axes, of which new ones have length 1."
-    return function
+    return named(
+        function, name, f"Each tensor with at least {ndim} axes, of which new ones have length 1."
+    )
 
 
 atleast_1d = _at_least("atleast_1d", 1, ((),))
@@ -233,7 +194,7 @@ atleast_2d = _at_least("atleast_2d", 2, ((), (1,)))
 atleast_3d = _at_least("atleast_3d", 3, ((), (1,), (0, 1)))
 
 
-def _some(name: str, tensors: Any) -> list[Any]:
+def _some(name: str, tensors: Sequence[Tensor]) -> list[Any]:
     found = list(tensors)
     if not found:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
@@ -241,32 +202,32 @@ def _some(name: str, tensors: Any) -> list[Any]:
 
 
 @writes
-def hstack(tensors: Any) -> Tensor:
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors along the second axis, or along the first if they have only one."""
     parts = atleast_1d(_some("hstack", tensors))
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @writes
-def vstack(tensors: Any) -> Tensor:
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors, extended to at least two axes, along the first."""
     return cat(atleast_2d(_some("vstack", tensors)), 0)
 
 
 @writes
-def dstack(tensors: Any) -> Tensor:
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors, extended to at least three axes, along the third."""
     return cat(atleast_3d(_some("dstack", tensors)), 2)
 
 
 @writes
-def column_stack(tensors: Any) -> Tensor:
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors along the second axis; those of fewer than two axes become columns."""
     parts = _some("column_stack", tensors)
     return hstack([reshape(x, (x.numel(), 1)) if x.ndim < 2 else x for x in parts])
 
 
-def block_diag(*tensors: Any) -> Tensor:
+def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the tensors, of at most two axes, along its diagonal.
 
     Raises:
@@ -290,7 +251,11 @@ def block_diag(*tensors: Any) -> Tensor:
 
 @spelled
 def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor,
+    repeats: Tensor | int | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Tensor:
     """Repeat each element, or each slice along an axis.
 
@@ -338,7 +303,9 @@ def repeat_interleave(
 
 
 @spelled
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def tensor_split(
+    input: Tensor, indices_or_sections: Tensor | Ints, dim: int = 0
+) -> tuple[Tensor, ...]:
     """Split an axis into nearly equal views, or at given indices.
 
     Args:
@@ -357,7 +324,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
     axis = one_dim("tensor_split", dim, x.ndim)
     given = indices_or_sections
     if isinstance(given, Variable):
-        given = given.tolist()  # type: ignore[attr-defined]
+        given = given.tolist()
     length = x.shape[axis]
     if isinstance(given, int):
         given = one_int("tensor_split", "indices_or_sections", given)
@@ -372,7 +339,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
-    def function(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    def function(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
         x = as_tensor_operand(input, name, 1)
         if x.ndim < least:
             raise RuntimeError(
@@ -388,12 +355,12 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
             )
         return tensor_split(x, given, along)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`tensor_split` along axis {axis}, in parts that have to be equal."
-    return function
+    return named(
+        function, name, f"`tensor_split` along axis {axis}, in parts that have to be equal."
+    )
 
 
-def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`split` in parts that autograd does not treat as views, so they can be changed in place.
 
     Changes of a part also change the input's values, but gradients ignore that.
@@ -401,12 +368,12 @@ def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
     return tuple(map(no_view, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim)))
 
 
-def unsafe_split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`unsafe_split` with the lengths of the parts."""
     return unsafe_split(input, split_sizes, dim)
 
 
-def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
     return tuple(map(no_view, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
 
@@ -423,7 +390,7 @@ moveaxis = movedim
 split_with_sizes = split
 
 
-def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """`transpose` by NumPy's name: a view with two axes exchanged."""
     return transpose(input, axis0, axis1)
 

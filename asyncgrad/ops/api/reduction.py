@@ -21,6 +21,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     number_argument,
 )
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
@@ -29,26 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, DTypeLike, Ints
 
 __all__ = [
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "argmax",
-    "argmin",
-    "cumsum",
-    "logcumsumexp",
-    "logsumexp",
-    "max",
-    "mean",
-    "min",
-    "norm",
-    "prod",
-    "std",
-    "sum",
-    "var",
-]
+    "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",
+    "mean", "min", "norm", "prod", "std", "sum", "var",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
@@ -59,7 +46,7 @@ _ALL = [AllAxes(range(ndim)) for ndim in range(65)]
 _PLAIN = frozenset({int, float})
 
 
-def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _axes(name: str, dim: Ints | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of a reduction; None or an empty sequence means all."""
     if dim is None:
         return _ALL[len(shape)]
@@ -68,12 +55,20 @@ def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return many_dims(name, dim, len(shape))
 
 
-def _check_keepdim(name: str, keepdim: Any) -> None:
+def _check_keepdim(name: str, keepdim: object) -> None:
     if keepdim.__class__ is not bool and not isinstance(keepdim, np.bool_):
         raise TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
 
 
-def _summed(x: Any, dtype: Any) -> Any:
+def _operand(name: str, input: object, keepdim: object) -> Any:
+    """The operand, after a check of it and of `keepdim`."""
+    x = as_tensor_operand(input, name, 1)
+    if keepdim.__class__ is not bool:
+        _check_keepdim(name, keepdim)
+    return x
+
+
+def _summed(x: Tensor, dtype: DTypeLike | None) -> Any:
     """The operand of a sum or product, in `dtype`, or in int64 if its dtype is integer or bool."""
     if dtype is not None:
         return cast(x, np.dtype(dtype))
@@ -81,7 +76,9 @@ def _summed(x: Any, dtype: Any) -> Any:
 
 
 @writes
-def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def sum(
+    input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The sum over some axes.
 
     Args:
@@ -89,13 +86,8 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
         dim: an axis, or a sequence of them; all if None.
         keepdim: keep the reduced axes with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        IndexError: if there is no such axis.
-        RuntimeError: if an axis is named twice.
     """
-    x = as_tensor_operand(input, "sum", 1)
-    _check_keepdim("sum", keepdim)
+    x = _operand("sum", input, keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -103,7 +95,9 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 @writes
-def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def mean(
+    input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The mean over some axes, of a floating or complex tensor.
 
     Args:
@@ -114,10 +108,8 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
-        IndexError: if there is no such axis.
     """
-    x = as_tensor_operand(input, "mean", 1)
-    _check_keepdim("mean", keepdim)
+    x = _operand("mean", input, keepdim)
     if dtype is not None:
         x = cast(x, np.dtype(dtype))
     metadata = x._metadata
@@ -132,13 +124,9 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 @writes
 def var(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
+    input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
     correction: float | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The variance over some axes.
 
     Args:
@@ -151,20 +139,15 @@ def var(
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
         TypeError: if both `unbiased` and `correction` are given.
-        IndexError: if there is no such axis.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
 
 
 @writes
 def std(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
+    input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
     correction: float | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The standard deviation over some axes; the gradient of 0 is 0.
 
     The arguments are those of `var`.
@@ -173,8 +156,9 @@ def std(
 
 
 def _spread_of(
-    name: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
-) -> Any:
+    name: str, input: Tensor, dim: Ints | None, unbiased: bool | None, keepdim: bool,
+    correction: float | None,
+) -> Any:  # fmt: skip
     x = as_tensor_operand(input, name, 1)
     if dim.__class__ is bool:
         dim, unbiased = None, dim
@@ -216,7 +200,9 @@ def _spread_of(
 
 
 @writes
-def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def prod(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
@@ -224,13 +210,8 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
         dim: an axis; all if None.
         keepdim: keep the reduced axis with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        IndexError: if there is no such axis.
-        TypeError: if `dim` is not an integer.
     """
-    x = as_tensor_operand(input, "prod", 1)
-    _check_keepdim("prod", keepdim)
+    x = _operand("prod", input, keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -252,9 +233,8 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
 
 
 def _extreme(name: str) -> Callable[..., Any]:
-    def reduce(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
-        x = as_tensor_operand(input, name, 1)
-        _check_keepdim(name, keepdim)
+    def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Tensor:
+        x = _operand(name, input, keepdim)
         metadata = x._metadata
         shape = metadata.shape
         dims = many_dims(name, dim, len(shape))
@@ -268,8 +248,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         return getattr(R, name)(x, dims, keepdim)
 
     greatest = "greatest" if name == "amax" else "smallest"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""The {greatest} elements over some axes; the gradient is shared among ties.
+    doc = f"""The {greatest} elements over some axes; the gradient is shared among ties.
 
     Args:
         input: any real tensor.
@@ -281,7 +260,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for complex numbers.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
 amax = _extreme("amax")
@@ -292,7 +271,13 @@ def _with_index(name: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     pick = {"max": "argmax", "min": "argmin"}[name]
 
-    def reduce(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    def reduce(
+        input: Tensor,
+        dim: Tensor | int | None = None,
+        keepdim: bool = False,
+        *,
+        other: Tensor | None = None,
+    ) -> Any:
         x = as_tensor_operand(input, name, 1)
         metadata = x._metadata
         if dim is None and other is None:
@@ -322,8 +307,7 @@ def _with_index(name: str) -> Callable[..., Any]:
         return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
 
     greatest = "greatest" if name == "max" else "smallest"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""The {greatest} element of all, along an axis, or of each pair.
+    doc = f"""The {greatest} element of all, along an axis, or of each pair.
 
     Args:
         input: any real tensor.
@@ -337,10 +321,10 @@ def _with_index(name: str) -> Callable[..., Any]:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
         IndexError: if there is no such axis, or it is empty.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
-def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
+def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> tuple[Any, Any]:
     """The elements at indices that keep the axis, by the op `name`, and the indices."""
     F = x._metadata.F
     values = F.along(x._array, indices, axis, keepdim)
@@ -357,9 +341,8 @@ min = _with_index("min")
 
 
 def _arg_extreme(name: str) -> Callable[..., Tensor]:
-    def reduce(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-        x = as_tensor_operand(input, name, 1)
-        _check_keepdim(name, keepdim)
+    def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        x = _operand(name, input, keepdim)
         metadata = x._metadata
         if metadata.dtype.kind in "bc":
             kind = "bool" if metadata.dtype.kind == "b" else "complex"
@@ -387,8 +370,7 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
         return leaf(name, array, metadata.device)
 
     greatest = "greatest" if name == "argmax" else "smallest"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""The index of the {greatest} element, the first of several; no gradient.
+    doc = f"""The index of the {greatest} element, the first of several; no gradient.
 
     Args:
         input: a real tensor.
@@ -399,7 +381,7 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
         IndexError: if there is no such axis, or it is empty.
         RuntimeError: for booleans and complex numbers.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
 argmax = _arg_extreme("argmax")
@@ -409,9 +391,8 @@ argmin = _arg_extreme("argmin")
 def _logical(name: str) -> Callable[..., Tensor]:
     ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
-    def reduce(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        x = as_tensor_operand(input, name, 1)
-        _check_keepdim(name, keepdim)
+    def reduce(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
+        x = _operand(name, input, keepdim)
         metadata = x._metadata
         F = metadata.F
         # As in PyTorch, an empty sequence means no axes, not all.
@@ -430,19 +411,14 @@ def _logical(name: str) -> Callable[..., Tensor]:
         return leaf(name, array, metadata.device)
 
     word = "all" if name == "all" else "any"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""Whether {word} of the elements are not 0; no gradient.
+    doc = f"""Whether {word} of the elements are not 0; no gradient.
 
     Args:
         input: any tensor; the result is bool, or uint8 for uint8.
         dim: an axis, or a sequence of them; all if None.
         keepdim: leave axes of one in their places.
-
-    Raises:
-        IndexError: if there is no such axis.
-        RuntimeError: if an axis is named twice.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
 all = _logical("all")
@@ -453,7 +429,7 @@ any = _logical("any")
 
 
 @writes
-def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of the exponentials over some axes, without overflow.
 
     Args:
@@ -463,11 +439,8 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
 
     Raises:
         TypeError: if `dim` is neither an axis nor a sequence.
-        IndexError: if there is no such axis.
-        RuntimeError: if an axis is named twice.
     """
-    x = as_tensor_operand(input, "logsumexp", 1)
-    _check_keepdim("logsumexp", keepdim)
+    x = _operand("logsumexp", input, keepdim)
     if dim is None:
         raise TypeError(
             "logsumexp(): argument 'dim' must be tuple of ints, not NoneType. Name the axes."
@@ -479,7 +452,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 @writes
-def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
+def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative sums along an axis.
 
     Args:
@@ -488,8 +461,6 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
-        IndexError: if there is no such axis.
-        TypeError: if `dim` is not an integer.
         NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumsum", 1)
@@ -502,7 +473,7 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 @writes
-def logcumsumexp(input: Any, dim: int) -> Tensor:
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The cumulative `logsumexp` along an axis, without overflow.
 
     Args:
@@ -510,8 +481,6 @@ def logcumsumexp(input: Any, dim: int) -> Tensor:
         dim: the axis.
 
     Raises:
-        IndexError: if there is no such axis.
-        TypeError: if `dim` is not an integer.
         NotImplementedError: for integers and booleans.
     """
     x = as_tensor_operand(input, "logcumsumexp", 1)
@@ -520,11 +489,11 @@ def logcumsumexp(input: Any, dim: int) -> Tensor:
 
 @writes
 def norm(
-    input: Any,
-    p: Any = "fro",
-    dim: Any = None,
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Ints | None = None,
     keepdim: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
@@ -538,7 +507,6 @@ def norm(
 
     Raises:
         RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "norm", 1)
     if p is None or p == "fro":
@@ -550,7 +518,7 @@ def norm(
     return vector_norm(x, p, dim, keepdim, dtype=dtype)
 
 
-def _nuclear_norm(x: Any, dim: Any, keepdim: bool) -> Any:
+def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
     shape = x._metadata.shape
     ndim = len(shape)
     if ndim < 2:
@@ -576,8 +544,9 @@ def _nuclear_norm(x: Any, dim: Any, keepdim: bool) -> Any:
 
 @writes
 def vector_norm(
-    x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Tensor:
+    x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: bool = False, *,
+    dtype: DTypeLike | None = None,
+) -> Tensor:  # fmt: skip
     """The norm of a tensor as a vector, over some axes.
 
     Args:
@@ -591,10 +560,8 @@ def vector_norm(
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
             where the norm of no elements is not defined.
         TypeError: if the order is not a number.
-        IndexError: if there is no such axis.
     """
-    x = as_tensor_operand(x, "linalg.vector_norm", 1)
-    _check_keepdim("linalg.vector_norm", keepdim)
+    x = _operand("linalg.vector_norm", x, keepdim)
     order: Any = ord
     if ord.__class__ not in _PLAIN:
         order = number_argument("linalg_vector_norm", "ord", ord)
@@ -622,7 +589,7 @@ def vector_norm(
     return R.vector_norm(x, order, dims, keepdim)
 
 
-def _norm_operand(x: Any, dtype: Any) -> Any:
+def _norm_operand(x: Tensor, dtype: DTypeLike) -> Any:
     """The operand of a norm, in a dtype that loses no precision."""
     held = x._metadata.dtype
     if category(dtype) < 2 or (category(dtype) == 3) != (category(held) == 3):

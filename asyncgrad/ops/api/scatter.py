@@ -40,19 +40,15 @@ from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Number
 
 __all__ = [
-    "index_copy",
-    "index_fill",
-    "index_reduce",
-    "masked_scatter",
-    "put",
-    "scatter_reduce",
-    "select_scatter",
-    "slice_scatter",
-    "take",
-]
+    "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
+    "select_scatter", "slice_scatter", "take",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (*__all__, "fill_diagonal_")
 IN_PLACE = (
@@ -60,11 +56,11 @@ IN_PLACE = (
 )  # fmt: skip
 
 
-def _at(axis: int, place: Any) -> tuple[Any, ...]:
+def _at(axis: int, place: object) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, place)
 
 
-def _index(name: str, index: Any, length: int) -> Any:
+def _index(name: str, index: Tensor, length: int) -> Any:
     """Check an index: integers, at most one axis, none out of range."""
     index = as_tensor_operand(index, name, 3)
     if index.ndim > 1 or category(index._metadata.dtype) != 1:
@@ -75,7 +71,7 @@ def _index(name: str, index: Any, length: int) -> Any:
     return reshape(index, (index.numel(),))
 
 
-def _is_outside(numbers: Any, length: int) -> bool:
+def _is_outside(numbers: Array, length: int) -> bool:
     """Whether numbers in host memory are out of range; device arrays are not checked."""
     if numbers.__class__ is not np.ndarray or not numbers.size:
         return False
@@ -83,7 +79,7 @@ def _is_outside(numbers: Any, length: int) -> bool:
 
 
 @writes
-def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` written at `index` along `dim`.
 
     Raises:
@@ -122,7 +118,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
 
 
 @writes
-def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`.
 
     Raises:
@@ -163,7 +159,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
 _NEUTRAL = {"sum": 0, "prod": 1, "mean": 0}
 
 
-def _neutral(reduce: str, dtype: Any) -> Any:
+def _neutral(reduce: str, dtype: np.dtype[Any]) -> Any:
     if reduce in _NEUTRAL:
         return _NEUTRAL[reduce]
     if dtype.kind == "b":
@@ -174,10 +170,12 @@ def _neutral(reduce: str, dtype: Any) -> Any:
     return limits.min if reduce == "amax" else limits.max
 
 
-def _reduced(x: Any, at: tuple[Any, ...], index: Any, src: Any, reduce: str, own: bool) -> Any:
+def _reduced(
+    x: Tensor, at: tuple[Any, ...], index: Tensor, src: Tensor, reduce: str, own: bool
+) -> Any:
     """A copy in which elements are reduced with those of `src` that have the same index."""
 
-    def kept(out: Any) -> Any:
+    def kept(out: Tensor) -> Any:
         return renamed(out, "ScatterReduceBackward0", saves=True, watched=(index,))
 
     metadata = x._metadata
@@ -204,7 +202,9 @@ def _reduced(x: Any, at: tuple[Any, ...], index: Any, src: Any, reduce: str, own
 _KINDS = ("sum", "prod", "mean", "amax", "amin")
 
 
-def _check_reduction(name: str, x: Any, reduce: Any, include_self: Any, kinds: Any) -> None:
+def _check_reduction(
+    name: str, x: Tensor, reduce: str, include_self: object, kinds: Sequence[str]
+) -> None:
     if reduce not in kinds:
         raise RuntimeError(
             f"{name}(): Expected reduce to be one of {', '.join(kinds)} but got {reduce!r}"
@@ -218,7 +218,7 @@ def _check_reduction(name: str, x: Any, reduce: Any, include_self: Any, kinds: A
 @writes
 @one_node("ScatterReduceBackward0")
 def scatter_reduce(
-    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
@@ -241,7 +241,7 @@ def scatter_reduce(
     _check_reduction(name, x, reduce, include_self, _KINDS)
     if getattr(index, "_batched", False):
 
-        def example(x: Any, dim: int, index: Any, src: Any) -> Any:
+        def example(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
             return scatter_reduce(x, dim, index, src, reduce, include_self=include_self)
 
         return mapped_along(example, x, dim, index, y)
@@ -260,8 +260,9 @@ def scatter_reduce(
 @writes
 @one_node("IndexReduceBackward0")
 def index_reduce(
-    input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
-) -> Tensor:
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
+    include_self: bool = True,
+) -> Tensor:  # fmt: skip
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
     Args:
@@ -295,7 +296,7 @@ def index_reduce(
     return _reduced(x, places, at, y, reduce, include_self)
 
 
-def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with the elements of `source` at flat indices.
 
     Args:
@@ -335,7 +336,7 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor
     return renamed(out, "PutBackward0", saves=True)
 
 
-def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the first elements of `source`, in order, where the mask is True.
 
     Raises:
@@ -369,7 +370,7 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
     return index_put(x, (mask,), reshape(y, (-1,))[:count])
 
 
-def _scattered(x: Any, mask: Any, values: Any) -> Any:
+def _scattered(x: Tensor, mask: Tensor, values: Tensor) -> Any:
     """`masked_scatter` without counting the mask's elements, which would wait for a device."""
     if not values.numel():
         return R.clone(x)
@@ -378,7 +379,7 @@ def _scattered(x: Any, mask: Any, values: Any) -> Any:
 
 
 @writes
-def take(input: Any, index: Any) -> Tensor:
+def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat indices, in the shape of `index`.
 
     Raises:
@@ -396,11 +397,10 @@ def take(input: Any, index: Any) -> Tensor:
     return no_view(reshape(index_select(reshape(x, (-1,)), 0, places), at.shape))
 
 
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice at `index` along `dim`.
 
     Raises:
-        RuntimeError: if the shape does not fit.
         IndexError: if there is no such place.
     """
     x = as_tensor_operand(input, "select_scatter", 1)
@@ -408,20 +408,16 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
 
 
 def slice_scatter(
-    input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None,
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
 ) -> Tensor:  # fmt: skip
-    """A copy of `input` with `src` as the slice along `dim`.
-
-    Raises:
-        RuntimeError: if the shape does not fit.
-    """
+    """A copy of `input` with `src` as the slice along `dim`."""
     x = as_tensor_operand(input, "slice_scatter", 1)
     axis = one_dim("slice_scatter", dim, x.ndim)
     return _replaced("slice_scatter", x, src, _at(axis, slice(start, end, step)))
 
 
-def _replaced(name: str, x: Any, src: Any, at: Any) -> Any:
+def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:
     out = R.clone(x)
     part = out[at]
     if part.shape != src.shape:
@@ -433,7 +429,7 @@ def _replaced(name: str, x: Any, src: Any, at: Any) -> Any:
     return out
 
 
-def fill_diagonal_(input: Any, fill_value: Any, wrap: bool = False) -> Tensor:
+def fill_diagonal_(input: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     """Fill the main diagonal with one number, in place.
 
     Args:

@@ -34,68 +34,22 @@ from asyncgrad.ops.tensors.out import writes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, DTypeLike, Ints
 
 __all__ = [
-    "broadcast_tensors",
-    "broadcast_to",
-    "cat",
-    "chunk",
-    "clone",
-    "diag",
-    "diagonal",
-    "flatten",
-    "flip",
-    "meshgrid",
-    "movedim",
-    "narrow",
-    "permute",
-    "ravel",
-    "reshape",
-    "roll",
-    "select",
-    "split",
-    "squeeze",
-    "stack",
-    "t",
-    "tile",
-    "transpose",
-    "tril",
-    "triu",
-    "unbind",
-    "unflatten",
+    "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",
+    "flip", "meshgrid", "movedim", "narrow", "permute", "ravel", "reshape", "roll", "select",
+    "split", "squeeze", "stack", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten",
     "unsqueeze",
-]
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "broadcast_to",
-    "chunk",
-    "clone",
-    "diag",
-    "diagonal",
-    "expand",
-    "flatten",
-    "flip",
-    "movedim",
-    "narrow",
-    "permute",
-    "ravel",
-    "repeat",
-    "reshape",
-    "roll",
-    "select",
-    "split",
-    "squeeze",
-    "t",
-    "tile",
-    "transpose",
-    "tril",
-    "triu",
-    "unbind",
-    "unflatten",
-    "unsqueeze",
-    "view",
-)
+    "broadcast_to", "chunk", "clone", "diag", "diagonal", "expand", "flatten", "flip", "movedim",
+    "narrow", "permute", "ravel", "repeat", "reshape", "roll", "select", "split", "squeeze", "t",
+    "tile", "transpose", "tril", "triu", "unbind", "unflatten", "unsqueeze", "view",
+)  # fmt: skip
 IN_PLACE = ("tril", "triu")
 
 #: The number of cached results of argument checks.
@@ -105,7 +59,7 @@ _CACHE_LIMIT = 1024
 # -- the same elements in other axes --------------------------------------------------------------
 
 
-def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
+def reshape(input: Tensor, *sizes: Ints, shape: Ints | None = None) -> Tensor:
     """The same elements in another shape, a view where the memory allows it.
 
     Raises:
@@ -119,7 +73,9 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
 _DTYPES = (np.dtype, type)
 
 
-def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
+def view(
+    input: Tensor, *shape: Any, size: Ints | None = None, dtype: DTypeLike | None = None
+) -> Tensor:
     """A view of the memory in another shape; or, given a dtype, its bits as that dtype.
 
     Raises:
@@ -145,7 +101,7 @@ def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor
     return out
 
 
-def _reinterpreted(x: Any, dtype: Any) -> Any:
+def _reinterpreted(x: Tensor, dtype: DTypeLike) -> Any:
     if dtype == x._metadata.dtype:
         return R.reshape(x, x._metadata.shape)
     if x.requires_grad:
@@ -164,12 +120,11 @@ def _reinterpreted(x: Any, dtype: Any) -> Any:
     return out
 
 
-def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the axes from `start_dim` to `end_dim` into one.
 
     Raises:
         RuntimeError: if `start_dim` comes after `end_dim`.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "flatten", 1)
     shape = x._metadata.shape
@@ -189,19 +144,18 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return R.reshape(x, (*shape[:first], size, *shape[last + 1 :]))
 
 
-def ravel(input: Any) -> Tensor:
+def ravel(input: Tensor) -> Tensor:
     """Flatten the tensor to one axis."""
     x = as_tensor_operand(input, "ravel", 1)
     return R.reshape(x, (x._metadata.size,))
 
 
 @spelled
-def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Split the axis `dim` into several; one of `sizes` may be -1.
 
     Raises:
         RuntimeError: if `sizes` is empty or its elements do not fit.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "unflatten", 1)
     shape = x._metadata.shape
@@ -221,12 +175,11 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     return R.reshape(x, (*shape[:axis], *inner, *shape[axis + 1 :]))
 
 
-def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
+def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
     """The axes in another order.
 
     Raises:
         RuntimeError: if `dims` does not name each axis once.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "permute", 1)
     ndim = len(x._metadata.shape)
@@ -248,7 +201,7 @@ def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
     return axes
 
 
-def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Exchange two axes; the result is a view."""
     x = as_tensor_operand(input, "transpose", 1)
     exchanged = _exchanged if dim0.__class__ is dim1.__class__ is int else _exchanged.__wrapped__
@@ -269,7 +222,7 @@ def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
 _TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 
-def t(input: Any) -> Tensor:
+def t(input: Tensor) -> Tensor:
     """Transpose a matrix; tensors of fewer axes are not changed.
 
     Raises:
@@ -284,12 +237,11 @@ def t(input: Any) -> Tensor:
     return R.permute(x, _TURNED[ndim])
 
 
-def movedim(input: Any, source: Any, destination: Any) -> Tensor:
+def movedim(input: Tensor, source: Ints, destination: Ints) -> Tensor:
     """Move axes to other positions; the rest keep their order.
 
     Raises:
         RuntimeError: if `source` and `destination` differ in length or repeat an axis.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "movedim", 1)
     moved = _moved if source.__class__ is destination.__class__ is int else _moved.__wrapped__
@@ -297,7 +249,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
 
 
 @lru_cache(_CACHE_LIMIT)
-def _moved(ndim: int, source: Any, destination: Any) -> tuple[int, ...]:
+def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
     """The order of axes with some of them moved."""
     sources, targets = (
         [
@@ -323,7 +275,7 @@ def _moved(ndim: int, source: Any, destination: Any) -> tuple[int, ...]:
 
 
 @spelled
-def unsqueeze(input: Any, dim: int) -> Tensor:
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Insert a new axis of length 1 at `dim`."""
     x = as_tensor_operand(input, "unsqueeze", 1)
     shape = x._metadata.shape
@@ -332,17 +284,18 @@ def unsqueeze(input: Any, dim: int) -> Tensor:
 
 
 @spelled
-def squeeze(input: Any, *dims: Any, dim: Any = None) -> Tensor:
+def squeeze(input: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """Remove the axes of length 1, all of them or those in `dim`."""
     x = as_tensor_operand(input, "squeeze", 1)
+    given: Any = dim
     if dims:
-        dim = dims[0] if len(dims) == 1 else dims
-    dropped = _dropped if dim.__class__ is int or dim is None else _dropped.__wrapped__
-    return R.squeeze(x, dropped(x._metadata.shape, dim))
+        given = dims[0] if len(dims) == 1 else dims
+    dropped = _dropped if given.__class__ is int or given is None else _dropped.__wrapped__
+    return R.squeeze(x, dropped(x._metadata.shape, given))
 
 
 @lru_cache(_CACHE_LIMIT)
-def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
+def _dropped(shape: tuple[int, ...], dim: Ints | None) -> Named:
     """The axes of length 1, all of them or those in `dim`."""
     sequence = isinstance(dim, (tuple, list))
     chosen = () if sequence and not dim else many_dims("squeeze", dim, len(shape))
@@ -350,12 +303,8 @@ def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
     return Named([i for i in chosen if shape[i] == 1], node)
 
 
-def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
-    """A view that repeats axes of length 1 and adds leading axes; -1 keeps a length.
-
-    Raises:
-        RuntimeError: if the shapes do not fit.
-    """
+def expand(input: Tensor, *sizes: Ints, size: Ints | None = None, implicit: bool = False) -> Tensor:
+    """A view that repeats axes of length 1 and adds leading axes; -1 keeps a length."""
     x = as_tensor_operand(input, "expand", 1)
     wanted = one_shape("expand", sizes if size is None else (size,))
     return R.expand(x, _expanded(x._metadata.shape, wanted))
@@ -394,17 +343,13 @@ def _mismatch(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     )
 
 
-def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Tensor:
+def broadcast_to(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tensor:
     """The tensor repeated to a shape, given as `expand` takes it."""
     return expand(input, *sizes, size=size)
 
 
-def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
-    """Tensors expanded to the shape that they are broadcast to.
-
-    Raises:
-        RuntimeError: if the shapes do not fit.
-    """
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors expanded to the shape that they are broadcast to."""
     parts = [as_tensor_operand(x, "broadcast_tensors", i + 1) for i, x in enumerate(tensors)]
     shapes = [x._metadata.shape for x in parts]
     try:
@@ -417,7 +362,9 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     return tuple([R.expand(x, shape) for x in parts])
 
 
-def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
+def meshgrid(
+    *tensors: Tensor | Sequence[Tensor], indexing: str | None = None
+) -> tuple[Tensor, ...]:
     """The coordinates of all points of a grid, one tensor for each axis.
 
     Args:
@@ -460,7 +407,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
 
 
 @spelled
-def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
     """A view of `length` elements of an axis, from `start`.
 
     Raises:
@@ -495,7 +442,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
 
 
 @spelled
-def select(input: Any, dim: int, index: Any) -> Tensor:
+def select(input: Tensor, dim: int, index: Tensor | int) -> Tensor:
     """A view of the slice at `index` along an axis, without that axis.
 
     Raises:
@@ -516,7 +463,7 @@ def select(input: Any, dim: int, index: Any) -> Tensor:
 
 
 @spelled
-def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 
     Args:
@@ -551,7 +498,9 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
     return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)] if size else [0])
 
 
-def _in_turn(x: Any, axis: int, lengths: list[int], kind: Any = SplitBackward0) -> tuple[Any, ...]:
+def _in_turn(
+    x: Tensor, axis: int, lengths: list[int], kind: type[Any] = SplitBackward0
+) -> tuple[Any, ...]:
     """Consecutive views of given lengths along an axis."""
     parts = []
     start = 0
@@ -562,7 +511,7 @@ def _in_turn(x: Any, axis: int, lengths: list[int], kind: Any = SplitBackward0) 
 
 
 @spelled
-def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal length along an axis; the last may be shorter.
 
     Raises:
@@ -584,7 +533,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 
 @spelled
-def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all slices along an axis, without that axis.
 
     Raises:
@@ -600,7 +549,7 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     return several(x, parts, UnbindBackward0, axis)
 
 
-def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the diagonal of two axes, as the last axis.
 
     Args:
@@ -611,7 +560,6 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tenso
 
     Raises:
         RuntimeError: if the two axes are one.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "diagonal", 1)
     ndim = len(x._metadata.shape)
@@ -624,7 +572,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tenso
 
 
 @writes
-def diag(input: Any, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
 
     Raises:
@@ -641,7 +589,7 @@ def diag(input: Any, diagonal: int = 0) -> Tensor:
     return R.put_diagonal(x, (n, n), offset, 0, 1)
 
 
-def _triangle(input: Any, diagonal: int, name: str) -> Any:
+def _triangle(input: Tensor, diagonal: int, name: str) -> Any:
     x = as_tensor_operand(input, name, 1)
     ndim = len(x._metadata.shape)
     if ndim < 2:
@@ -650,7 +598,7 @@ def _triangle(input: Any, diagonal: int, name: str) -> Any:
 
 
 @writes
-def tril(input: Any, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and below a diagonal, zeros above.
 
     Raises:
@@ -660,7 +608,7 @@ def tril(input: Any, diagonal: int = 0) -> Tensor:
 
 
 @writes
-def triu(input: Any, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and above a diagonal, zeros below.
 
     Raises:
@@ -709,7 +657,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     return R.cat(parts, axis)
 
 
-def _joined(name: str, tensors: Any) -> list[Any]:
+def _joined(name: str, tensors: Sequence[Tensor]) -> list[Any]:
     """The tensors of a sequence, converted to one dtype."""
     if not isinstance(tensors, (tuple, list)):
         raise TypeError(
@@ -749,14 +697,14 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     return R.stack(parts, axis)
 
 
-def tile(input: Any, *repeats: Any, dims: Any = None) -> Tensor:
+def tile(input: Tensor, *repeats: Ints, dims: Ints | None = None) -> Tensor:
     """Repeat the tensor along its axes; `dims` is aligned to the last axis."""
     x = as_tensor_operand(input, "tile", 1)
     counts = one_shape("tile", repeats if dims is None else (dims,))
     return repeat(x, (1,) * (len(x._metadata.shape) - len(counts)) + counts)
 
 
-def repeat(input: Any, *counts: Any, repeats: Any = None) -> Tensor:
+def repeat(input: Tensor, *counts: Ints, repeats: Ints | None = None) -> Tensor:
     """Repeat the tensor along each axis, and along new leading axes.
 
     Raises:
@@ -774,19 +722,14 @@ def repeat(input: Any, *counts: Any, repeats: Any = None) -> Tensor:
     return R.repeat(x, counts)
 
 
-def flip(input: Any, *axes: Any, dims: Any = None) -> Tensor:
-    """A copy with some axes reversed.
-
-    Raises:
-        RuntimeError: if an axis is named twice.
-        IndexError: if there is no such axis.
-    """
+def flip(input: Tensor, *axes: Ints, dims: Ints | None = None) -> Tensor:
+    """A copy with some axes reversed."""
     x = as_tensor_operand(input, "flip", 1)
     wanted = one_shape("flip", axes if dims is None else (dims,))
     return R.flip(x, many_dims("flip", wanted, len(x._metadata.shape)) if wanted else ())
 
 
-def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
     """A copy with elements shifted cyclically along axes.
 
     Args:
@@ -796,7 +739,6 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
 
     Raises:
         RuntimeError: if there are not as many shifts as axes.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "roll", 1)
     steps = one_shape("roll", (shifts,))
@@ -818,7 +760,9 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
 # -- the frame ------------------------------------------------------------------------------------
 
 
-def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
     """Pad the last axes.
 
     Args:
@@ -869,7 +813,7 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = Non
     return renamed(framed, _PAD_NODES[mode].format(len(pairs)), saves=True)
 
 
-def _constant_pad(x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
+def _constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: float) -> Any:
     shape = x._metadata.shape
     for n, (before, after) in zip(shape, widths, strict=True):
         if n + before + after < 0 or -before > n or -after > n:
@@ -883,16 +827,16 @@ def _constant_pad(x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> An
     return R.pad(x, widths, number)
 
 
-def _reflected(places: Any, n: int, before: int, after: int) -> Any:
+def _reflected(places: Array, n: int, before: int, after: int) -> Any:
     places = np.abs(places)
     return np.where(places >= n, 2 * (n - 1) - places, places)
 
 
-def _replicated(places: Any, n: int, before: int, after: int) -> Any:
+def _replicated(places: Array, n: int, before: int, after: int) -> Any:
     return np.clip(places, 0, n - 1)
 
 
-def _circular(places: Any, n: int, before: int, after: int) -> Any:
+def _circular(places: Array, n: int, before: int, after: int) -> Any:
     """Circular padding; elements cut off at one end are not used at the other."""
     first, last = max(0, -before), n - max(0, -after)
     return first + (places - first) % (last - first)
@@ -930,7 +874,7 @@ def _check_frame(mode: str, shape: tuple[int, ...], widths: tuple[tuple[int, int
             )
 
 
-def clone(input: Any, *, memory_format: Any = None) -> Tensor:
+def clone(input: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
     """A recorded copy with the tensor's memory layout."""
     as_memory_format("clone", memory_format)
     return R.clone(as_tensor_operand(input, "clone", 1))

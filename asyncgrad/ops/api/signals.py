@@ -21,17 +21,15 @@ from asyncgrad.ops.tensors.new_tensors import from_host, place_of
 from asyncgrad.ops.tensors.out import as_made
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 __all__ = [
-    "bartlett_window",
-    "blackman_window",
-    "hamming_window",
-    "hann_window",
-    "istft",
-    "kaiser_window",
+    "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window",
     "stft",
-]
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("istft", "stft")
 IN_PLACE = ()
@@ -40,7 +38,9 @@ IN_PLACE = ()
 # -- windows --------------------------------------------------------------------------------------
 
 
-def _window(name: str, length: Any, periodic: bool, options: dict[str, Any], values: Any) -> Any:
+def _window(
+    name: str, length: int, periodic: bool, options: dict[str, Any], values: Callable[..., Any]
+) -> Any:
     """A window of a function's values at points from 0 to 1."""
     count = one_int(name, "window_length", length)
     wanted = options.pop("dtype", None)
@@ -81,7 +81,7 @@ def hamming_window(
 ) -> Tensor:  # fmt: skip
     """The Hamming window, `alpha` minus `beta` times a cosine; see `hann_window`."""
 
-    def values(points: Any) -> Any:
+    def values(points: Array) -> Any:
         return alpha - beta * np.cos(2 * math.pi * points)
 
     return _window("hamming_window", window_length, periodic, options, values)
@@ -91,7 +91,7 @@ def hamming_window(
 def blackman_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
     """The Blackman window of two cosines, with lower side lobes; see `hann_window`."""
 
-    def values(points: Any) -> Any:
+    def values(points: Array) -> Any:
         angle = 2 * math.pi * points
         return 0.42 - 0.5 * np.cos(angle) + 0.08 * np.cos(2 * angle)
 
@@ -102,7 +102,7 @@ def blackman_window(window_length: int, periodic: bool = True, **options: Any) -
 def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
     """The Bartlett window, a triangle from 0 over 1 to 0; see `hann_window`."""
 
-    def values(points: Any) -> Any:
+    def values(points: Array) -> Any:
         return 1 - np.abs(2 * points - 1)
 
     return _window("bartlett_window", window_length, periodic, options, values)
@@ -114,7 +114,7 @@ def kaiser_window(
 ) -> Tensor:
     """The Kaiser window, narrower for a greater `beta`; see `hann_window`."""
 
-    def values(points: Any) -> Any:
+    def values(points: Array) -> Any:
         half = np.sqrt(np.maximum(1 - (2 * points - 1) ** 2, 0))
         return np.i0(beta * half) / np.i0(np.float64(beta))
 
@@ -124,7 +124,9 @@ def kaiser_window(
 # -- transforms -----------------------------------------------------------------------------------
 
 
-def _frame(name: str, x: Any, n_fft: Any, hop: Any, length: Any, window: Any) -> tuple[Any, ...]:
+def _frame(
+    name: str, x: Tensor, n_fft: int, hop: int | None, length: int | None, window: Tensor | None
+) -> tuple[Any, ...]:
     """The checked frame size, the step, and a window of the frame's size."""
     size = one_int(name, "n_fft", n_fft)
     step = size // 4 if hop is None else one_int(name, "hop_length", hop)
@@ -147,9 +149,9 @@ def _frame(name: str, x: Any, n_fft: Any, hop: Any, length: Any, window: Any) ->
 
 
 def stft(
-    input: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Any = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
-    onesided: bool | None = None, return_complex: bool | None = None,
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect",
+    normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """The short-time Fourier transform: transforms of overlapping frames of a signal.
@@ -211,8 +213,8 @@ def stft(
 
 
 def istft(
-    input: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Any = None, center: bool = True, normalized: bool = False,
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center: bool = True, normalized: bool = False,
     onesided: bool | None = None, length: int | None = None, return_complex: bool = False,
 ) -> Tensor:  # fmt: skip
     """The signal whose `stft` is nearest: its inverse with the same arguments.
@@ -286,7 +288,7 @@ def istft(
     return out
 
 
-def _overlapped(parts: Any, step: int, total: int) -> Any:
+def _overlapped(parts: Tensor, step: int, total: int) -> Any:
     """Add overlapping frames, each of which starts one step after the one before."""
     *lead, count, size = parts._metadata.shape
     places = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)

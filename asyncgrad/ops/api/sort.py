@@ -13,7 +13,11 @@ from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.ops.namespace import Raw
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 __all__ = ["argsort", "sort", "topk"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
@@ -26,7 +30,7 @@ _PARTED = 64
 
 @writes
 def sort(
-    input: Any, dim: int = -1, descending: bool = False, stable: bool = False
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> return_types.sort:
     """The sorted elements along an axis, and their indices.
 
@@ -42,7 +46,6 @@ def sort(
         A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
-        IndexError: if there is no such axis.
         RuntimeError: for complex numbers.
     """
     if getattr(input, "_batched", False):
@@ -53,7 +56,9 @@ def sort(
 
 
 @writes
-def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
+def argsort(
+    input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
+) -> Tensor:
     """The indices that sort the elements along an axis; see `sort`."""
     if getattr(input, "_batched", False):
         return _mapped_along(argsort, input, dim, descending)
@@ -61,7 +66,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool
     return leaf("argsort", order, x._metadata.device)
 
 
-def _mapped_along(function: Any, x: Any, dim: Any, descending: bool) -> Any:
+def _mapped_along(function: Callable[..., Any], x: Tensor, dim: int, descending: bool) -> Any:
     """`sort` or `argsort` of one example of a batch."""
     if not x.shape:
         return by_parts(function, x, dim, descending)
@@ -69,7 +74,7 @@ def _mapped_along(function: Any, x: Any, dim: Any, descending: bool) -> Any:
     return mapped(lambda batch: function(batch, axis + 1, descending), x)
 
 
-def _ordered(name: str, input: Any, dim: Any, descending: bool) -> tuple[Any, Any, int]:
+def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any, Any, int]:
     """The checked tensor, the indices that sort it, and the axis as a number from 0."""
     x = as_tensor_operand(input, name, 1)
     check_bool(name, "descending", descending)
@@ -80,7 +85,7 @@ def _ordered(name: str, input: Any, dim: Any, descending: bool) -> tuple[Any, An
     return x, _order(metadata.F, x._array, axis, descending), axis
 
 
-def _order(F: Any, array: Any, axis: int, descending: bool) -> Any:
+def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
     """The indices that sort an array; equal elements keep their order."""
     xp = F.xp
     if not array.ndim:
@@ -95,7 +100,7 @@ def _order(F: Any, array: Any, axis: int, descending: bool) -> Any:
 
 @writes
 def topk(
-    input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
     """The `k` greatest or smallest elements along an axis, and their indices.
 
@@ -110,7 +115,6 @@ def topk(
         A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
-        IndexError: if there is no such axis.
         RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
     """
     x = as_tensor_operand(input, "topk", 1)
@@ -140,7 +144,7 @@ def topk(
     return return_types.topk(*selected(x, "topk", indices, axis, True))
 
 
-def _first(F: Any, array: Any, count: int, axis: int, largest: bool) -> Any:
+def _first(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
     """The indices of the first `count` elements in order."""
     length = array.shape[axis]
     front = (slice(None),) * axis

@@ -11,25 +11,18 @@ from asyncgrad.ops.tensors.sparse_rows import Rows
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "_indices",
-    "_nnz",
-    "_values",
-    "coalesce",
-    "dense_dim",
-    "indices",
-    "is_coalesced",
-    "sparse_dim",
-    "to_dense",
-    "values",
-)
+    "_indices", "_nnz", "_values", "coalesce", "dense_dim", "indices", "is_coalesced", "sparse_dim",
+    "to_dense", "values",
+)  # fmt: skip
 IN_PLACE = ()
 
 
-def _rows(name: str, input: Any) -> Rows:
+def _rows(name: str, input: Tensor) -> Rows:
     """Check that a tensor is row-sparse, and return its rows.
 
     Raises:
@@ -43,7 +36,7 @@ def _rows(name: str, input: Any) -> Rows:
     return array
 
 
-def _coalesced(name: str, input: Any) -> Rows:
+def _coalesced(name: str, input: Tensor) -> Rows:
     rows = _rows(name, input)
     if not rows.coalesced:
         raise RuntimeError(
@@ -52,22 +45,22 @@ def _coalesced(name: str, input: Any) -> Rows:
     return rows
 
 
-def _tensor(input: Any, array: Any) -> Any:
+def _tensor(input: Tensor, array: Array | Rows) -> Any:
     return wrap(array, input._metadata.F.metadata_of(array))
 
 
-def coalesce(input: Any) -> Tensor:
+def coalesce(input: Tensor) -> Tensor:
     """Sort the rows and sum duplicates."""
     rows = _rows("coalesce", input)
     return input if rows.coalesced else _tensor(input, rows.coalesce())
 
 
-def is_coalesced(input: Any) -> bool:
+def is_coalesced(input: Tensor) -> bool:
     """Whether the rows are sorted and without duplicates."""
     return _rows("is_coalesced", input).coalesced
 
 
-def indices(input: Any) -> Tensor:
+def indices(input: Tensor) -> Tensor:
     """The indices of the stored rows, of shape (1, rows).
 
     Raises:
@@ -76,7 +69,7 @@ def indices(input: Any) -> Tensor:
     return _tensor(input, _coalesced("indices", input).indices[None])
 
 
-def values(input: Any) -> Any:
+def values(input: Tensor) -> Tensor:
     """The values of the stored rows, of shape (rows, ...).
 
     Raises:
@@ -85,33 +78,33 @@ def values(input: Any) -> Any:
     return _tensor(input, _coalesced("values", input).values)
 
 
-def _indices(input: Any) -> Any:
+def _indices(input: Tensor) -> Any:
     """The indices of the stored rows, perhaps with duplicates."""
     return _tensor(input, _rows("_indices", input).indices[None])
 
 
-def _values(input: Any) -> Any:
+def _values(input: Tensor) -> Any:
     """The values of the stored rows, perhaps with duplicates."""
     return _tensor(input, _rows("_values", input).values)
 
 
-def _nnz(input: Any) -> int:
+def _nnz(input: Tensor) -> int:
     """The number of stored rows, duplicates included."""
     return len(_rows("_nnz", input).indices)
 
 
-def sparse_dim(input: Any) -> int:
+def sparse_dim(input: Tensor) -> int:
     """The number of sparse axes: 1, or 0 for a dense tensor."""
     return int(isinstance(as_tensor_operand(input, "sparse_dim", 1)._array, Rows))
 
 
-def dense_dim(input: Any) -> int:
+def dense_dim(input: Tensor) -> int:
     """The number of axes of a row's values."""
     x = as_tensor_operand(input, "dense_dim", 1)
     return len(x._metadata.shape) - sparse_dim(x)
 
 
-def to_dense(input: Any) -> Tensor:
+def to_dense(input: Tensor) -> Tensor:
     """The dense tensor with all elements; a dense tensor is returned unchanged."""
     x = as_tensor_operand(input, "to_dense", 1)
     return R.to_dense(x) if isinstance(x._array, Rows) else x

@@ -18,7 +18,9 @@ from asyncgrad.ops.promotion import as_tensor_operand, cast, check_device
 from asyncgrad.ops.table.strided import Strides, strides_of
 
 if TYPE_CHECKING:
+    from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Ints, Library
 
 __all__ = ["as_strided", "as_strided_scatter"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
@@ -26,7 +28,9 @@ METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
 IN_PLACE = ()
 
 
-def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+def as_strided(
+    input: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None
+) -> Tensor:
     """A view, with arbitrary strides, of the memory of a tensor or its base.
 
     Several elements may share memory; their gradients add up. Elements of the base that `input`
@@ -62,7 +66,7 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
 
 
 def as_strided_scatter(
-    input: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None
+    input: Tensor, src: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None
 ) -> Tensor:
     """A copy of `input` with `src` written to the elements of `as_strided`.
 
@@ -88,7 +92,7 @@ def as_strided_scatter(
     return R.as_strided_scatter(x, cast(y, x._metadata.dtype), held, wanted)
 
 
-def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = None) -> Tensor:
     """Change a tensor's shape in place; elements keep their order in memory.
 
     If there are more elements than before, new memory is allocated and the added ones are zero. A
@@ -121,13 +125,15 @@ def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
     return x
 
 
-def resize_as_(input: Any, the_template: Any, *, memory_format: Any = None) -> Tensor:
+def resize_as_(
+    input: Tensor, the_template: Tensor, *, memory_format: memory_format | None = None
+) -> Tensor:
     """Give a tensor the shape of another, in place: see `resize_`."""
     template = as_tensor_operand(the_template, "resize_as_", 2)
     return resize_(input, template._metadata.shape, memory_format=memory_format)
 
 
-def _resized(xp: Any, array: Any, shape: tuple[int, ...]) -> Any:
+def _resized(xp: Library, array: Array, shape: tuple[int, ...]) -> Any:
     count = prod(shape)
     whole = array.base
     if (
@@ -146,7 +152,7 @@ def _resized(xp: Any, array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _places(
-    name: str, x: Any, size: Any, stride: Any, storage_offset: int | None
+    name: str, x: Tensor, size: Any, stride: Any, storage_offset: int | None
 ) -> tuple[Strides, tuple[tuple[int, ...], int]]:
     """The wanted strides, relative to the tensor's first element, and its own strides and offset.
 
@@ -185,7 +191,7 @@ def _places(
     return wanted, (own, origin)
 
 
-def _sequence(name: str, what: str, given: Any) -> Any:
+def _sequence(name: str, what: str, given: object) -> Any:
     if not isinstance(given, (tuple, list)):
         raise TypeError(
             f"{name}(): argument '{what}' must be tuple of ints, not {type(given).__name__}"
@@ -193,7 +199,7 @@ def _sequence(name: str, what: str, given: Any) -> Any:
     return given
 
 
-def _memory(x: Any, own: tuple[int, ...], origin: int) -> tuple[int, int]:
+def _memory(x: Tensor, own: tuple[int, ...], origin: int) -> tuple[int, int]:
     """The range of the memory, counted from the tensor's first element."""
     shape = x._metadata.shape
     if level_of((x,)) is not None:

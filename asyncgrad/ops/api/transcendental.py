@@ -17,42 +17,20 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     result_dtype,
 )
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Number
 
 __all__ = [
-    "acosh",
-    "arccosh",
-    "arcsinh",
-    "arctanh",
-    "asinh",
-    "atanh",
-    "copysign",
-    "deg2rad",
-    "digamma",
-    "erfc",
-    "erfinv",
-    "fmax",
-    "fmin",
-    "heaviside",
-    "hypot",
-    "i0",
-    "igamma",
-    "igammac",
-    "lgamma",
-    "logaddexp2",
-    "logit",
-    "mvlgamma",
-    "nextafter",
-    "polygamma",
-    "rad2deg",
-    "sinc",
-    "xlogy",
-]
+    "acosh", "arccosh", "arcsinh", "arctanh", "asinh", "atanh", "copysign", "deg2rad", "digamma",
+    "erfc", "erfinv", "fmax", "fmin", "heaviside", "hypot", "i0", "igamma", "igammac", "lgamma",
+    "logaddexp2", "logit", "mvlgamma", "nextafter", "polygamma", "rad2deg", "sinc", "xlogy",
+]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name != "polygamma"])
 IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
 
@@ -80,7 +58,7 @@ igammac = of_two(
 
 @writes
 @one_node("MvlgammaBackward0")
-def mvlgamma(input: Any, p: int) -> Tensor:
+def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 
     Args:
@@ -99,7 +77,7 @@ def mvlgamma(input: Any, p: int) -> Tensor:
     return R.add_scalar(out, p * (p - 1) / 4 * math.log(math.pi))
 
 
-def polygamma(n: int, input: Any) -> Tensor:
+def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`.
 
     Raises:
@@ -111,24 +89,24 @@ def polygamma(n: int, input: Any) -> Tensor:
     return R.digamma(x) if n == 0 else R.polygamma(x, n)
 
 
-def _floating(input: Any, name: str) -> Any:
+def _floating(input: Tensor, name: str) -> Any:
     x = as_tensor_operand(input, name, 1)
     return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
 
 
 @writes
-def deg2rad(input: Any) -> Tensor:
+def deg2rad(input: Tensor) -> Tensor:
     """Convert degrees to radians."""
     return _turned(input, "deg2rad", "Deg2RadBackward0", math.pi / 180)
 
 
 @writes
-def rad2deg(input: Any) -> Tensor:
+def rad2deg(input: Tensor) -> Tensor:
     """Convert radians to degrees."""
     return _turned(input, "rad2deg", "Rad2DegBackward0", 180 / math.pi)
 
 
-def _turned(input: Any, name: str, node: str, factor: float) -> Any:
+def _turned(input: Tensor, name: str, node: str, factor: float) -> Any:
     x = _floating(input, name)
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
@@ -137,7 +115,7 @@ def _turned(input: Any, name: str, node: str, factor: float) -> Any:
 
 @writes
 @one_node("SincBackward0")
-def sinc(input: Any) -> Tensor:
+def sinc(input: Tensor) -> Tensor:
     """`sin(pi x) / (pi x)`, and 1 at 0."""
     x = _floating(input, "sinc")
     at_zero = x == 0
@@ -146,7 +124,7 @@ def sinc(input: Any) -> Tensor:
 
 
 @writes
-def logit(input: Any, eps: float | None = None) -> Tensor:
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """The logarithm of the odds, `log(x / (1 - x))`.
 
     Args:
@@ -162,16 +140,14 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
 def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
     """The greater or less of two elements; NaN is only chosen if both are NaN."""
 
-    def function(input: Any, other: Any) -> Any:
+    def function(input: Tensor, other: Tensor | Number) -> Tensor:
         x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
         for operand in (x, y):
             if operand._metadata.is_complex:
                 raise NotImplementedError(f'"{name}" not implemented for complex tensors.')
         return where(first_wins(x, y) | isnan(y), x, y)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return writes(one_node(f"{name.capitalize()}Backward0")(function))
+    return writes(one_node(f"{name.capitalize()}Backward0")(named(function, name, doc)))
 
 
 fmax = _with_numbers(
@@ -186,7 +162,7 @@ fmin = _with_numbers(
 
 @writes
 @one_node("Logaddexp2Backward0")
-def logaddexp2(input: Any, other: Any) -> Tensor:
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
     x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
@@ -196,7 +172,7 @@ def logaddexp2(input: Any, other: Any) -> Tensor:
 
 
 @writes
-def heaviside(input: Any, values: Any) -> Tensor:
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
     Raises:

@@ -19,23 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, DeviceLike
 
-__all__: list[str] = []
+__all__ = ["get_device"]
 #: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = (
-    "cuda",
-    "cupy",
-    "get_device",
-    "is_pinned",
-    "item_async",
-    "pin_memory",
-    "record_stream",
+    "cuda", "cupy", "get_device", "is_pinned", "item_async", "pin_memory", "record_stream",
     "to_async",
-)
+)  # fmt: skip
 IN_PLACE = ()
 
 
-def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Tensor:
+def cuda(input: Tensor, device: DeviceLike | None = None, non_blocking: bool = False) -> Tensor:
     """Move the tensor to a CUDA device; itself if it is there.
 
     Args:
@@ -50,7 +45,7 @@ def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Tensor:
     return to(x, device=cuda_device(device), non_blocking=non_blocking)
 
 
-def cuda_device(device: Any) -> Any:
+def cuda_device(device: DeviceLike | None) -> Any:
     """The CUDA device of an index, a name or None (`cuda:0`).
 
     Raises:
@@ -64,7 +59,7 @@ def cuda_device(device: Any) -> Any:
     return found
 
 
-def pin_memory(input: Any, device: Any = None) -> Tensor:
+def pin_memory(input: Tensor, device: DeviceLike | None = None) -> Tensor:
     """A copy in pinned memory, from which devices copy asynchronously; itself if it is there.
 
     Args:
@@ -85,18 +80,18 @@ def pin_memory(input: Any, device: Any = None) -> Tensor:
     return x if _lies_pinned(x._array) else R.pin_memory(x, target)
 
 
-def is_pinned(input: Any, device: Any = None) -> bool:
+def is_pinned(input: Tensor, device: DeviceLike | None = None) -> bool:
     """Whether the tensor lies in pinned memory."""
     return _lies_pinned(as_tensor_operand(input, "is_pinned", 1)._array)
 
 
-def get_device(input: Any) -> int:
+def get_device(input: Tensor) -> int:
     """The index of the tensor's device, -1 for the CPU."""
     index = input._metadata.device.index
     return -1 if index is None else index
 
 
-def record_stream(input: Any, stream: Any) -> None:
+def record_stream(input: Tensor, stream: Stream) -> None:
     """Keep the tensor's memory until a stream has finished its present and upcoming work.
 
     Call it after using a tensor in another stream than the one it was made in.
@@ -116,7 +111,7 @@ def record_stream(input: Any, stream: Any) -> None:
     stream.mark()
 
 
-def to_async(input: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
     """An awaitable `to`: the call starts the copy, and awaiting it yields to the event loop.
 
     Args:
@@ -145,14 +140,14 @@ def to_async(input: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
     return _arrived(out, [current_stream(d).record_event() for d in devices if d.streamed])
 
 
-async def _arrived(value: Any, events: list[Event]) -> Any:
+async def _arrived(value: Tensor, events: list[Event]) -> Any:
     for event in events:
         # Only this coroutine holds the value. If cancelled, the copy completes and is dropped.
         await event
     return value
 
 
-def item_async(input: Any) -> Coroutine[Any, Any, Any]:
+def item_async(input: Tensor) -> Coroutine[Any, Any, Any]:
     """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
     Returns:
@@ -171,13 +166,13 @@ def item_async(input: Any) -> Coroutine[Any, Any, Any]:
     return _number(copy, current_stream(device).record_event())
 
 
-async def _number(copy: Any, event: Event) -> Any:
+async def _number(copy: Array, event: Event) -> Any:
     # If cancelled here, the stream holds the array until the copy is complete.
     await event
     return copy.item()
 
 
-def cupy(input: Any) -> Any:
+def cupy(input: Tensor) -> Any:
     """The CuPy array of a tensor on a CUDA device; the memory is shared.
 
     CuPy's current stream waits for the work that computes the tensor.

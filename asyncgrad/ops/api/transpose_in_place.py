@@ -17,27 +17,23 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api import shape, strided
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors import in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.tensor import Tensor
+
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = (
-    "as_strided_",
-    "squeeze_",
-    "swapaxes_",
-    "swapdims_",
-    "t_",
-    "transpose_",
-    "unsqueeze_",
-)
+METHODS = ("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")
 IN_PLACE = ()
 
 
 def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(input: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         found = current()
         if found.grad or input._edge is None or view_of(input) is not None:
             return _become(input, function(input, *args, **kwargs), name)
@@ -49,9 +45,7 @@ def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             install(found)
         return _become(input, out, name)
 
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{name[:-1]}`, in place: the same tensor with other axes."
-    return method
+    return named(method, name, f"`{name[:-1]}`, in place: the same tensor with other axes.")
 
 
 def _become(tensor: Any, out: Any, name: str) -> Any:
@@ -98,7 +92,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
     return tensor
 
 
-def _is_base_of(tensor: Any, view: Any) -> bool:
+def _is_base_of(tensor: Variable, view: Variable | None) -> bool:
     how = None if view is None else view_of(view)
     return how is not None and how.base is tensor
 

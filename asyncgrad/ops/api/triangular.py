@@ -23,13 +23,14 @@ from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Library
 
 __all__ = ["lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp"]
 
 _INT32 = np.dtype("int32")
 
 
-def _reordered(x: Any, order: Any) -> Any:
+def _reordered(x: Tensor, order: Array) -> Any:
     """The rows of each matrix in its own order."""
     *lead, m, n = x._metadata.shape
     count = prod(lead)
@@ -38,7 +39,7 @@ def _reordered(x: Any, order: Any) -> Any:
     return R.reshape(picked, (*lead, m, n))
 
 
-def _eliminated(name: str, A: Any, pivot: bool) -> tuple[Any, Any, Any]:
+def _eliminated(name: str, A: Tensor, pivot: bool) -> tuple[Any, Any, Any]:
     """The packed LU decomposition, and the arrays of pivots and of the rows' order."""
     x = as_tensor_operand(A, name, 1)
     if x._metadata.dtype.kind in "iub":
@@ -52,12 +53,12 @@ def _eliminated(name: str, A: Any, pivot: bool) -> tuple[Any, Any, Any]:
     return R.lu_packed(_reordered(x, order)), pivots, order
 
 
-def _ones(x: Any, n: int) -> Any:
+def _ones(x: Tensor, n: int) -> Any:
     F = x._metadata.F
     return leaf("linalg.lu", F.xp.eye(n, dtype=x._metadata.dtype), x._metadata.device)
 
 
-def _triangles(packed: Any) -> tuple[Any, Any]:
+def _triangles(packed: Tensor) -> tuple[Any, Any]:
     """L, with ones on its diagonal, and U from a packed decomposition."""
     *lead, m, n = packed._metadata.shape
     k = min(m, n)
@@ -66,7 +67,7 @@ def _triangles(packed: Any) -> tuple[Any, Any]:
     return R.add(lower, narrow(one, -1, 0, k)), triu(narrow(packed, -2, 0, k))
 
 
-def _permutation(x: Any, order: Any) -> Any:
+def _permutation(x: Tensor, order: Array) -> Any:
     """The matrices P with `P @ L @ U = x`."""
     m = x._metadata.shape[-2]
     rows = _ones(x, m)._array[order]
@@ -74,7 +75,7 @@ def _permutation(x: Any, order: Any) -> Any:
 
 
 @writes
-def lu(A: Any, *, pivot: bool = True) -> Any:
+def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
     """The LU decomposition: permutations P, L with ones on the diagonal, and U.
 
     Args:
@@ -96,7 +97,9 @@ def lu(A: Any, *, pivot: bool = True) -> Any:
 
 
 @writes
-def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def lu_factor_ex(
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> return_types.linalg_lu_factor_ex:
     """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
 
     Raises:
@@ -119,7 +122,7 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> A
     return return_types.linalg_lu_factor_ex(packed, leaf(name, pivots, place), info)
 
 
-def _check_info(name: str, info: Any) -> None:
+def _check_info(name: str, info: Tensor) -> None:
     found = int(on_host(info).max(initial=0))
     if found:
         raise LinAlgError(
@@ -129,7 +132,7 @@ def _check_info(name: str, info: Any) -> None:
 
 
 @writes
-def lu_factor(A: Any, *, pivot: bool = True) -> Any:
+def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor:
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
 
     Args:
@@ -148,7 +151,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:
     return return_types.linalg_lu_factor(packed, pivots)
 
 
-def order_of(xp: Any, pivots: Any, m: int) -> Any:
+def order_of(xp: Library, pivots: Tensor, m: int) -> Any:
     """The order of `m` rows after the exchanges of the pivots."""
     *lead, count = pivots.shape
     pivots = pivots.reshape(prod(lead), count)
@@ -164,7 +167,9 @@ def order_of(xp: Any, pivots: Any, m: int) -> Any:
 
 @writes
 @one_node("LinalgLuSolveBackward0")
-def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, from the result of `lu_factor`.
 
     Args:
@@ -175,7 +180,6 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
         adjoint: use `A.mH` instead of A.
 
     Raises:
-        RuntimeError: if shapes or dtypes do not fit.
         LinAlgError: if there is a 0 on the diagonal.
     """
     name = "linalg.lu_solve"
@@ -211,7 +215,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     return _reordered(y, order.argsort(-1))
 
 
-def unpacked(LU: Any, pivots: Any, data: bool, permutation: bool) -> tuple[Any, Any, Any]:
+def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple[Any, Any, Any]:
     """P, L and U from the result of `lu_factor`; those not requested are empty."""
     name = "lu_unpack"
     x, at = matrices(name, LU), as_tensor_operand(pivots, name, 2)
@@ -232,7 +236,7 @@ def unpacked(LU: Any, pivots: Any, data: bool, permutation: bool) -> tuple[Any, 
 
 
 @writes
-def matrix_exp(A: Any) -> Tensor:
+def matrix_exp(A: Tensor) -> Tensor:
     """The exponentials of square matrices.
 
     Args:

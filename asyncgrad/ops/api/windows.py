@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 __all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
 #: Functions that are also methods of tensors, and functions with an in-place form.
@@ -26,7 +27,7 @@ _INT64 = np.dtype("int64")
 
 
 @writes
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices with the last axis of a tensor on their diagonals.
 
     Args:
@@ -37,7 +38,6 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
     Raises:
         RuntimeError: if the two axes are one.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "diag_embed", 1)
     ndim = len(x._metadata.shape) + 1
@@ -54,7 +54,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return R.put_diagonal(x, shape, shift, first, second)
 
 
-def diagflat(input: Any, offset: int = 0) -> Tensor:
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix with all elements of a tensor on its diagonal.
 
     Args:
@@ -66,7 +66,9 @@ def diagflat(input: Any, offset: int = 0) -> Tensor:
 
 
 @writes
-def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
     """A copy of `input` with `src` on a diagonal.
 
     Args:
@@ -78,7 +80,6 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 
     Raises:
         RuntimeError: if `src` has another shape, or the two axes are one.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "diagonal_scatter", 1)
     y = as_tensor_operand(src, "diagonal_scatter", 2)
@@ -93,7 +94,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     return out
 
 
-def sum_to_size(input: Any, *size: Any) -> Tensor:
+def sum_to_size(input: Tensor, *size: Ints) -> Tensor:
     """Sum over axes to a shape that broadcasts to the tensor's: the adjoint of broadcasting.
 
     Args:
@@ -114,7 +115,7 @@ def sum_to_size(input: Any, *size: Any) -> Tensor:
     return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
 
 
-def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A view of all windows along an axis, whose elements come last.
 
     Args:
@@ -125,7 +126,6 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
 
     Raises:
         RuntimeError: if the windows are longer than the axis, or the step is not positive.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "unfold", 1)
     shape, strides = x._metadata.shape, x.stride()

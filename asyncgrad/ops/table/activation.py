@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.fused import along, elementwise, fused
 from asyncgrad.ops.op import operation, part, unary
 from asyncgrad.ops.special import special_function
+
+if TYPE_CHECKING:
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Value
 
 #: From this many elements on, NumPy's `clip` with two bounds is faster than `minimum`.
 _CLIP = 4096
@@ -29,19 +33,19 @@ _CDF = (
 )
 
 
-def at_most(xp: Any, out: Any, x: Any, limit: float) -> Any:
+def at_most(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
     """The elements, bounded from above by a number."""
     return (
         xp.minimum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, -math.inf, limit, out=out)
     )
 
 
-def at_least(xp: Any, out: Any, x: Any, limit: float) -> Any:
+def at_least(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
     """The elements, bounded from below by a number."""
     return xp.maximum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, limit, math.inf, out=out)
 
 
-def sigmoid(xp: Any, out: Any, x: Any) -> Any:
+def sigmoid(xp: Library, out: Array | None, x: Array) -> Any:
     """1 / (1 + exp(-x))."""
     e = xp.negative(x, out)
     xp.exp(e, e)
@@ -50,7 +54,7 @@ def sigmoid(xp: Any, out: Any, x: Any) -> Any:
 
 
 @elementwise()
-def _leaky_relu(xp: Any, out: Any, x: Any, slope: float) -> Any:
+def _leaky_relu(xp: Library, out: Array | None, x: Array, slope: float) -> Any:
     if 0 < slope <= 1:
         y = xp.multiply(x, slope, out)
         return xp.maximum(x, y, out=y)
@@ -59,7 +63,7 @@ def _leaky_relu(xp: Any, out: Any, x: Any, slope: float) -> Any:
 
 
 @elementwise()
-def _leaky_slope(xp: Any, out: Any, x: Any, slope: float) -> Any:
+def _leaky_slope(xp: Library, out: Array | None, x: Array, slope: float) -> Any:
     """1 for positive elements, the slope for others."""
     positive = x > 0
     if out is None:
@@ -76,13 +80,13 @@ def _leaky_slope(xp: Any, out: Any, x: Any, slope: float) -> Any:
 
 
 @elementwise(2)
-def _leaky_gradient(xp: Any, out: Any, g: Any, y: Any, slope: float) -> Any:
+def _leaky_gradient(xp: Library, out: Array | None, g: Array, y: Array, slope: float) -> Any:
     d = _leaky_slope(xp, y, slope)
     return xp.multiply(d, g, out)
 
 
 @elementwise()
-def _elu(xp: Any, out: Any, x: Any, alpha: float) -> Any:
+def _elu(xp: Library, out: Array | None, x: Array, alpha: float) -> Any:
     y = at_most(xp, out, x, 0)
     xp.expm1(y, y)
     if alpha != 1:
@@ -93,7 +97,7 @@ def _elu(xp: Any, out: Any, x: Any, alpha: float) -> Any:
 
 
 @elementwise()
-def _elu_slope(xp: Any, out: Any, x: Any, alpha: float) -> Any:
+def _elu_slope(xp: Library, out: Array | None, x: Array, alpha: float) -> Any:
     # NaN counts as positive, as in PyTorch.
     d = xp.fmin(x, 0, out)
     xp.exp(d, d)
@@ -104,7 +108,7 @@ def _elu_slope(xp: Any, out: Any, x: Any, alpha: float) -> Any:
 
 
 @elementwise()
-def _silu(xp: Any, out: Any, x: Any) -> Any:
+def _silu(xp: Library, out: Array | None, x: Array) -> Any:
     e = xp.negative(x, out)
     xp.exp(e, e)
     xp.add(e, 1, e)
@@ -112,7 +116,7 @@ def _silu(xp: Any, out: Any, x: Any) -> Any:
 
 
 @elementwise(2)
-def _silu_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+def _silu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     s = sigmoid(xp, None, x)
     d = xp.subtract(1, s, out)
     xp.multiply(d, x, d)
@@ -122,7 +126,7 @@ def _silu_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
 
 
 @elementwise()
-def _softplus(xp: Any, out: Any, x: Any, beta: float, threshold: float) -> Any:
+def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
     z = x if beta == 1 else x * beta
     y = xp.abs(z, out)
     xp.negative(y, y)
@@ -136,7 +140,7 @@ def _softplus(xp: Any, out: Any, x: Any, beta: float, threshold: float) -> Any:
 
 
 @elementwise()
-def _softplus_slope(xp: Any, out: Any, x: Any, beta: float, threshold: float) -> Any:
+def _softplus_slope(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
     z = x if beta == 1 else x * beta
     d = sigmoid(xp, out, z)
     xp.copyto(d, 1, where=z > threshold)
@@ -144,7 +148,7 @@ def _softplus_slope(xp: Any, out: Any, x: Any, beta: float, threshold: float) ->
 
 
 @elementwise()
-def _logsigmoid(xp: Any, out: Any, x: Any) -> Any:
+def _logsigmoid(xp: Library, out: Array | None, x: Array) -> Any:
     y = xp.abs(x, out)
     xp.negative(y, y)
     xp.exp(y, y)
@@ -153,14 +157,14 @@ def _logsigmoid(xp: Any, out: Any, x: Any) -> Any:
 
 
 @elementwise(2)
-def _logsigmoid_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+def _logsigmoid_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     """The gradient divided by 1 + exp(x)."""
     d = xp.exp(x, out)
     xp.add(d, 1, d)
     return xp.divide(g, d, d)
 
 
-def _cdf(xp: Any, out: Any, x: Any) -> Any:
+def _cdf(xp: Library, out: Array | None, x: Array) -> Any:
     """The normal distribution's cdf: a polynomial in single precision, otherwise SciPy's `ndtr`.
 
     For few elements one call of SciPy's is faster than the polynomial's many calls.
@@ -180,7 +184,7 @@ def _cdf(xp: Any, out: Any, x: Any) -> Any:
     return xp.add(p, 0.5, p)
 
 
-def _pdf(xp: Any, out: Any, x: Any) -> Any:
+def _pdf(xp: Library, out: Array | None, x: Array) -> Any:
     p = xp.multiply(x, x, out)
     xp.multiply(p, -0.5, p)
     xp.exp(p, p)
@@ -188,20 +192,20 @@ def _pdf(xp: Any, out: Any, x: Any) -> Any:
 
 
 @elementwise()
-def _gelu(xp: Any, out: Any, x: Any) -> Any:
+def _gelu(xp: Library, out: Array | None, x: Array) -> Any:
     y = _cdf(xp, out, x)
     return xp.multiply(y, x, y)
 
 
 @elementwise(2)
-def _gelu_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+def _gelu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     d = _pdf(xp, out, x)
     xp.multiply(d, x, d)
     xp.add(d, _cdf(xp, None, x), d)
     return xp.multiply(d, g, d)
 
 
-def _tanh_of_cubic(xp: Any, out: Any, x: Any) -> Any:
+def _tanh_of_cubic(xp: Library, out: Array | None, x: Array) -> Any:
     t = xp.multiply(x, x, out)
     xp.multiply(t, _SQRT_HALF_PI * _CUBIC, t)
     xp.add(t, _SQRT_HALF_PI, t)
@@ -210,7 +214,7 @@ def _tanh_of_cubic(xp: Any, out: Any, x: Any) -> Any:
 
 
 @elementwise()
-def _gelu_tanh(xp: Any, out: Any, x: Any) -> Any:
+def _gelu_tanh(xp: Library, out: Array | None, x: Array) -> Any:
     y = _tanh_of_cubic(xp, out, x)
     xp.add(y, 1, y)
     xp.multiply(y, x, y)
@@ -218,7 +222,7 @@ def _gelu_tanh(xp: Any, out: Any, x: Any) -> Any:
 
 
 @elementwise(2)
-def _gelu_tanh_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+def _gelu_tanh_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     # The derivative is (1 + t) / 2 * (1 + (1 - t) * x * u') with t = tanh(u).
     t = _tanh_of_cubic(xp, None, x)
     d = xp.multiply(x, x, out)
@@ -233,26 +237,26 @@ def _gelu_tanh_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
     return xp.multiply(d, g, d)
 
 
-def _gelu_tanh_slope(F: Any, x: Any) -> Any:
+def _gelu_tanh_slope(F: Namespace, x: Value) -> Any:
     t = F.tanh(x * (x * x * (_SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI))
     inner = x * (x * x * (3 * _SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI)
     return (t + 1) * (inner * (1 - t) + 1) * 0.5
 
 
 @elementwise()
-def _hardswish(xp: Any, out: Any, x: Any) -> Any:
+def _hardswish(xp: Library, out: Array | None, x: Array) -> Any:
     y = xp.add(x, 3, out)
     at_least(xp, y, at_most(xp, y, y, 6), 0)
     xp.multiply(y, x, y)
     return xp.divide(y, 6, y)
 
 
-def _hardswish_pull(F: Any, g: Any, x: Any) -> Any:
+def _hardswish_pull(F: Namespace, g: Value, x: Value) -> Any:
     slope = F.mask(x, (x > -3) & (x < 3)) / 3 + 0.5
     return F.mask(F.where(x < 3, g * slope, g), ~(x <= -3))
 
 
-def line_total(xp: Any, x: Any, dim: int) -> Any:
+def line_total(xp: Library, x: Array, dim: int) -> Any:
     """The sums along an axis, with length 1; for a large matrix BLAS computes them."""
     if x.ndim == 2 and dim == 1 and x.size >= _CLIP:
         return xp.dot(x, xp.ones(x.shape[1], x.dtype))[:, None]
@@ -260,42 +264,42 @@ def line_total(xp: Any, x: Any, dim: int) -> Any:
 
 
 @along()
-def _softmax(xp: Any, out: Any, x: Any, dim: int) -> Any:
+def _softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
     e = xp.subtract(x, x.max(axis=dim, keepdims=True), out)
     xp.exp(e, e)
     return xp.divide(e, line_total(xp, e, dim), e)
 
 
 @along(2)
-def _softmax_gradient(xp: Any, out: Any, g: Any, y: Any, dim: int) -> Any:
+def _softmax_gradient(xp: Library, out: Array | None, g: Array, y: Array, dim: int) -> Any:
     d = xp.multiply(g, y, out)
     total = line_total(xp, d, dim)
     return xp.subtract(d, y * total, d)
 
 
-def _softmax_pull(F: Any, g: Any, out: Any, dim: Any) -> Any:
+def _softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
     weighted = g * out
     return weighted - out * F.sum(weighted, (dim,), True)
 
 
 @along()
-def _log_softmax(xp: Any, out: Any, x: Any, dim: int) -> Any:
+def _log_softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
     y = xp.subtract(x, x.max(axis=dim, keepdims=True), out)
     return xp.subtract(y, xp.log(line_total(xp, xp.exp(y), dim)), y)
 
 
 @along(2)
-def _log_softmax_gradient(xp: Any, out: Any, g: Any, y: Any, dim: int) -> Any:
+def _log_softmax_gradient(xp: Library, out: Array | None, g: Array, y: Array, dim: int) -> Any:
     e = xp.exp(y, out)
     xp.multiply(e, line_total(xp, g, dim), e)
     return xp.subtract(g, e, e)
 
 
-def _log_softmax_pull(F: Any, g: Any, out: Any, dim: Any) -> Any:
+def _log_softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
     return g - F.exp(out) * F.sum(g, (dim,), True)
 
 
-def _lines_cost(x: Any, dim: int) -> int:
+def _lines_cost(x: Variable, dim: int) -> int:
     return 5_000 + 2 * int(x._metadata.cost)
 
 

@@ -19,12 +19,15 @@ from asyncgrad.ops.table.linalg import product_cost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Value
+
 #: The most scores of a tile, and the fewest queries.
 _TILE = 1 << 16
 _FEWEST = 32
 
 
-def _flat(x: Any) -> Any:
+def _flat(x: Array) -> Any:
     """The array as a batch of matrices."""
     return x if x.ndim == 3 else x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
 
@@ -44,7 +47,7 @@ def _tiles(batch: int, queries: int, keys: int) -> Iterator[tuple[slice, slice]]
 
 
 class _Mask:
-    def __init__(self, mask: Any, causal: bool, batch: tuple[int, ...]) -> None:
+    def __init__(self, mask: Array | None, causal: bool, batch: tuple[int, ...]) -> None:
         self.causal = causal
         self.batch = batch
         self.array = None
@@ -56,7 +59,7 @@ class _Mask:
             else:
                 self.array = np.broadcast_to(mask, (*batch, *mask.shape[-2:]))
 
-    def apply(self, xp: Any, scores: Any, some: slice, rows: slice) -> None:
+    def apply(self, xp: Library, scores: Array, some: slice, rows: slice) -> None:
         """Mask the scores of a tile in place."""
         if self.array is not None:
             if self.alike:
@@ -75,7 +78,7 @@ class _Mask:
             xp.copyto(scores[..., rows.start :], -xp.inf, where=later)
 
     @staticmethod
-    def _cut(mask: Any, rows: slice, keys: int) -> Any:
+    def _cut(mask: Array, rows: slice, keys: int) -> Any:
         """The part of a mask for some queries and the first keys."""
         return mask[rows if mask.shape[0] > 1 else slice(None), :keys]
 
@@ -84,7 +87,7 @@ class _Mask:
         return min(keys, rows.stop) if self.causal else keys
 
 
-def _sums(xp: Any, scores: Any) -> Any:
+def _sums(xp: Library, scores: Array) -> Any:
     """Replace scores by their softmax; return the logarithms of the sums, inf for a masked row."""
     top = scores.max(axis=-1, keepdims=True, initial=-xp.inf)
     top[top == -xp.inf] = 0
@@ -102,8 +105,9 @@ def _sums(xp: Any, scores: Any) -> Any:
 @silent
 @widening
 def _attention(
-    xp: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, kept: Any
-) -> Any:
+    xp: Library, q: Array, k: Array, v: Array, mask: Array | None, causal: bool, scale: float,
+    kept: list[Any],
+) -> Any:  # fmt: skip
     batch, queries = q.shape[:-2], q.shape[-2]
     q, k, v = _flat(q), _flat(k), _flat(v)
     out = xp.empty((len(q), queries, v.shape[2]), q.dtype)
@@ -123,18 +127,9 @@ def _attention(
 
 @silent
 def _gradients(
-    xp: Any,
-    g: Any,
-    wanted: tuple[str, ...],
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    mask: Any,
-    causal: bool,
-    scale: float,
-    kept: Any,
-) -> Any:
+    xp: Library, g: Array, wanted: tuple[str, ...], q: Array, k: Array, v: Array, out: Array,
+    mask: Array | None, causal: bool, scale: float, kept: list[Any],
+) -> Any:  # fmt: skip
     """The gradients by the wanted inputs; the scores are computed once for all of them."""
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
     half = q.dtype if q.dtype.itemsize == 2 else None
@@ -171,29 +166,22 @@ def _gradients(
     return tuple(results)
 
 
-def _weights(F: Any, q: Any, k: Any, mask: Any, causal: bool, scale: float) -> Any:
+def _weights(
+    F: Namespace, q: Value, k: Value, mask: Value | None, causal: bool, scale: float
+) -> Any:
     return F.attention_weights(F.bmm(q, F.adjoint(k)) * scale, mask, causal)
 
 
-def _through_weights(F: Any, g: Any, weights: Any) -> Any:
+def _through_weights(F: Namespace, g: Value, weights: Value) -> Any:
     """The gradient of the scores, and also their tangent: the derivative is symmetric."""
     part = g * weights
     return part - weights * F.sum(part, (len(weights.shape) - 1,), True)
 
 
 def _together(
-    F: Any,
-    g: Any,
-    wanted: tuple[str, ...],
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    mask: Any,
-    causal: bool,
-    scale: float,
-    kept: Any,
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], q: Value, k: Value, v: Value, out: Value,
+    mask: Value | None, causal: bool, scale: float, kept: list[Any],
+) -> Any:  # fmt: skip
     if F.fused:
         return _gradients(F.xp, g, wanted, q, k, v, out, mask, causal, scale, kept)
     weights = _weights(F, q, k, mask, causal, scale)
@@ -209,7 +197,7 @@ def _together(
 
 
 @silent
-def _attention_weights(xp: Any, x: Any, mask: Any, causal: bool) -> Any:
+def _attention_weights(xp: Library, x: Array, mask: Array | None, causal: bool) -> Any:
     """The softmax along the last axis with masked scores; zeros where all are masked."""
     scores = _flat(x).copy()
     whole = slice(0, len(scores)), slice(0, scores.shape[1])
@@ -218,7 +206,7 @@ def _attention_weights(xp: Any, x: Any, mask: Any, causal: bool) -> Any:
     return scores.reshape(x.shape)
 
 
-def _cost(q: Any, k: Any, *rest: Any) -> int:
+def _cost(q: Variable, k: Variable, *rest: object) -> int:
     return 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2])
 
 

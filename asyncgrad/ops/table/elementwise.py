@@ -31,6 +31,8 @@ from asyncgrad.ops.special import erf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.types import Array, Library, Namespace, Number, Value
+
 _LN2 = math.log(2)
 _LN10 = math.log(10)
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -38,7 +40,7 @@ _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 _FEW = 2048
 
 
-def refuse(name: str, dtype: Any) -> None:
+def refuse(name: str, dtype: np.dtype[Any]) -> None:
     """Raise NotImplementedError, as PyTorch does, for a dtype that a function does not support."""
     raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
 
@@ -52,7 +54,7 @@ def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
     # The kind "V" is bfloat16's, which is floating, too.
     kinds = f"{kinds}V" if "f" in kinds else kinds
 
-    def call(xp: Any, x: Any, *others: Any) -> Any:
+    def call(xp: Library, x: Array, *others: object) -> Any:
         if x.dtype.kind not in kinds:
             refuse(name, x.dtype)
         for token in fp_errors_ignored:
@@ -67,7 +69,7 @@ def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
     return call
 
 
-def _has_zero(y: Any) -> bool:
+def _has_zero(y: Array | Number) -> bool:
     """Whether a divisor has a zero; False on a device, which would have to be waited for."""
     if isinstance(y, (np.ndarray, np.generic)):
         return bool(np.any(np.equal(y, 0)))
@@ -77,7 +79,7 @@ def _has_zero(y: Any) -> bool:
 def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a division to raise when integers are divided by zero, as in PyTorch."""
 
-    def call(xp: Any, x: Any, y: Any) -> Any:
+    def call(xp: Library, x: Array, y: Array) -> Any:
         kind = x.dtype.kind
         if kind in "bc":
             refuse(name, x.dtype)
@@ -97,7 +99,7 @@ def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., 
     return call
 
 
-def _truncated(xp: Any, x: Any, y: Any) -> Any:
+def _truncated(xp: Library, x: Array, y: Array) -> Any:
     """The quotient rounded towards zero, exact for integers."""
     if x.dtype.kind not in "iu":
         return xp.trunc(xp.divide(x, y))
@@ -106,14 +108,14 @@ def _truncated(xp: Any, x: Any, y: Any) -> Any:
 
 
 @elementwise()
-def _sigmoid(xp: Any, out: Any, x: Any) -> Any:
+def _sigmoid(xp: Library, out: Array | None, x: Array) -> Any:
     e = xp.negative(x, out) if x.ndim else xp.asarray(-x)
     xp.exp(e, e)
     xp.add(e, 1, e)
     return xp.reciprocal(e, e)
 
 
-def signs_of(xp: Any, out: Any, x: Any) -> Any:
+def signs_of(xp: Library, out: Array | None, x: Array) -> Any:
     """NumPy's sign, but 0 for real NaN."""
     if x.__class__ is np.ndarray and x.dtype in ZEROS:
         if x.size < _FEW:
@@ -137,17 +139,17 @@ def signs_of(xp: Any, out: Any, x: Any) -> Any:
 sgn = elementwise()(signs_of)
 
 
-def _sgn(xp: Any, x: Any) -> Any:
+def _sgn(xp: Library, x: Array) -> Any:
     return x.copy() if x.dtype.kind == "b" else sgn(xp, x)
 
 
-def _sign(xp: Any, x: Any) -> Any:
+def _sign(xp: Library, x: Array) -> Any:
     if x.dtype.kind == "c":
         refuse("sign", x.dtype)
     return _sgn(xp, x)
 
 
-def _rsqrt(xp: Any, x: Any) -> Any:
+def _rsqrt(xp: Library, x: Array) -> Any:
     for token in fp_errors_ignored:
         try:
             out = xp.reciprocal(xp.sqrt(x))
@@ -157,13 +159,13 @@ def _rsqrt(xp: Any, x: Any) -> Any:
     return out
 
 
-def _round(xp: Any, x: Any, decimals: int) -> Any:
+def _round(xp: Library, x: Array, decimals: int) -> Any:
     if x.dtype.kind not in "fV":
         refuse("round", x.dtype)
     return xp.round(x, decimals)
 
 
-def _tanh_gradient(xp: Any, g: Any, out: Any) -> Any:
+def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
     if not out.ndim or out.__class__ is not np.ndarray:
         return g * (1 - out * out)
     d = xp.square(out)
@@ -172,7 +174,7 @@ def _tanh_gradient(xp: Any, g: Any, out: Any) -> Any:
 
 
 @elementwise(2)
-def _sigmoid_gradient(xp: Any, out: Any, g: Any, y: Any) -> Any:
+def _sigmoid_gradient(xp: Library, out: Array | None, g: Array, y: Array) -> Any:
     if not y.ndim:
         return g * (y - y * y)
     d = xp.multiply(y, y, out)
@@ -180,15 +182,15 @@ def _sigmoid_gradient(xp: Any, out: Any, g: Any, y: Any) -> Any:
     return xp.multiply(g, d, d)
 
 
-def _conjugate(scalar: Any) -> Any:
+def _conjugate(scalar: Number) -> Any:
     return scalar.conjugate()
 
 
-def _real_part(F: Any, x: Any) -> Any:
+def _real_part(F: Namespace, x: Value) -> Any:
     return F.real(x) if x.dtype.kind == "c" else x
 
 
-def _sgn_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
+def _sgn_pull(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     """Drop the gradient's part along x / |x|: only changes at a right angle turn it."""
     if x.dtype.kind != "c":
         return F.zero(g)
@@ -196,7 +198,7 @@ def _sgn_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
     return F.mask(F.div(g - out * along, F.abs(x)), x != 0)
 
 
-def _signed(F: Any, t: Any, x: Any) -> Any:
+def _signed(F: Namespace, t: Value, x: Value) -> Any:
     """The push of `abs`."""
     if x.dtype.kind != "c":
         return t * F.sgn(x)
@@ -206,7 +208,7 @@ def _signed(F: Any, t: Any, x: Any) -> Any:
 # -- powers ---------------------------------------------------------------------------------------
 
 
-def _pow(xp: Any, x: Any, y: Any) -> Any:
+def _pow(xp: Library, x: Array, y: Array) -> Any:
     kind = x.dtype.kind
     if kind in "biu":
         if kind == "b":
@@ -221,7 +223,7 @@ def _pow(xp: Any, x: Any, y: Any) -> Any:
     return out
 
 
-def _integer_power(xp: Any, x: Any, y: Any) -> Any:
+def _integer_power(xp: Library, x: Array, y: Array) -> Any:
     """Integer powers; with a negative exponent the truncated reciprocal: 0 unless x is 1 or -1."""
     if xp.any(xp.less(y, 0)):
         parity = xp.where(xp.remainder(y, 2) == 0, xp.ones_like(x), x)
@@ -230,7 +232,7 @@ def _integer_power(xp: Any, x: Any, y: Any) -> Any:
     return xp.power(x, y)
 
 
-def _pow_scalar(xp: Any, x: Any, scalar: Any) -> Any:
+def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
     if scalar == 2:
         return xp.square(x)
     if scalar == 1:
@@ -239,7 +241,7 @@ def _pow_scalar(xp: Any, x: Any, scalar: Any) -> Any:
     if kind in "biu":
         if kind == "b":
             return xp.ones_like(x)
-        if scalar < 0:
+        if scalar.real < 0:
             raise RuntimeError(
                 "Integers to negative integer powers are not allowed. Convert the tensor to a "
                 "floating dtype."
@@ -261,33 +263,33 @@ def _pow_scalar(xp: Any, x: Any, scalar: Any) -> Any:
     return out
 
 
-def _power_derivative(F: Any, x: Any, scalar: Any) -> Any:
+def _power_derivative(F: Namespace, x: Value, scalar: Number) -> Any:
     return 2 * x if scalar == 2 else scalar * F.pow_scalar(x, scalar - 1)
 
 
-def _power_pull(F: Any, g: Any, x: Any, scalar: Any) -> Any:
+def _power_pull(F: Namespace, g: Value, x: Value, scalar: Number) -> Any:
     """The gradient by the base; 0 if the exponent is 0, even for an infinite gradient."""
     return F.chain(g, _power_derivative(F, x, scalar)) if scalar else F.zero(x)
 
 
-def _power_push(F: Any, t: Any, x: Any, scalar: Any) -> Any:
+def _power_push(F: Namespace, t: Value, x: Value, scalar: Number) -> Any:
     return t * _power_derivative(F, x, scalar) if scalar else F.zero(x)
 
 
-def _by_base(F: Any, g: Any, x: Any, y: Any) -> Any:
+def _by_base(F: Namespace, g: Value, x: Value, y: Value) -> Any:
     return F.mask(F.chain(g, y * F.pow(x, y - 1)), y != 0)
 
 
-def _base_push(F: Any, t: Any, x: Any, y: Any) -> Any:
+def _base_push(F: Namespace, t: Value, x: Value, y: Value) -> Any:
     return F.mask(t * (y * F.pow(x, y - 1)), y != 0)
 
 
-def _exponent_derivative(F: Any, x: Any, y: Any, out: Any) -> Any:
+def _exponent_derivative(F: Namespace, x: Value, y: Value, out: Value) -> Any:
     """The derivative by the exponent: the limit 0 at x = 0 with y >= 0."""
     return F.mask(out * F.log(x), ~((x == 0) & (_real_part(F, y) >= 0)))
 
 
-def _number_power_derivative(F: Any, x: Any, out: Any, scalar: Any) -> Any:
+def _number_power_derivative(F: Namespace, x: Value, out: Value, scalar: Number) -> Any:
     if scalar == 0:
         return F.mask(out * -math.inf, ~(_real_part(F, x) >= 0))
     if x.dtype.kind == "c" or isinstance(scalar, complex):
@@ -295,7 +297,7 @@ def _number_power_derivative(F: Any, x: Any, out: Any, scalar: Any) -> Any:
     return out * (math.log(scalar) if scalar > 0 else math.nan)
 
 
-def _number_power(xp: Any, x: Any, scalar: Any) -> Any:
+def _number_power(xp: Library, x: Array, scalar: Number) -> Any:
     return (
         _pow(xp, x.dtype.type(scalar), x)
         if x.dtype.kind in "fc"
@@ -306,7 +308,7 @@ def _number_power(xp: Any, x: Any, scalar: Any) -> Any:
 # -- choices --------------------------------------------------------------------------------------
 
 
-def _clamp(xp: Any, x: Any, low: Any, high: Any) -> Any:
+def _clamp(xp: Library, x: Array, low: float | None, high: float | None) -> Any:
     if x.dtype.kind == "c":
         refuse("clamp", x.dtype)
     if low is not None:
@@ -314,7 +316,7 @@ def _clamp(xp: Any, x: Any, low: Any, high: Any) -> Any:
     return x if high is None else xp.minimum(x, high)
 
 
-def _clamp_pull(F: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+def _clamp_pull(F: Namespace, g: Value, x: Value, low: float | None, high: float | None) -> Any:
     """The gradient by `x`, which also flows where `x` equals a bound."""
     if low is None:
         return F.mask(g, x <= high)
@@ -322,7 +324,7 @@ def _clamp_pull(F: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
     return F.mask(g, inside if high is None else inside & (x <= high))
 
 
-def _shared(xp: Any, g: Any, worse: Any, tie: Any) -> Any:
+def _shared(xp: Library, g: Array, worse: Array, tie: Array) -> Any:
     """The gradient by one of two compared operands; a tie gets half of it."""
     # Not `copy()`, which returns a NumPy scalar for a 0-d array.
     out = xp.array(g)
@@ -332,7 +334,7 @@ def _shared(xp: Any, g: Any, worse: Any, tie: Any) -> Any:
     return out
 
 
-def _inverse_square(F: Any, x: Any, y: Any) -> Any:
+def _inverse_square(F: Namespace, x: Value, y: Value) -> Any:
     """1 / (x*x + y*y), and 0 at the origin."""
     square = x * x + y * y
     return F.mask(F.reciprocal(square), square != 0)
@@ -361,7 +363,7 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
     )
 
 
-def _of_parts(xp: Any, x: Any, y: Any) -> Any:
+def _of_parts(xp: Library, x: Array, y: Array) -> Any:
     """Complex numbers from real and imaginary parts."""
     dtype = xp.result_type(x.dtype, xp.complex64)
     shape = x.shape if x.shape == y.shape else xp.broadcast_shapes(x.shape, y.shape)

@@ -5,12 +5,16 @@ The adjoint of a transform is the transform with the opposite sign of the expone
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.op import linear
 
+if TYPE_CHECKING:
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Value
 
-def _complex(xp: Any, x: Any, dims: tuple[int, ...], forward: bool, scale: float) -> Any:
+
+def _complex(xp: Library, x: Array, dims: tuple[int, ...], forward: bool, scale: float) -> Any:
     function, norm = (xp.fft.fftn, "backward") if forward else (xp.fft.ifftn, "forward")
     out = function(x, axes=dims, norm=norm)
     if scale != 1:
@@ -18,7 +22,7 @@ def _complex(xp: Any, x: Any, dims: tuple[int, ...], forward: bool, scale: float
     return out.astype(x.dtype, copy=False)
 
 
-def _halved(xp: Any, x: Any, dim: int, scale: float) -> Any:
+def _halved(xp: Library, x: Array, dim: int, scale: float) -> Any:
     """The transform of real numbers, without the half that is the conjugate of the other."""
     out = xp.fft.rfft(x, axis=dim)
     if scale != 1:
@@ -26,11 +30,11 @@ def _halved(xp: Any, x: Any, dim: int, scale: float) -> Any:
     return out.astype(xp.result_type(x.dtype, xp.complex64), copy=False)
 
 
-def _halved_back(F: Any, g: Any, x_shape: tuple[int, ...], dim: int, scale: float) -> Any:
+def _halved_back(F: Namespace, g: Value, x_shape: tuple[int, ...], dim: int, scale: float) -> Any:
     return F.real(F.fft_complex(F.pad_zeros(g, x_shape, dim, 0), (dim,), False, scale))
 
 
-def _joined(xp: Any, x: Any, dim: int, length: int, scale: float) -> Any:
+def _joined(xp: Library, x: Array, dim: int, length: int, scale: float) -> Any:
     """The inverse of `_halved`; the length decides whether there is a middle element."""
     out = xp.fft.irfft(x, length, axis=dim, norm="forward")
     if scale != 1:
@@ -39,7 +43,7 @@ def _joined(xp: Any, x: Any, dim: int, length: int, scale: float) -> Any:
 
 
 def _joined_back(
-    F: Any, g: Any, x_shape: tuple[int, ...], dim: int, length: int, scale: float
+    F: Namespace, g: Value, x_shape: tuple[int, ...], dim: int, length: int, scale: float
 ) -> Any:
     half = F.fft_halved(g, dim, scale)
     # All elements but the first, and the middle one if there is one, represent two.
@@ -49,7 +53,7 @@ def _joined_back(
     return F.add(half, F.pad_zeros(F.narrow(half, dim, 1, twice), x_shape, dim, 1))
 
 
-def _cost(x: Any, *attributes: Any) -> int:
+def _cost(x: Variable, *attributes: object) -> int:
     """About 5 n log n operations for each line; a line has at most a million elements."""
     return 10_000 + 100 * int(x._metadata.size)
 

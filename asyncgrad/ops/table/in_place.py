@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.ops.table.strided import Strides, in_memory, strides_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library
 
 
 class Route:
@@ -14,7 +20,7 @@ class Route:
 
     __slots__ = ("_dtype", "_kernels", "_order", "_steps", "_strides")
 
-    def __init__(self, path: Any, base: Any) -> None:
+    def __init__(self, path: tuple[Any, ...] | None, base: Variable) -> None:
         """Read the steps of a view's path.
 
         Args:
@@ -40,13 +46,13 @@ class Route:
             lies = Strides(array.shape, strides_of(array))
             self._strides = lies._replace(start=-lies.reach[0])
 
-    def of(self, array: Any) -> Any:
+    def of(self, array: Array) -> Any:
         """Take the view of another array."""
         for name, attributes in self._steps:
             array = self._kernels[name](array, *attributes)
         return array
 
-    def zeros(self, xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def zeros(self, xp: Library, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Make zeros with the base's layout."""
         if self._dtype.kind == "c" and dtype.kind != "c":
             dtype = self._dtype
@@ -60,14 +66,14 @@ class Route:
         return xp.zeros([shape[axis] for axis in order], dtype=dtype).transpose(back)
 
 
-def _put_view(xp: Any, x: Any, shape: tuple[int, ...], route: Route) -> Any:
+def _put_view(xp: Library, x: Array, shape: tuple[int, ...], route: Route) -> Any:
     """Zeros, but `x` in the place of the view."""
     out = route.zeros(xp, shape, x.dtype)
     unlocked(route.of(out))[...] = x
     return out
 
 
-def _zero_view(xp: Any, x: Any, route: Route) -> Any:
+def _zero_view(xp: Library, x: Array, route: Route) -> Any:
     """A copy with zeros in the place of the view."""
     out = route.zeros(xp, x.shape, x.dtype)
     out[...] = x

@@ -6,7 +6,7 @@ view. An index with arrays selects a copy in which an element may occur several 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.op import Refused, linear, operation
 from asyncgrad.ops.tensors.sparse_rows import Rows
 
+if TYPE_CHECKING:
+    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+
 #: Below this number of elements the library's own indexing is the fastest.
 _FEW = 2048
 #: Rows of at least this many elements are added one by one.
 _LONG = 256
 
 
-def _pick(xp: Any, x: Any, index: tuple[Any, ...]) -> Any:
+def _pick(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
     """Copy the elements at an index of arrays and full slices; contiguous if `x` is."""
     numbers = _flat_numbers(x, index)
     if numbers is not None:
@@ -36,13 +39,13 @@ def _pick(xp: Any, x: Any, index: tuple[Any, ...]) -> Any:
     return xp.ascontiguousarray(out)
 
 
-def _steps_fall(x: Any) -> bool:
+def _steps_fall(x: Array) -> bool:
     """Whether no stride is longer than that of an earlier axis, as in a slice in C order."""
     steps = [step for step, n in zip(x.strides, x.shape, strict=True) if n > 1]
     return steps == sorted(steps, reverse=True)
 
 
-def _flat_numbers(x: Any, index: tuple[Any, ...]) -> Any:
+def _flat_numbers(x: Array, index: tuple[Any, ...]) -> Any:
     """The flat numbers of the indexed elements, because one array of indices is faster.
 
     None if it is not, or if the index has slices, masks or negative numbers.
@@ -62,26 +65,26 @@ def _flat_numbers(x: Any, index: tuple[Any, ...]) -> Any:
     return numbers
 
 
-def _in_memory_order(x: Any) -> bool:
+def _in_memory_order(x: Array) -> bool:
     """Whether an array is a C-contiguous host array."""
     return x.__class__ is np.ndarray and bool(x.flags.c_contiguous)
 
 
-def _zeros_with(xp: Any, g: Any, shape: tuple[int, ...], index: Any) -> Any:
+def _zeros_with(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """Zeros of `shape` with `g` at a basic index."""
     out = xp.zeros(shape, dtype=g.dtype)
     out[index] = g
     return out
 
 
-def _zeros_plus(xp: Any, g: Any, shape: tuple[int, ...], index: Any) -> Any:
+def _zeros_plus(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """Zeros of `shape` with `g` added at an index; repeated indices add up."""
     out = xp.zeros(shape, dtype=g.dtype)
     _add_at(xp, out, index, g)
     return out
 
 
-def _add_at(xp: Any, out: Any, index: tuple[Any, ...], g: Any) -> None:
+def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
     """Add in place at an index of arrays and full slices."""
     if all(part.__class__ is slice or part.dtype == bool for part in index):
         out[index] += g
@@ -98,12 +101,12 @@ def _add_at(xp: Any, out: Any, index: tuple[Any, ...], g: Any) -> None:
         xp.add.at(out.reshape(-1), numbers.reshape(-1), g.reshape(-1))
 
 
-def _are_long_rows(out: Any, g: Any) -> bool:
+def _are_long_rows(out: Array, g: Array) -> bool:
     """Whether whole, long rows are added to a host array."""
     return out.__class__ is np.ndarray and g.shape[1:] == out.shape[1:] and g.size >= _LONG * len(g)
 
 
-def _numbers(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+def _numbers(xp: Library, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """The flat numbers of the elements that an index selects."""
     while index[-1].__class__ is slice:
         index = index[:-1]
@@ -121,12 +124,12 @@ def _product(shape: tuple[int, ...]) -> int:
     return out
 
 
-def _zero_at(xp: Any, x: Any, index: Any) -> Any:
+def _zero_at(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
     """A copy with zeros at an index."""
     return _put(xp, x.copy(), 0, index)
 
 
-def _put(xp: Any, x: Any, value: Any, index: Any) -> Any:
+def _put(xp: Library, x: Array, value: Array | float, index: tuple[Any, ...]) -> Any:
     """Replace the elements at an index, in place."""
     numbers = _flat_numbers(x, index)
     if numbers is None:
@@ -136,28 +139,28 @@ def _put(xp: Any, x: Any, value: Any, index: Any) -> Any:
     return x
 
 
-def _put_add(xp: Any, x: Any, value: Any, index: Any) -> Any:
+def _put_add(xp: Library, x: Array, value: Array, index: tuple[Any, ...]) -> Any:
     """Add at an index in place; repeated indices add up."""
     _add_at(xp, x, index, value)
     return x
 
 
-def _multiply_at(xp: Any, x: Any, y: Any, index: Any) -> Any:
+def _multiply_at(xp: Library, x: Array, y: Array, index: tuple[Any, ...]) -> Any:
     """A copy with elements multiplied at an index, once for each repetition of the index."""
     if xp.ndarray is not np.ndarray:
         # CuPy has no `multiply.at`; this is computed on the host, as its speed does not matter.
-        return xp.asarray(_multiply_at(np, x.get(), _to_host(y), tuple(map(_to_host, index))))
+        return xp.asarray(_multiply_at(np, _to_host(x), _to_host(y), tuple(map(_to_host, index))))
     out = x.copy()
     xp.multiply.at(out, index, y)
     return out
 
 
-def _factors(F: Any, x: Any, y: Any, index: Any) -> Any:
+def _factors(F: Namespace, x: Value, y: Value, index: tuple[Any, ...]) -> Any:
     """The factor of each element."""
     return F.scatter_multiply(F.add_scalar(F.zeros_of(x), 1), y, index)
 
 
-def _other_factors(F: Any, x: Any, y: Any, index: Any) -> Any:
+def _other_factors(F: Namespace, x: Value, y: Value, index: tuple[Any, ...]) -> Any:
     """For each factor the product of its element and that element's other factors.
 
     The product is divided by the factor, or recomputed without it if it is 0. Only the first two
@@ -176,7 +179,7 @@ def _other_factors(F: Any, x: Any, y: Any, index: Any) -> Any:
     return out
 
 
-def _zero_ranks(xp: Any, y: Any, shape: tuple[int, ...], index: Any) -> Any:
+def _zero_ranks(xp: Library, y: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """How many zeros precede each zero factor of the same element; -1 for nonzero factors."""
     zero = (y == 0).reshape(-1)
     places = xp.arange(_product(shape)).reshape(shape)[index].reshape(-1)[zero]
@@ -189,43 +192,53 @@ def _zero_ranks(xp: Any, y: Any, shape: tuple[int, ...], index: Any) -> Any:
     return out.reshape(y.shape)
 
 
-def _extreme_at(xp: Any, x: Any, y: Any, index: Any, greatest: bool) -> Any:
+def _extreme_at(xp: Library, x: Array, y: Array, index: tuple[Any, ...], greatest: bool) -> Any:
     """A copy with the greatest, or least, of each element and the values at its index."""
     out = x.copy()
     (xp.maximum if greatest else xp.minimum).at(out, index, y)
     return out
 
 
-def _candidates(F: Any, x: Any, y: Any, out: Any, index: Any) -> tuple[Any, Any, Any]:
+def _candidates(
+    F: Namespace, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+) -> tuple[Any, Any, Any]:
     """Masks of the extreme elements among both inputs, and their number for each element."""
     own, others = F.hits(x, out), F.hits(y, F.index(out, index))
     return own, others, F.add(own, F.zeros_plus(others, x.shape, index))
 
 
-def _extreme_by_x(F: Any, g: Any, x: Any, y: Any, out: Any, index: Any) -> Any:
+def _extreme_by_x(
+    F: Namespace, g: Value, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+) -> Any:
     own, _, count = _candidates(F, x, y, out, index)
     return F.div(F.mul(g, own), count)
 
 
-def _extreme_by_y(F: Any, g: Any, x: Any, y: Any, out: Any, index: Any) -> Any:
+def _extreme_by_y(
+    F: Namespace, g: Value, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+) -> Any:
     _, others, count = _candidates(F, x, y, out, index)
     return F.mul(F.index(F.div(g, count), index), others)
 
 
-def _extreme_from_y(F: Any, t: Any, x: Any, y: Any, out: Any, index: Any) -> Any:
+def _extreme_from_y(
+    F: Namespace, t: Value, x: Value, y: Value, out: Value, index: tuple[Any, ...]
+) -> Any:
     _, others, count = _candidates(F, x, y, out, index)
     return F.div(F.zeros_plus(F.mul(t, others), x.shape, index), count)
 
 
-def _to_host(value: Any) -> Any:
+def _to_host(value: Array) -> Any:
     return value.get() if hasattr(value, "get") else value
 
 
-def _zeros_put(xp: Any, value: Any, shape: tuple[int, ...], index: Any) -> Any:
+def _zeros_put(xp: Library, value: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     return _put(xp, xp.zeros(shape, dtype=value.dtype), value, index)
 
 
-def _lookup_adjoint(F: Any, g: Any, x_shape: Any, index: Any, padding: Any) -> Any:
+def _lookup_adjoint(
+    F: Namespace, g: Value, x_shape: Shape, index: Value, padding: int | None
+) -> Any:
     if padding is not None:
         kept = index != padding
         g, index = F.index(g, (kept,)), index[kept]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.fused import fused
 from asyncgrad.ops.op import linear, operation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
 
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
 _FLOPS_PER_NS = 60
@@ -19,18 +25,18 @@ def product_cost(multiplications: int) -> int:
     return 3_000 + int(4 * multiplications / _FLOPS_PER_NS)
 
 
-def _cost(x: Any, y: Any) -> int:
+def _cost(x: Variable, y: Variable) -> int:
     """Both gradients of a product: twice the forward's 2 m n k."""
     return 3_000 + int(4 * x._metadata.size * y._metadata.shape[-1] / _FLOPS_PER_NS)
 
 
-def _adjoint(xp: Any, x: Any) -> Any:
+def _adjoint(xp: Library, x: Array) -> Any:
     """The conjugate transpose of the last two axes."""
     out = x.swapaxes(-1, -2)
     return out.conj() if out.dtype.kind == "c" else out
 
 
-def conjugate(F: Any, x: Any) -> Any:
+def conjugate(F: Namespace, x: Value) -> Any:
     """The conjugate; a real array itself."""
     return F.conj(x) if x.dtype.kind == "c" else x
 
@@ -38,7 +44,7 @@ def conjugate(F: Any, x: Any) -> Any:
 # -- linear layers --------------------------------------------------------------------------------
 
 
-def _linear(xp: Any, x: Any, weight: Any) -> Any:
+def _linear(xp: Library, x: Array, weight: Array) -> Any:
     if x.ndim == 2:
         return xp.dot(x, weight.T)
     shape = x.shape
@@ -46,32 +52,32 @@ def _linear(xp: Any, x: Any, weight: Any) -> Any:
     return xp.dot(rows, weight.T).reshape((*shape[:-1], weight.shape[0]))
 
 
-def _linear_with_bias(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
+def _linear_with_bias(xp: Library, x: Array, weight: Array, bias: Array) -> Any:
     out = _linear(xp, x, weight)
     out += bias
     return out
 
 
-def _rows(F: Any, x: Any) -> Any:
+def _rows(F: Namespace, x: Value) -> Any:
     """The array as a matrix whose rows lie along the last axis."""
     shape = x.shape
     return x if len(shape) == 2 else F.reshape(x, (prod(shape[:-1]), shape[-1]))
 
 
-def _linear_by_input(F: Any, g: Any, weight: Any, x_shape: Any) -> Any:
+def _linear_by_input(F: Namespace, g: Value, weight: Value, x_shape: Shape) -> Any:
     out = F.mm(_rows(F, g), conjugate(F, weight))
     return out if len(x_shape) == 2 else F.reshape(out, x_shape)
 
 
-def _linear_by_weight(F: Any, g: Any, x: Any) -> Any:
+def _linear_by_weight(F: Namespace, g: Value, x: Value) -> Any:
     return F.mm(F.permute(_rows(F, g), (1, 0)), conjugate(F, _rows(F, x)))
 
 
-def _linear_cost(x: Any, weight: Any, bias: Any = None) -> int:
+def _linear_cost(x: Variable, weight: Variable, bias: Variable | None = None) -> int:
     return 4_000 + int(4 * x._metadata.size * weight._metadata.shape[0] / _FLOPS_PER_NS)
 
 
-def _addmm(xp: Any, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
+def _addmm(xp: Library, bias: Array, x: Array, y: Array, beta: Number, alpha: Number) -> Any:
     out = xp.dot(x, y)
     if alpha != 1:
         out *= alpha
@@ -79,7 +85,7 @@ def _addmm(xp: Any, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
     return out
 
 
-def _addmm_by_bias(F: Any, g: Any, bias_shape: Any, beta: Any) -> Any:
+def _addmm_by_bias(F: Namespace, g: Value, bias_shape: Shape, beta: Number) -> Any:
     if beta != 1:
         g = F.mul_scalar(g, beta.conjugate())
     elif g.shape == bias_shape:
@@ -87,7 +93,7 @@ def _addmm_by_bias(F: Any, g: Any, bias_shape: Any, beta: Any) -> Any:
     return F.sum_to(g, bias_shape)
 
 
-def _scaled(F: Any, x: Any, alpha: Any) -> Any:
+def _scaled(F: Namespace, x: Value, alpha: Number) -> Any:
     return x if alpha == 1 else F.mul_scalar(x, alpha.conjugate())
 
 
@@ -118,7 +124,10 @@ def _contraction(
     )
 
 
-def _contract(xp: Any, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
+def _contract(
+    xp: Library, x: Array, y: Array, x_labels: Sequence[int | str], y_labels: Sequence[int | str],
+    out_labels: Sequence[int | str],
+) -> Any:  # fmt: skip
     """Sum the products over the labels that are not in the result."""
     x_order, y_order, order, (batch, left, summed) = _contraction(x_labels, y_labels, out_labels)
     x, y = x.transpose(x_order), y.transpose(y_order)
@@ -140,14 +149,20 @@ def _contract(xp: Any, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels:
     return out if order == tuple(range(len(order))) else out.transpose(order)
 
 
-def _contract_cost(x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> int:
+def _contract_cost(
+    x: Variable,
+    y: Variable,
+    x_labels: Sequence[int | str],
+    y_labels: Sequence[int | str],
+    out_labels: Sequence[int | str],
+) -> int:
     own = prod(
         n for n, label in zip(y._metadata.shape, y_labels, strict=True) if label not in x_labels
     )
     return product_cost(x._metadata.size * own)
 
 
-def _products(xp: Any, x: Any, y: Any) -> Any:
+def _products(xp: Library, x: Array, y: Array) -> Any:
     out = x @ y
     # NumPy's products of bfloat16 have dtype float32.
     return out if out.dtype == x.dtype else out.astype(x.dtype)
@@ -156,26 +171,26 @@ def _products(xp: Any, x: Any, y: Any) -> Any:
 # -- distances ------------------------------------------------------------------------------------
 
 
-def _euclidean_distances(xp: Any, x: Any, y: Any) -> Any:
+def _euclidean_distances(xp: Library, x: Array, y: Array) -> Any:
     """The distances of all rows of one matrix from all rows of another."""
     sizes = xp.sum(x * x, -1)[..., None] + xp.sum(y * y, -1)[..., None, :]
     return xp.sqrt(xp.maximum(sizes - 2 * xp.matmul(x, _adjoint(xp, y)), 0))
 
 
-def _over_distance(F: Any, g: Any, out: Any) -> Any:
+def _over_distance(F: Namespace, g: Value, out: Value) -> Any:
     """Divide by the distance; 0 where the distance is 0."""
     nothing = F.zeros_of(out)
     none = F.eq(out, nothing)
     return F.where(none, nothing, F.div(g, F.where(none, F.add_scalar(nothing, 1), out)))
 
 
-def _apart(F: Any, shares: Any, x: Any, y: Any) -> Any:
+def _apart(F: Namespace, shares: Value, x: Value, y: Value) -> Any:
     """The gradient by the rows of `x`: the sum of share * (x - y) over the rows of `y`."""
     last = len(shares.shape) - 1
     return F.sub(F.mul(x, F.sum(shares, (last,), True)), F.bmm(shares, y))
 
 
-def _lengthened(F: Any, t: Any, x: Any, y: Any) -> Any:
+def _lengthened(F: Namespace, t: Value, x: Value, y: Value) -> Any:
     """For all pairs of rows the product of a row's tangent and the difference of the two rows."""
     last = len(t.shape) - 1
     return F.sub(F.sum(F.mul(t, x), (last,), True), F.bmm(t, F.adjoint(y)))

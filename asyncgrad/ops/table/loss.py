@@ -17,6 +17,9 @@ from asyncgrad.ops.table.shape import kept_shape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+
 #: The lower bound of logarithms of probabilities, as in PyTorch.
 _LOG_FLOOR = -100.0
 _PRODUCT_FLOOR = 1e-12
@@ -40,33 +43,43 @@ def _elementwise_loss(
     each_value = elementwise(2)(value)
 
     @summed(2)
-    def total(xp: Any, x: Any, y: Any, parameter: Any, scale: float) -> Any:
+    def total(xp: Library, x: Array, y: Array, parameter: float | None, scale: float) -> Any:
         return value(xp, None, x, y, parameter).sum() * scale
 
-    def forward(xp: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool) -> Any:
+    def forward(
+        xp: Library, x: Array, y: Array, parameter: float | None, scale: float, each: bool
+    ) -> Any:
         return each_value(xp, x, y, parameter) if each else total(xp, x, y, parameter, scale)
 
     def pull(which: str) -> Callable[..., Any]:
         slope, slope_rule = slopes[which]
 
         @elementwise(3)
-        def gradient(xp: Any, out: Any, x: Any, y: Any, g: Any, parameter: Any) -> Any:
+        def gradient(
+            xp: Library, out: Array | None, x: Array, y: Array, g: Array, parameter: float | None
+        ) -> Any:
             d = slope(xp, out, x, y, parameter)
             return xp.multiply(d, g, d)
 
         @elementwise(2)
-        def scaled(xp: Any, out: Any, x: Any, y: Any, parameter: Any, factor: Any) -> Any:
+        def scaled(
+            xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None, factor: Any
+        ) -> Any:
             d = slope(xp, out, x, y, parameter)
             return xp.multiply(d, factor, d)
 
         def kernel(
-            xp: Any, g: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool
-        ) -> Any:
+            xp: Library, g: Array, x: Array, y: Array, parameter: float | None, scale: float,
+            each: bool,
+        ) -> Any:  # fmt: skip
             if each:
                 return gradient(xp, x, y, g, parameter)
             return scaled(xp, x, y, parameter, g * scale)
 
-        def rule(F: Any, g: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool) -> Any:
+        def rule(
+            F: Namespace, g: Value, x: Value, y: Value, parameter: float | None, scale: float,
+            each: bool,
+        ) -> Any:  # fmt: skip
             return slope_rule(F, x, y, parameter) * (g if each else g * scale)
 
         return fused(kernel, rule)
@@ -74,7 +87,10 @@ def _elementwise_loss(
     def push(which: str) -> Callable[..., Any]:
         slope_rule = slopes[which][1]
 
-        def rule(F: Any, t: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool) -> Any:
+        def rule(
+            F: Namespace, t: Value, x: Value, y: Value, parameter: float | None, scale: float,
+            each: bool,
+        ) -> Any:  # fmt: skip
             product = slope_rule(F, x, y, parameter) * t
             return product if each else F.sum(product, tuple(range(len(x.shape))), False) * scale
 
@@ -96,7 +112,11 @@ def _elementwise_loss(
 
 
 def _of_difference(
-    name: str, value: Callable[..., Any], slope: Callable[..., Any], rule: Any, node: str
+    name: str,
+    value: Callable[..., Any],
+    slope: Callable[..., Any],
+    rule: Callable[..., Any],
+    node: str,
 ) -> Op:
     """A loss that depends on x - y.
 
@@ -108,10 +128,10 @@ def _of_difference(
         node: PyTorch's name of the node.
     """
 
-    def by_x(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    def by_x(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
         return slope(xp, xp.subtract(x, y, out), parameter)
 
-    def by_y(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    def by_y(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
         d = by_x(xp, out, x, y, parameter)
         return xp.negative(d, d)
 
@@ -126,7 +146,7 @@ def _of_difference(
     )
 
 
-def _huber(xp: Any, d: Any, delta: float) -> Any:
+def _huber(xp: Library, d: Array, delta: float) -> Any:
     """m * (|d| - m / 2) with m = min(|d|, delta)."""
     xp.abs(d, d)
     m = at_most(xp, None, d, delta)
@@ -134,14 +154,14 @@ def _huber(xp: Any, d: Any, delta: float) -> Any:
     return xp.multiply(d, m, d)
 
 
-def _bounded(xp: Any, d: Any, delta: float) -> Any:
+def _bounded(xp: Library, d: Array, delta: float) -> Any:
     return at_least(xp, d, at_most(xp, d, d, delta), -delta)
 
 
 # -- of probabilities -----------------------------------------------------------------------------
 
 
-def _divergence(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _divergence(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
     """y * log(y) - x * y, where y * log(y) is 0 at y = 0."""
     d = xp.log(y, out)
     xp.multiply(d, y, d)
@@ -149,30 +169,38 @@ def _divergence(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
     return xp.subtract(d, x * y, d)
 
 
-def _divergence_by_target(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _divergence_by_target(
+    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
+) -> Any:
     d = xp.log(y, out)
     xp.subtract(d, x, d)
     return xp.add(d, 1, d)
 
 
-def _log_divergence(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _log_divergence(
+    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
+) -> Any:
     """exp(y) * (y - x)."""
     d = xp.subtract(y, x, out)
     return xp.multiply(d, xp.exp(y), d)
 
 
-def _log_divergence_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _log_divergence_by_input(
+    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
+) -> Any:
     d = xp.exp(y, out)
     return xp.negative(d, d)
 
 
-def _log_divergence_by_target(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _log_divergence_by_target(
+    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
+) -> Any:
     d = xp.subtract(y, x, out)
     xp.add(d, 1, d)
     return xp.multiply(d, xp.exp(y), d)
 
 
-def _log_odds(xp: Any, out: Any, x: Any) -> Any:
+def _log_odds(xp: Library, out: Array | None, x: Array) -> Any:
     """log(1 - x) - log(x), with both bounded by the floor."""
     d = xp.negative(x, out)
     xp.log1p(d, d)
@@ -181,7 +209,7 @@ def _log_odds(xp: Any, out: Any, x: Any) -> Any:
     return xp.subtract(d, at_least(xp, p, p, _LOG_FLOOR), d)
 
 
-def _binary(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _binary(xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None) -> Any:
     """-(y * log(x) + (1 - y) * log(1 - x))."""
     d = xp.negative(x, out)
     xp.log1p(d, d)
@@ -193,22 +221,26 @@ def _binary(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
     return xp.subtract(p, d, d)
 
 
-def _binary_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _binary_by_input(
+    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
+) -> Any:
     d = xp.subtract(1, x, out)
     xp.multiply(d, x, d)
     at_least(xp, d, d, _PRODUCT_FLOOR)
     return xp.divide(xp.subtract(x, y), d, d)
 
 
-def _binary_by_input_rule(F: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _binary_by_input_rule(F: Namespace, x: Value, y: Value, parameter: float | None) -> Any:
     return F.div(x - y, F.clamp((1 - x) * x, _PRODUCT_FLOOR, None))
 
 
-def _binary_by_target_rule(F: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _binary_by_target_rule(F: Namespace, x: Value, y: Value, parameter: float | None) -> Any:
     return F.clamp(F.log1p(-x), _LOG_FLOOR, None) - F.clamp(F.log(x), _LOG_FLOOR, None)
 
 
-def _binary_logits(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _binary_logits(
+    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
+) -> Any:
     """(1 - y) * x - min(x, 0) + log(1 + exp(-|x|))."""
     d = xp.abs(x, out)
     xp.negative(d, d)
@@ -218,7 +250,9 @@ def _binary_logits(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
     return xp.add(d, (1 - y) * x, d)
 
 
-def _binary_logits_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+def _binary_logits_by_input(
+    xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None
+) -> Any:
     d = sigmoid(xp, out, x)
     return xp.subtract(d, y, d)
 
@@ -226,7 +260,7 @@ def _binary_logits_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -
 # -- of classes -----------------------------------------------------------------------------------
 
 
-def _places(xp: Any, shape: tuple[int, ...], dim: int, target: Any) -> Any:
+def _places(xp: Library, shape: tuple[int, ...], dim: int, target: Array) -> Any:
     """The flat numbers of the target's elements in `x`."""
     inner = prod(shape[dim + 1 :])
     # At least 1, because `arange` refuses a step of 0 if there are no classes.
@@ -239,7 +273,7 @@ def _places(xp: Any, shape: tuple[int, ...], dim: int, target: Any) -> Any:
 
 
 @along(reduces=True)
-def _log_sums(xp: Any, out: Any, x: Any, dim: int) -> Any:
+def _log_sums(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
     """The logarithms of the sums of exponentials along an axis, which stays with length 1."""
     if not x.size:
         return x.sum(axis=dim, keepdims=True)
@@ -250,16 +284,9 @@ def _log_sums(xp: Any, out: Any, x: Any, dim: int) -> Any:
 
 
 def _class_loss(
-    xp: Any,
-    x: Any,
-    sums: Any,
-    dim: int,
-    target: Any,
-    counts: Any,
-    kept: Any,
-    smooth: Any,
-    weight: Any,
-) -> Any:
+    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array, kept: Array | None,
+    smooth: Array | None, weight: Array | None,
+) -> Any:  # fmt: skip
     """The loss of each line along `dim`, without that axis: see `cross_entropy`."""
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
     losses = (sums - picked) * counts
@@ -270,30 +297,23 @@ def _class_loss(
     return _chosen(xp, losses, kept).squeeze(dim)
 
 
-def _chosen(xp: Any, values: Any, kept: Any) -> Any:
+def _chosen(xp: Library, values: Array, kept: Array | None) -> Any:
     """The values of lines, and 0 for ignored lines, even if they hold NaN."""
     return values if kept is None else masked(xp, values, kept)
 
 
 def _cross_entropy(
-    xp: Any,
-    x: Any,
-    sums: Any,
-    dim: int,
-    target: Any,
-    counts: Any,
-    kept: Any,
-    smooth: Any,
-    weight: Any,
-    each: bool,
-) -> Any:
+    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array, kept: Array | None,
+    smooth: Array | None, weight: Array | None, each: bool,
+) -> Any:  # fmt: skip
     losses = _class_loss(xp, x, sums, dim, target, counts, kept, smooth, weight)
     return losses if each else losses.sum()
 
 
 def _class_weights(
-    xp: Any, x: Any, dim: int, target: Any, counts: Any, smooth: Any, weight: Any
-) -> Any:
+    xp: Library, x: Array, dim: int, target: Array, counts: Array, smooth: Array | None,
+    weight: Array | None,
+) -> Any:  # fmt: skip
     """The weight of each class's negative log probability."""
     out = xp.zeros(x.shape, x.dtype)
     if smooth is not None:
@@ -304,13 +324,14 @@ def _class_weights(
     return out
 
 
-def _kept_gradient(F: Any, g: Any, x: Any, dim: int, each: bool) -> Any:
+def _kept_gradient(F: Namespace, g: Value, x: Value, dim: int, each: bool) -> Any:
     return F.reshape(g, kept_shape(x.shape, (dim,))) if each else g
 
 
 def _cross_entropy_slope(
-    F: Any, x: Any, dim: int, target: Any, counts: Any, smooth: Any, weight: Any
-) -> Any:
+    F: Namespace, x: Value, dim: int, target: Value, counts: Value, smooth: Value | None,
+    weight: Value | None,
+) -> Any:  # fmt: skip
     if not x.shape[dim]:
         return x
     weights = F.class_weights(x, dim, target, counts, smooth, weight)
@@ -318,40 +339,25 @@ def _cross_entropy_slope(
 
 
 def _cross_entropy_pull(
-    F: Any,
-    g: Any,
-    x: Any,
-    sums: Any,
-    dim: int,
-    target: Any,
-    counts: Any,
-    kept: Any,
-    smooth: Any,
-    weight: Any,
-    each: bool,
-) -> Any:
+    F: Namespace, g: Value, x: Value, sums: Value, dim: int, target: Value, counts: Value,
+    kept: Value | None, smooth: Value | None, weight: Value | None, each: bool,
+) -> Any:  # fmt: skip
     slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
     return slope * _kept_gradient(F, g, x, dim, each)
 
 
 def _cross_entropy_push(
-    F: Any,
-    t: Any,
-    x: Any,
-    dim: int,
-    target: Any,
-    counts: Any,
-    kept: Any,
-    smooth: Any,
-    weight: Any,
-    each: bool,
-) -> Any:
+    F: Namespace, t: Value, x: Value, dim: int, target: Value, counts: Value, kept: Value,
+    smooth: Value, weight: Value, each: bool,
+) -> Any:  # fmt: skip
     slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
     return F.sum(slope * t, (dim,) if each else tuple(range(len(x.shape))), False)
 
 
 @along(2)
-def _one_factor(xp: Any, out: Any, x: Any, sums: Any, dim: int, factor: Any) -> Any:
+def _one_factor(
+    xp: Library, out: Array | None, x: Array, sums: Array, dim: int, factor: Array
+) -> Any:
     """The softmax times one factor for all lines."""
     p = xp.subtract(x, sums, out)
     xp.exp(p, p)
@@ -359,25 +365,18 @@ def _one_factor(xp: Any, out: Any, x: Any, sums: Any, dim: int, factor: Any) -> 
 
 
 @along(3)
-def _factors(xp: Any, out: Any, x: Any, sums: Any, factors: Any, dim: int) -> Any:
+def _factors(
+    xp: Library, out: Array | None, x: Array, sums: Array, factors: Array, dim: int
+) -> Any:
     p = xp.subtract(x, sums, out)
     xp.exp(p, p)
     return xp.multiply(p, factors, p)
 
 
 def _cross_entropy_gradient(
-    xp: Any,
-    g: Any,
-    x: Any,
-    sums: Any,
-    dim: int,
-    target: Any,
-    counts: Any,
-    kept: Any,
-    smooth: Any,
-    weight: Any,
-    each: bool,
-) -> Any:
+    xp: Library, g: Array, x: Array, sums: Array, dim: int, target: Array, counts: Array,
+    kept: Array | None, smooth: Array | None, weight: Array | None, each: bool,
+) -> Any:  # fmt: skip
     """The softmax times each line's weight, minus that weight at the target's place."""
     if each:
         g = g.reshape(sums.shape)
@@ -396,7 +395,9 @@ def _cross_entropy_gradient(
     return flat.reshape(x.shape)
 
 
-def _nll(xp: Any, x: Any, dim: int, target: Any, counts: Any, kept: Any, each: bool) -> Any:
+def _nll(
+    xp: Library, x: Array, dim: int, target: Array, counts: Array, kept: Array | None, each: bool
+) -> Any:
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
     losses = picked.reshape(kept_shape(x.shape, (dim,))) * -counts
     losses = _chosen(xp, losses, kept).squeeze(dim)
@@ -404,21 +405,16 @@ def _nll(xp: Any, x: Any, dim: int, target: Any, counts: Any, kept: Any, each: b
 
 
 def _nll_pull(
-    F: Any, g: Any, x_shape: Any, dim: int, target: Any, counts: Any, kept: Any, each: bool
-) -> Any:
+    F: Namespace, g: Value, x_shape: Shape, dim: int, target: Value, counts: Value,
+    kept: Value | None, each: bool,
+) -> Any:  # fmt: skip
     return F.nll_spread(g, x_shape, dim, target, counts, kept, each)
 
 
 def _nll_spread(
-    xp: Any,
-    g: Any,
-    shape: tuple[int, ...],
-    dim: int,
-    target: Any,
-    counts: Any,
-    kept: Any,
-    each: bool,
-) -> Any:
+    xp: Library, g: Array, shape: tuple[int, ...], dim: int, target: Array, counts: Array,
+    kept: Array | None, each: bool,
+) -> Any:  # fmt: skip
     """The adjoint of the negative log likelihood."""
     out = xp.zeros(shape, g.dtype)
     values = _chosen(xp, -counts * (g.reshape(kept_shape(shape, (dim,))) if each else g), kept)
@@ -431,20 +427,20 @@ def _nll_spread(
 # -- of vectors -----------------------------------------------------------------------------------
 
 
-def _dots(xp: Any, x: Any, y: Any, dim: int) -> Any:
+def _dots(xp: Library, x: Array, y: Array, dim: int) -> Any:
     """The dot products along an axis, which stays with length 1."""
     if dim == x.ndim - 1 and x.dtype.kind != "V":
         return xp.einsum("...i,...i->...", x, y)[..., None]
     return (x * y).sum(axis=dim, keepdims=True)
 
 
-def _cosine(xp: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+def _cosine(xp: Library, x: Array, y: Array, dim: int, eps: float) -> Any:
     norms = xp.maximum(xp.sqrt(_dots(xp, x, x, dim)), eps)
     norms *= xp.maximum(xp.sqrt(_dots(xp, y, y, dim)), eps)
     return (_dots(xp, x, y, dim) / norms).squeeze(dim)
 
 
-def _cosine_slope(F: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+def _cosine_slope(F: Namespace, x: Value, y: Value, dim: int, eps: float) -> Any:
     """The derivative by x; as in PyTorch, the lower bound on the norms does not make it 0."""
     norm = F.sqrt(F.sum(x * x, (dim,), True))
     bounded = F.clamp(norm, eps, None)
@@ -454,7 +450,7 @@ def _cosine_slope(F: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
     return y / (bounded * other) - x * (cosine * inverse / bounded)
 
 
-def _cosine_gradient(xp: Any, g: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+def _cosine_gradient(xp: Library, g: Array, x: Array, y: Array, dim: int, eps: float) -> Any:
     norm = xp.sqrt(_dots(xp, x, x, dim))
     bounded = xp.maximum(norm, eps)
     both = bounded * xp.maximum(xp.sqrt(_dots(xp, y, y, dim)), eps)
@@ -464,11 +460,11 @@ def _cosine_gradient(xp: Any, g: Any, x: Any, y: Any, dim: int, eps: float) -> A
     return xp.subtract(out, x * (g * _dots(xp, x, y, dim) / (norm * bounded)), out)
 
 
-def _cosine_pull(F: Any, g: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+def _cosine_pull(F: Namespace, g: Value, x: Value, y: Value, dim: int, eps: float) -> Any:
     return _cosine_slope(F, x, y, dim, eps) * F.reshape(g, kept_shape(x.shape, (dim,)))
 
 
-def _lines_cost(x: Any, *rest: Any) -> int:
+def _lines_cost(x: Variable, *rest: object) -> int:
     return 5_000 + 3 * int(x._metadata.cost)
 
 

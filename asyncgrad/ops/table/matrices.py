@@ -21,6 +21,9 @@ from asyncgrad.ops.table.linalg import conjugate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Value
+
 
 class Parts:
     """Computes a decomposition once and holds all of its results."""
@@ -36,7 +39,9 @@ class Parts:
         self.option = option
         self._held: tuple[Any, tuple[Any, ...]] = (None, ())
 
-    def of(self, decompose: Callable[[Any, Any, str], Any], xp: Any, x: Any, place: int) -> Any:
+    def of(
+        self, decompose: Callable[[Any, Any, str], Any], xp: Library, x: Array, place: int
+    ) -> Any:
         """A copy of one result, because users may change theirs in place."""
         array, parts = self._held
         if array is not x:
@@ -48,7 +53,7 @@ class Parts:
 def _solved(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function to raise asyncgrad's error when it fails."""
 
-    def call(xp: Any, x: Any, *more: Any) -> Any:
+    def call(xp: Library, x: Array, *more: object) -> Any:
         try:
             return function(xp, x, *more)
         except np.linalg.LinAlgError as error:
@@ -60,85 +65,85 @@ def _solved(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _cost(*inputs: Any) -> int:
+def _cost(*inputs: Variable) -> int:
     """About 20 m n k operations, at one a nanosecond."""
     metadata = inputs[0]._metadata
     return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
 
 
-def _cost_with_parts(x: Any, *attributes: Any) -> int:
+def _cost_with_parts(x: Variable, *attributes: object) -> int:
     return _cost(x)
 
 
 # -- words of the rules ---------------------------------------------------------------------------
 
 
-def _product(F: Any, *factors: Any) -> Any:
+def _product(F: Namespace, *factors: Value) -> Any:
     out = factors[0]
     for factor in factors[1:]:
         out = F.bmm(out, factor)
     return out
 
 
-def _adjoint(F: Any, x: Any) -> Any:
+def _adjoint(F: Namespace, x: Value) -> Any:
     """The conjugate transposes; `F` may be the real namespace although `x` is complex."""
     out = F.adjoint(x)
     return F.conj(out) if F.fused and x.dtype.kind == "c" else out
 
 
-def _columns(F: Any, x: Any, s: Any) -> Any:
+def _columns(F: Namespace, x: Value, s: Value) -> Any:
     """Multiply each column by its number."""
     return F.mul(x, F.unsqueeze(s, len(s.shape) - 1))
 
 
-def _rows(F: Any, x: Any, s: Any) -> Any:
+def _rows(F: Namespace, x: Value, s: Value) -> Any:
     """Multiply each row by its number."""
     return F.mul(x, F.unsqueeze(s, len(s.shape)))
 
 
-def _diagonal(F: Any, x: Any) -> Any:
+def _diagonal(F: Namespace, x: Value) -> Any:
     ndim = len(x.shape)
     return F.diagonal(x, 0, ndim - 2, ndim - 1)
 
 
-def _on_diagonal(F: Any, x: Any) -> Any:
+def _on_diagonal(F: Namespace, x: Value) -> Any:
     shape = (*x.shape, x.shape[-1])
     return F.put_diagonal(x, shape, 0, len(shape) - 2, len(shape) - 1)
 
 
-def _real(F: Any, x: Any) -> Any:
+def _real(F: Namespace, x: Value) -> Any:
     return F.real(x) if x.dtype.kind == "c" else x
 
 
-def _scalar_times(F: Any, g: Any, x: Any) -> Any:
+def _scalar_times(F: Namespace, g: Value, x: Value) -> Any:
     """Multiply each matrix by its number."""
     return F.mul(F.reshape(g, (*g.shape, 1, 1)), x)
 
 
-def _symmetric(F: Any, x: Any) -> Any:
+def _symmetric(F: Namespace, x: Value) -> Any:
     return F.add(x, _adjoint(F, x))
 
 
-def _skew(F: Any, x: Any) -> Any:
+def _skew(F: Namespace, x: Value) -> Any:
     return F.sub(x, _adjoint(F, x))
 
 
-def _half_diagonal(F: Any, x: Any) -> Any:
+def _half_diagonal(F: Namespace, x: Value) -> Any:
     """The matrices with halved diagonals."""
     return F.sub(x, F.mul_scalar(_on_diagonal(F, _diagonal(F, x)), 0.5))
 
 
-def _trace(F: Any, x: Any) -> Any:
+def _trace(F: Namespace, x: Value) -> Any:
     diagonal = _diagonal(F, x)
     return F.sum(diagonal, (len(diagonal.shape) - 1,), False)
 
 
-def _solve_right(F: Any, x: Any, triangle: Any) -> Any:
+def _solve_right(F: Namespace, x: Value, triangle: Value) -> Any:
     """`x @ triangle^-H`."""
     return _adjoint(F, F.solve(triangle, _adjoint(F, x)))
 
 
-def _divided(F: Any, x: Any, s: Any, dim: int) -> Any:
+def _divided(F: Namespace, x: Value, s: Value, dim: int) -> Any:
     """Divide columns (dim 1) or rows (dim 0) by their numbers."""
     return F.div(x, F.unsqueeze(s, len(s.shape) - dim))
 
@@ -146,7 +151,9 @@ def _divided(F: Any, x: Any, s: Any, dim: int) -> Any:
 # -- solutions and determinants -------------------------------------------------------------------
 
 
-def _solution_back(F: Any, g: Any, wanted: tuple[str, ...], x: Any, out: Any) -> tuple[Any, ...]:
+def _solution_back(
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, out: Value
+) -> tuple[Any, ...]:
     by_y = F.solve(_adjoint(F, x), g)
     pulled = {"y": by_y}
     if "x" in wanted:
@@ -154,12 +161,12 @@ def _solution_back(F: Any, g: Any, wanted: tuple[str, ...], x: Any, out: Any) ->
     return tuple([pulled[key] for key in wanted])
 
 
-def _inverse_back(F: Any, g: Any, out: Any) -> Any:
+def _inverse_back(F: Namespace, g: Value, out: Value) -> Any:
     turned = _adjoint(F, out)
     return F.neg(_product(F, turned, g, turned))
 
 
-def _cofactors(xp: Any, x: Any) -> Any:
+def _cofactors(xp: Library, x: Array) -> Any:
     """The derivative of the determinant, also for singular matrices."""
     u, s, vh = xp.linalg.svd(x)
     others = xp.ones_like(s)
@@ -170,7 +177,7 @@ def _cofactors(xp: Any, x: Any) -> Any:
     return (out * sign[..., None, None]).astype(x.dtype, copy=False)
 
 
-def _cofactors_tangent(F: Any, t: Any, x: Any, out: Any) -> Any:
+def _cofactors_tangent(F: Namespace, t: Value, x: Value, out: Value) -> Any:
     """The push of `det * inv^T`; as in PyTorch second derivatives need an invertible matrix."""
     inverse = F.inv(x)
     along = _scalar_times(F, _trace(F, F.bmm(inverse, t)), out)
@@ -178,14 +185,14 @@ def _cofactors_tangent(F: Any, t: Any, x: Any, out: Any) -> Any:
     return F.sub(along, turned)
 
 
-def _cofactors_back(F: Any, g: Any, x: Any, out: Any) -> Any:
+def _cofactors_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     turned = _adjoint(F, F.inv(x))
     along = _trace(F, F.bmm(_adjoint(F, out), g))
     product = _product(F, turned, conjugate(F, _adjoint(F, g)), conjugate(F, out))
     return F.sub(_scalar_times(F, along, turned), product)
 
 
-def _cofactors_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
+def _cofactors_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
     """The same of real matrices by singular values, which may be 0.
 
     The determinant's second derivative is symmetric: it is the tangent along `g`.
@@ -205,21 +212,21 @@ def _cofactors_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
     return (sign * moved).astype(x.dtype, copy=False)
 
 
-def _sign_back(F: Any, g: Any, x: Any, out: Any) -> Any:
+def _sign_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     if x.dtype.kind != "c":
         return F.mul_scalar(x, 0.0)
     turn = F.neg(F.imag(F.mul(F.conj(g), out)))
     return F.mul_scalar(_scalar_times(F, turn, _adjoint(F, F.inv(x))), 1j)
 
 
-def _sign_push(F: Any, t: Any, x: Any, out: Any) -> Any:
+def _sign_push(F: Namespace, t: Value, x: Value, out: Value) -> Any:
     if x.dtype.kind != "c":
         return F.mul_scalar(out, 0.0)
     angle = F.imag(_trace(F, F.bmm(F.inv(x), t)))
     return F.mul_scalar(F.mul(out, angle), 1j)
 
 
-def _pseudo_inverse(xp: Any, x: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
+def _pseudo_inverse(xp: Library, x: Array, atol: float, rtol: float, hermitian: bool) -> Any:
     if not x.size:
         return xp.empty((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
     if hermitian:
@@ -234,19 +241,19 @@ def _pseudo_inverse(xp: Any, x: Any, atol: Any, rtol: Any, hermitian: bool) -> A
     return (vh.conj().swapaxes(-1, -2) * inverted[..., None, :]) @ u.conj().swapaxes(-1, -2)
 
 
-def _beside(F: Any, x: Any, inverse: Any, t: Any) -> tuple[Any, Any]:
+def _beside(F: Namespace, x: Value, inverse: Value, t: Value) -> tuple[Any, Any]:
     """The parts of `t` outside the column space of `x`, and outside its row space."""
     return F.sub(t, _product(F, t, x, inverse)), F.sub(t, _product(F, inverse, x, t))
 
 
-def _pseudo_inverse_push(F: Any, t: Any, x: Any, out: Any) -> Any:
+def _pseudo_inverse_push(F: Namespace, t: Value, x: Value, out: Value) -> Any:
     turned = _adjoint(F, out)
     outside, inside = _beside(F, x, out, _adjoint(F, t))
     first = F.neg(_product(F, out, t, out))
     return F.add(F.add(first, _product(F, out, turned, outside)), _product(F, inside, turned, out))
 
 
-def _pseudo_inverse_back(F: Any, g: Any, x: Any, out: Any) -> Any:
+def _pseudo_inverse_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     turned, back = _adjoint(F, out), _adjoint(F, g)
     first = F.neg(_product(F, turned, g, turned))
     left = F.sub(back, _product(F, x, out, back))
@@ -257,7 +264,7 @@ def _pseudo_inverse_back(F: Any, g: Any, x: Any, out: Any) -> Any:
 # -- decompositions -------------------------------------------------------------------------------
 
 
-def _gaps(xp: Any, x: Any) -> Any:
+def _gaps(xp: Library, x: Array) -> Any:
     """The reciprocals of all differences of two numbers, 0 on the diagonal."""
     out = x[..., None, :] - x[..., :, None]
     diagonal = xp.arange(x.shape[-1])
@@ -268,23 +275,23 @@ def _gaps(xp: Any, x: Any) -> Any:
     return out
 
 
-def _gaps_back(F: Any, g: Any, out: Any) -> Any:
+def _gaps_back(F: Namespace, g: Value, out: Value) -> Any:
     ndim = len(out.shape)
     moved = F.chain(g, F.mul(out, out))
     return F.sub(F.sum(moved, (ndim - 1,), False), F.sum(moved, (ndim - 2,), False))
 
 
-def _gaps_push(F: Any, t: Any, out: Any) -> Any:
+def _gaps_push(F: Namespace, t: Value, out: Value) -> Any:
     ndim = len(t.shape)
     return F.mul(F.mul(out, out), F.sub(F.unsqueeze(t, ndim), F.unsqueeze(t, ndim - 1)))
 
 
-def _cholesky(xp: Any, x: Any, upper: bool) -> Any:
+def _cholesky(xp: Library, x: Array, upper: bool) -> Any:
     """The lower factor, read from the chosen triangle."""
     return xp.linalg.cholesky(x.conj().swapaxes(-1, -2) if upper else x)
 
 
-def _cholesky_back(F: Any, g: Any, out: Any) -> Any:
+def _cholesky_back(F: Namespace, g: Value, out: Value) -> Any:
     """Hermitian, except for imaginary parts on the diagonal of `g`, as in PyTorch."""
     turned = _adjoint(F, out)
     product = F.bmm(turned, g)
@@ -292,107 +299,107 @@ def _cholesky_back(F: Any, g: Any, out: Any) -> Any:
     return F.mul_scalar(_solve_right(F, F.solve(turned, inner), turned), 0.5)
 
 
-def _cholesky_push(F: Any, t: Any, out: Any) -> Any:
+def _cholesky_push(F: Namespace, t: Value, out: Value) -> Any:
     inner = _solve_right(F, F.solve(out, t), out)
     return F.bmm(out, _half_diagonal(F, F.tril(inner, 0)))
 
 
-def _reduced(xp: Any, x: Any, option: str) -> Any:
+def _reduced(xp: Library, x: Array, option: str) -> Any:
     return xp.linalg.qr(x, "reduced")
 
 
-def _upper(F: Any, x: Any) -> Any:
+def _upper(F: Namespace, x: Value) -> Any:
     """The adjoint of taking an upper triangle with a real diagonal: returns a Hermitian matrix."""
     return _half_diagonal(F, _symmetric(F, F.triu(x, 0)))
 
 
-def _q_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+def _q_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     r = F.qr_r(x, parts)
     inner = _upper(F, F.neg(F.bmm(_adjoint(F, out), g)))
     return _solve_right(F, F.add(g, F.bmm(out, inner)), r)
 
 
-def _r_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+def _r_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     inner = _upper(F, F.bmm(g, _adjoint(F, out)))
     return _solve_right(F, F.bmm(F.qr_q(x, parts), inner), out)
 
 
-def _qr_tangent(F: Any, t: Any, q: Any, r: Any) -> tuple[Any, Any]:
+def _qr_tangent(F: Namespace, t: Value, q: Value, r: Value) -> tuple[Any, Any]:
     """The tangent times R^-1, and the change of R that it causes, times R^-1."""
     along = _solve_right(F, t, _adjoint(F, r))
     return along, _half_diagonal(F, F.triu(_symmetric(F, F.bmm(_adjoint(F, q), along)), 0))
 
 
-def _q_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+def _q_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     along, change = _qr_tangent(F, t, out, F.qr_r(x, parts))
     return F.sub(along, F.bmm(out, change))
 
 
-def _r_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+def _r_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     return F.bmm(_qr_tangent(F, t, F.qr_q(x, parts), out)[1], out)
 
 
-def _eigh(xp: Any, x: Any, triangle: str) -> Any:
+def _eigh(xp: Library, x: Array, triangle: str) -> Any:
     return xp.linalg.eigh(x, triangle)
 
 
-def _eigh_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
+def _eigh_values_back(F: Namespace, g: Value, x: Value, parts: Parts) -> Any:
     v = F.eigh_vectors(x, parts)
     return F.bmm(_columns(F, v, g), _adjoint(F, v))
 
 
-def _eigh_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
+def _eigh_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
     v = F.eigh_vectors(x, parts)
     return _real(F, _diagonal(F, _product(F, _adjoint(F, v), t, v)))
 
 
-def _eigh_vectors_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+def _eigh_vectors_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     turned = _adjoint(F, out)
     inner = F.mul(F.bmm(turned, g), F.gaps(F.eigh_values(x, parts)))
     return F.mul_scalar(_product(F, out, _symmetric(F, inner), turned), 0.5)
 
 
-def _eigh_vectors_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+def _eigh_vectors_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     inner = _product(F, _adjoint(F, out), t, out)
     return F.bmm(out, F.mul(inner, F.gaps(F.eigh_values(x, parts))))
 
 
-def _svd(xp: Any, x: Any, option: str) -> Any:
+def _svd(xp: Library, x: Array, option: str) -> Any:
     return xp.linalg.svd(x, full_matrices=False)
 
 
-def _rest_of_svd(xp: Any, x: Any, left: bool) -> Any:
+def _rest_of_svd(xp: Library, x: Array, left: bool) -> Any:
     """The singular vectors of one side without a singular value."""
     u, s, vh = xp.linalg.svd(x, full_matrices=True)
     count = s.shape[-1]
     return u[..., count:].copy() if left else vh[..., count:, :].copy()
 
 
-def _rest_of_qr(xp: Any, x: Any) -> Any:
+def _rest_of_qr(xp: Library, x: Array) -> Any:
     """The columns of the complete Q that are not in the reduced Q."""
     return xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :].copy()
 
 
-def _svd_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
+def _svd_values_back(F: Namespace, g: Value, x: Value, parts: Parts) -> Any:
     return F.bmm(_columns(F, F.svd_left(x, parts), g), F.svd_right(x, parts))
 
 
-def _svd_inner(F: Any, t: Any, x: Any, parts: Any) -> Any:
+def _svd_inner(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
     """A tangent in the basis of the singular vectors."""
     u, vh = F.svd_left(x, parts), F.svd_right(x, parts)
     return _product(F, _adjoint(F, u), t, _adjoint(F, vh))
 
 
-def _svd_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
+def _svd_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
     return _real(F, _diagonal(F, _svd_inner(F, t, x, parts)))
 
 
-def _phases(F: Any, skew: Any, s: Any, scale: float) -> Any:
+def _phases(F: Namespace, skew: Value, s: Value, scale: float) -> Any:
     """The phase changes of complex singular vectors: PyTorch attributes half to either side."""
     return _on_diagonal(F, F.div(F.mul_scalar(_diagonal(F, skew), scale), s))
 
 
-def _svd_left_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+def _svd_left_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
     turned = _adjoint(F, out)
     skew = _skew(F, F.bmm(turned, g))
@@ -407,7 +414,7 @@ def _svd_left_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
     return F.bmm(pulled, vh)
 
 
-def _svd_right_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+def _svd_right_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, u = F.svd_values(x, parts), F.svd_left(x, parts)
     turned = _adjoint(F, out)
     skew = _skew(F, F.bmm(out, _adjoint(F, g)))
@@ -422,7 +429,7 @@ def _svd_right_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
     return F.bmm(u, pulled)
 
 
-def _svd_left_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+def _svd_left_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
     v, turned = _adjoint(F, vh), _adjoint(F, out)
     inner = _product(F, turned, t, v)
@@ -436,7 +443,7 @@ def _svd_left_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
     return pushed
 
 
-def _svd_right_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+def _svd_right_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, u = F.svd_values(x, parts), F.svd_left(x, parts)
     v, turned = _adjoint(F, out), _adjoint(F, u)
     inner = _product(F, turned, t, v)
@@ -450,32 +457,32 @@ def _svd_right_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
     return pushed
 
 
-def _eig(xp: Any, x: Any, option: str) -> Any:
+def _eig(xp: Library, x: Array, option: str) -> Any:
     w, v = xp.linalg.eig(x)
     kind = xp.result_type(x.dtype, xp.complex64)
     return w.astype(kind, copy=False), v.astype(kind, copy=False)
 
 
-def _like(F: Any, pulled: Any, x: Any) -> Any:
+def _like(F: Namespace, pulled: Value, x: Value) -> Any:
     """Take the real part of a gradient if the input is real."""
     return pulled if x.dtype.kind == "c" else F.real(pulled)
 
 
-def _eig_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
+def _eig_values_back(F: Namespace, g: Value, x: Value, parts: Parts) -> Any:
     turned = _adjoint(F, F.eig_vectors(x, parts))
     return _like(F, F.solve(turned, _rows(F, turned, g)), x)
 
 
-def _between(F: Any, t: Any, v: Any) -> Any:
+def _between(F: Namespace, t: Value, v: Value) -> Any:
     """A tangent in the basis of the eigenvectors."""
     return F.solve(v, F.bmm(F.to(t, v.dtype), v))
 
 
-def _eig_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
+def _eig_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
     return _diagonal(F, _between(F, t, F.eig_vectors(x, parts)))
 
 
-def _eig_vectors_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+def _eig_vectors_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     """Eigenvectors have length one; PyTorch requires losses not to depend on their phase."""
     turned = _adjoint(F, out)
     inner = F.bmm(turned, g)
@@ -485,19 +492,19 @@ def _eig_vectors_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
     return _like(F, F.solve(turned, F.bmm(inner, turned)), x)
 
 
-def _eig_vectors_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+def _eig_vectors_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     change = F.mul(_between(F, t, out), F.gaps(F.eig_values(x, parts)))
     pushed = F.bmm(out, change)
     lengths = F.real(_diagonal(F, F.bmm(_adjoint(F, out), pushed)))
     return F.sub(pushed, _columns(F, out, lengths))
 
 
-def _results(decompose: Any, node: str, names: tuple[str, ...], **rules: Any) -> Any:
+def _results(decompose: Callable[..., Any], node: str, names: tuple[str, ...], **rules: Any) -> Any:
     """The ops of a decomposition's results."""
 
     def one(place: int, name: str) -> Any:
         @_solved
-        def forward(xp: Any, x: Any, parts: Parts) -> Any:
+        def forward(xp: Library, x: Array, parts: Parts) -> Any:
             return parts.of(decompose, xp, x, place)
 
         pull, push = rules[name.partition("_")[2]]
@@ -518,7 +525,7 @@ def _results(decompose: Any, node: str, names: tuple[str, ...], **rules: Any) ->
 # -- elimination ----------------------------------------------------------------------------------
 
 
-def eliminate(xp: Any, x: Any) -> tuple[Any, Any]:
+def eliminate(xp: Library, x: Array) -> tuple[Any, Any]:
     """The rows in which pivots were found, from 1 as in LAPACK, and the new order of the rows.
 
     Args:
@@ -546,7 +553,7 @@ def eliminate(xp: Any, x: Any) -> tuple[Any, Any]:
     return pivots.reshape(*lead, min(m, n)), order.reshape(*lead, m)
 
 
-def _clear_below(xp: Any, left: Any, i: int) -> None:
+def _clear_below(xp: Library, left: Array, i: int) -> None:
     """One elimination step: store the factors below a pivot, and update the remaining rows."""
     pivot = left[..., i, i, None]
     left[..., i + 1 :, i] /= xp.where(pivot == 0, xp.ones_like(pivot), pivot)
@@ -554,7 +561,7 @@ def _clear_below(xp: Any, left: Any, i: int) -> None:
 
 
 @without_fp_errors
-def _lu_packed(xp: Any, x: Any) -> Any:
+def _lu_packed(xp: Library, x: Array) -> Any:
     """Both triangles in one matrix, without the lower one's unit diagonal; no row swaps."""
     left = xp.array(x)
     for i in range(min(x.shape[-2:])):
@@ -562,7 +569,7 @@ def _lu_packed(xp: Any, x: Any) -> Any:
     return left
 
 
-def _split(F: Any, x: Any) -> tuple[Any, Any, Any]:
+def _split(F: Namespace, x: Value) -> tuple[Any, Any, Any]:
     """The square part of matrices, and the parts to the right and below; None if there is none."""
     *lead, m, n = x.shape
     last, side = len(lead) + 1, min(m, n)
@@ -572,19 +579,19 @@ def _split(F: Any, x: Any) -> tuple[Any, Any, Any]:
     return square, beside, below
 
 
-def _triangles(F: Any, square: Any) -> tuple[Any, Any]:
+def _triangles(F: Namespace, square: Value) -> tuple[Any, Any]:
     one = F.add_scalar(F.zeros_of(_diagonal(F, square)), 1)
     return F.add(F.tril(square, -1), _on_diagonal(F, one)), F.triu(square, 0)
 
 
-def _joined(F: Any, square: Any, beside: Any, below: Any) -> Any:
+def _joined(F: Namespace, square: Value, beside: Value | None, below: Value | None) -> Any:
     last = len(square.shape) - 1
     if beside is not None:
         return F.cat([square, beside], last)
     return square if below is None else F.cat([square, below], last - 1)
 
 
-def _lu_back(F: Any, g: Any, out: Any) -> Any:
+def _lu_back(F: Namespace, g: Value, out: Value) -> Any:
     square, beside, below = _split(F, out)
     by_square, by_beside, by_below = _split(F, g)
     lower, upper = _triangles(F, square)
@@ -601,7 +608,7 @@ def _lu_back(F: Any, g: Any, out: Any) -> Any:
     return _joined(F, inner, by_beside, by_below)
 
 
-def _lu_push(F: Any, t: Any, out: Any) -> Any:
+def _lu_push(F: Namespace, t: Value, out: Value) -> Any:
     square, beside, below = _split(F, out)
     of_square, of_beside, of_below = _split(F, t)
     lower, upper = _triangles(F, square)
@@ -627,7 +634,7 @@ _PADE_REACH = 5.37
 
 
 @without_fp_errors
-def _matrix_exp(xp: Any, x: Any) -> Any:
+def _matrix_exp(xp: Library, x: Array) -> Any:
     if not x.size:
         return x.copy()
     if x.dtype.itemsize == 2:
@@ -652,7 +659,7 @@ def _matrix_exp(xp: Any, x: Any) -> Any:
     return out.astype(x.dtype, copy=False)
 
 
-def _exponential_moved(F: Any, t: Any, x: Any) -> Any:
+def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
     """The derivative of the exponential along `t`: a block of a twice as large exponential.
 
     Source: Mathias, "A Chain Rule for Matrix Functions" (1996).

@@ -6,13 +6,17 @@ The forward functions put the moments into the list `kept`, if it is empty, for 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops.fused import along, blocks_of, elementwise, fused, in_one_block, widening
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.ops.table.activation import line_total
+
+if TYPE_CHECKING:
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: BLAS adds up products line by line if there are few elements or the lines are long.
 _FEW = 1024
@@ -21,13 +25,13 @@ _LONG = 64
 # -- over the last axes ---------------------------------------------------------------------------
 
 
-def _rows(x: Any, count: int) -> Any:
+def _rows(x: Array, count: int) -> Any:
     """The array as a matrix: each row is normalised by itself and holds the last axes."""
     shape = x.shape
     return x.reshape(prod(shape[:-count]), prod(shape[-count:]))
 
 
-def _row_dots(xp: Any, x: Any, y: Any) -> Any:
+def _row_dots(xp: Library, x: Array, y: Array) -> Any:
     if x.dtype.kind == "V":
         # `vecdot` and `einsum` support NumPy's own dtypes only.
         return (x * y).sum(axis=1, keepdims=True)
@@ -38,8 +42,9 @@ def _row_dots(xp: Any, x: Any, y: Any) -> Any:
 
 @along()
 def _layer_norm(
-    xp: Any, out: Any, x: Any, dim: int, weight: Any, bias: Any, eps: float, kept: Any
-) -> Any:
+    xp: Library, out: Array | None, x: Array, dim: int, weight: Array | None, bias: Array | None,
+    eps: float, kept: list[Any],
+) -> Any:  # fmt: skip
     n = x.shape[1]
     mean = line_total(xp, x, 1) / n
     y = xp.subtract(x, mean, out)
@@ -55,11 +60,14 @@ def _layer_norm(
     return y if bias is None else xp.add(y, bias, y)
 
 
-def _normalise(xp: Any, x: Any, count: int, eps: float, kept: Any) -> Any:
+def _normalise(xp: Library, x: Array, count: int, eps: float, kept: list[Any]) -> Any:
     return _affine(xp, x, None, None, count, eps, kept)
 
 
-def _affine(xp: Any, x: Any, weight: Any, bias: Any, count: int, eps: float, kept: Any) -> Any:
+def _affine(
+    xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
+    kept: list[Any],
+) -> Any:  # fmt: skip
     if weight is not None:
         weight = weight.reshape(-1)
     if bias is not None:
@@ -74,8 +82,9 @@ def _affine(xp: Any, x: Any, weight: Any, bias: Any, count: int, eps: float, kep
 
 @along(4)
 def _layer_norm_gradient(
-    xp: Any, out: Any, g: Any, x: Any, mean: Any, inverse: Any, dim: int, weight: Any
-) -> Any:
+    xp: Library, out: Array | None, g: Array, x: Array, mean: Array, inverse: Array, dim: int,
+    weight: Array | None,
+) -> Any:  # fmt: skip
     n = x.shape[1]
     y = xp.subtract(x, mean)
     xp.multiply(y, inverse, y)
@@ -88,7 +97,9 @@ def _layer_norm_gradient(
     return xp.multiply(d, inverse, d)
 
 
-def _by_input(xp: Any, g: Any, x: Any, weight: Any, count: int, kept: Any) -> Any:
+def _by_input(
+    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
+) -> Any:
     mean, inverse = kept[0]
     if weight is not None:
         weight = weight.reshape(-1)
@@ -96,7 +107,7 @@ def _by_input(xp: Any, g: Any, x: Any, weight: Any, count: int, kept: Any) -> An
     return _layer_norm_gradient(xp, *rows, mean, inverse, 1, weight).reshape(x.shape)
 
 
-def _by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -> Any:
+def _by_weight(xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: list[Any]) -> Any:
     mean, inverse = kept[0]
     g, x = _rows(g, count), _rows(x, count)
     if in_one_block(x):
@@ -109,16 +120,16 @@ def _by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -> An
     return total.reshape(shape)
 
 
-def _by_bias(xp: Any, g: Any, shape: Any, count: int) -> Any:
+def _by_bias(xp: Library, g: Array, shape: Shape, count: int) -> Any:
     return _rows(g, count).sum(axis=0).reshape(shape)
 
 
-def _number(x: Any, dims: Any) -> int:
+def _number(x: Value, dims: Shape) -> int:
     """How many elements are normalised together; at least 1, so that empty means are 0."""
     return prod(x.shape[dim] for dim in dims) or 1
 
 
-def _moments(F: Any, x: Any, dims: Any, eps: float) -> tuple[Any, Any]:
+def _moments(F: Namespace, x: Value, dims: Shape, eps: float) -> tuple[Any, Any]:
     """The normalised values, and the inverse of the deviation."""
     n = _number(x, dims)
     y = x - F.sum(x, dims, True) * (1 / n)
@@ -126,7 +137,7 @@ def _moments(F: Any, x: Any, dims: Any, eps: float) -> tuple[Any, Any]:
     return y * inverse, inverse
 
 
-def _through_moments(F: Any, g: Any, x: Any, dims: Any, eps: float) -> Any:
+def _through_moments(F: Namespace, g: Value, x: Value, dims: Shape, eps: float) -> Any:
     """The gradient through the normalisation; the derivative is symmetric, so also its tangent."""
     n = _number(x, dims)
     y, inverse = _moments(F, x, dims, eps)
@@ -134,17 +145,19 @@ def _through_moments(F: Any, g: Any, x: Any, dims: Any, eps: float) -> Any:
     return (g - F.sum(g, dims, True) * (1 / n) - y * part) * inverse
 
 
-def _last(x: Any, count: int) -> tuple[int, ...]:
+def _last(x: Value, count: int) -> tuple[int, ...]:
     ndim = len(x.shape)
     return tuple(range(ndim - count, ndim))
 
 
-def _input_rule(F: Any, g: Any, x: Any, weight: Any, count: int, eps: float, kept: Any) -> Any:
+def _input_rule(
+    F: Namespace, g: Value, x: Value, weight: Value, count: int, eps: float, kept: list[Any]
+) -> Any:
     return _through_moments(F, g * weight, x, _last(x, count), eps)
 
 
 def _weight_rule(
-    F: Any, g: Any, x: Any, weight_shape: Any, count: int, eps: float, kept: Any
+    F: Namespace, g: Value, x: Value, weight_shape: Shape, count: int, eps: float, kept: list[Any]
 ) -> Any:
     return F.sum_to(g * _moments(F, x, _last(x, count), eps)[0], weight_shape)
 
@@ -153,7 +166,10 @@ def _weight_rule(
 
 
 @along()
-def _rms_norm(xp: Any, out: Any, x: Any, dim: int, weight: Any, eps: float, kept: Any) -> Any:
+def _rms_norm(
+    xp: Library, out: Array | None, x: Array, dim: int, weight: Array | None, eps: float,
+    kept: list[Any],
+) -> Any:  # fmt: skip
     inverse = _row_dots(xp, x, x)
     inverse /= x.shape[1]
     inverse += eps
@@ -164,7 +180,9 @@ def _rms_norm(xp: Any, out: Any, x: Any, dim: int, weight: Any, eps: float, kept
     return y if weight is None else xp.multiply(y, weight, y)
 
 
-def _rms(xp: Any, x: Any, weight: Any, count: int, eps: float, kept: Any) -> Any:
+def _rms(
+    xp: Library, x: Array, weight: Array | None, count: int, eps: float, kept: list[Any]
+) -> Any:
     if weight is not None:
         weight = weight.reshape(-1)
     found: list[Any] = []
@@ -175,7 +193,10 @@ def _rms(xp: Any, x: Any, weight: Any, count: int, eps: float, kept: Any) -> Any
 
 
 @along(3)
-def _rms_gradient(xp: Any, out: Any, g: Any, x: Any, inverse: Any, dim: int, weight: Any) -> Any:
+def _rms_gradient(
+    xp: Library, out: Array | None, g: Array, x: Array, inverse: Array, dim: int,
+    weight: Array | None,
+) -> Any:  # fmt: skip
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, x)
     part *= inverse * inverse
@@ -184,14 +205,18 @@ def _rms_gradient(xp: Any, out: Any, g: Any, x: Any, inverse: Any, dim: int, wei
     return xp.multiply(d, inverse, d)
 
 
-def _rms_by_input(xp: Any, g: Any, x: Any, weight: Any, count: int, kept: Any) -> Any:
+def _rms_by_input(
+    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
+) -> Any:
     if weight is not None:
         weight = weight.reshape(-1)
     rows = _rows(g, count), _rows(x, count)
     return _rms_gradient(xp, *rows, kept[0], 1, weight).reshape(x.shape)
 
 
-def _rms_by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -> Any:
+def _rms_by_weight(
+    xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: list[Any]
+) -> Any:
     g, x, inverse = _rows(g, count), _rows(x, count), kept[0]
     total = xp.zeros(x.shape[1], x.dtype)
     for block in blocks_of(x):
@@ -199,12 +224,12 @@ def _rms_by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -
     return total.reshape(shape)
 
 
-def _mean_square(F: Any, x: Any, dims: Any, eps: float) -> Any:
+def _mean_square(F: Namespace, x: Value, dims: Shape, eps: float) -> Any:
     n = _number(x, dims)
     return F.rsqrt(F.sum(x * x, dims, True) * (1 / n) + eps)
 
 
-def _through_mean_square(F: Any, g: Any, x: Any, count: int, eps: float) -> Any:
+def _through_mean_square(F: Namespace, g: Value, x: Value, count: int, eps: float) -> Any:
     """The same for division by the root of the mean square."""
     dims = _last(x, count)
     inverse = _mean_square(F, x, dims, eps)
@@ -216,20 +241,20 @@ def _through_mean_square(F: Any, g: Any, x: Any, count: int, eps: float) -> Any:
 # -- over batches ---------------------------------------------------------------------------------
 
 
-def _channels(x: Any) -> Any:
+def _channels(x: Array) -> Any:
     """The array as (batch, channels, places)."""
     shape = x.shape
     return x.reshape(shape[0], shape[1], prod(shape[2:]))
 
 
-def _channel_dots(xp: Any, x: Any, y: Any) -> Any:
+def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
     """The sums of products for each channel."""
     if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[2] >= _LONG):
         return np.vecdot(x, y).sum(axis=0)
     return xp.einsum("ncs,ncs->c", x, y)
 
 
-def channel_moments(xp: Any, x: Any) -> tuple[Any, Any]:
+def channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
     """The mean and the variance of each channel."""
     x = _channels(x)
     n = x.shape[0] * x.shape[2]
@@ -245,7 +270,7 @@ def channel_moments(xp: Any, x: Any) -> tuple[Any, Any]:
     return mean, total / n
 
 
-def _linear(xp: Any, x: Any, scale: Any, shift: Any) -> Any:
+def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     """scale * x + shift for each channel."""
     shape = x.shape
     x = _channels(x)
@@ -258,7 +283,9 @@ def _linear(xp: Any, x: Any, scale: Any, shift: Any) -> Any:
 
 
 @widening
-def _batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
+def _batch_norm(
+    xp: Library, x: Array, weight: Array, bias: Array, eps: float, kept: list[Any]
+) -> Any:
     # An empty channel has no mean; zeros keep the gradients from becoming NaN.
     moments = channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
     if not kept:
@@ -270,13 +297,13 @@ def _batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float, kept: Any) 
 
 @widening
 def _batch_norm_by_moments(
-    xp: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float
+    xp: Library, x: Array, weight: Array, bias: Array, mean: Array, variance: Array, eps: float
 ) -> Any:
     scale = weight / xp.sqrt(variance + eps)
     return _linear(xp, x, scale, bias - mean * scale)
 
 
-def _gradient_sums(xp: Any, g: Any, x: Any, mean: Any) -> tuple[Any, Any]:
+def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, Any]:
     """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
     column = mean[:, None]
     if in_one_block(x):
@@ -290,8 +317,9 @@ def _gradient_sums(xp: Any, g: Any, x: Any, mean: Any) -> tuple[Any, Any]:
 
 
 def _batch_by_input(
-    xp: Any, g: Any, x: Any, weight: Any, mean: Any, inverse: Any, plain: Any, product: Any
-) -> Any:
+    xp: Library, g: Array, x: Array, weight: Array, mean: Array, inverse: Array, plain: Array,
+    product: Array,
+) -> Any:  # fmt: skip
     """The gradient by the input, from the sums of the output's."""
     shape = x.shape
     g, x = _channels(g), _channels(x)
@@ -310,21 +338,24 @@ def _batch_by_input(
 
 
 def _batch_pull(
-    F: Any, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, eps: float, kept: Any
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, eps: float,
+    kept: list[Any],
+) -> Any:  # fmt: skip
     """All gradients of `batch_norm`, from the same two sums."""
     if not F.fused:
         return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
     xp, dtype = F.xp, x.dtype
+    arrays: tuple[Any, ...] = (g, x, weight)
     if dtype.itemsize <= 2:
-        g, x, weight = (value.astype(np.float32) for value in (g, x, weight))
+        arrays = tuple(array.astype(np.float32) for array in arrays)
+    slopes, images, factors = arrays
     mean, variance = kept[0]
     inverse = 1 / xp.sqrt(variance + eps)
-    plain, product = _gradient_sums(xp, _channels(g), _channels(x), mean)
+    plain, product = _gradient_sums(xp, _channels(slopes), _channels(images), mean)
     made = []
     for name in wanted:
         if name == "x":
-            part = _batch_by_input(xp, g, x, weight, mean, inverse, plain, product)
+            part = _batch_by_input(xp, slopes, images, factors, mean, inverse, plain, product)
         else:
             part = product * inverse if name == "weight" else plain
         made.append(part if part.dtype == dtype else part.astype(dtype))
@@ -332,30 +363,34 @@ def _batch_pull(
 
 
 @widening
-def _batch_by_weight(xp: Any, g: Any, x: Any, mean: Any, variance: Any, eps: float) -> Any:
+def _batch_by_weight(
+    xp: Library, g: Array, x: Array, mean: Array, variance: Array, eps: float
+) -> Any:
     product = _gradient_sums(xp, _channels(g), _channels(x), mean)[1]
     return product / xp.sqrt(variance + eps)
 
 
 @widening
-def _batch_by_bias(xp: Any, g: Any) -> Any:
+def _batch_by_bias(xp: Library, g: Array) -> Any:
     return _channels(g).sum(axis=2).sum(axis=0)
 
 
-def _batch_dims(x: Any) -> tuple[int, ...]:
+def _batch_dims(x: Value) -> tuple[int, ...]:
     return tuple(dim for dim in range(len(x.shape)) if dim != 1)
 
 
-def _column(F: Any, value: Any, x: Any) -> Any:
+def _column(F: Namespace, value: Value, x: Value) -> Any:
     """A value for each channel, reshaped to be broadcast."""
     return F.reshape(value, (-1,) + (1,) * (len(x.shape) - 2))
 
 
-def _batch_input_rule(F: Any, g: Any, x: Any, weight: Any, eps: float, kept: Any) -> Any:
+def _batch_input_rule(
+    F: Namespace, g: Value, x: Value, weight: Value, eps: float, kept: list[Any]
+) -> Any:
     return _through_moments(F, g * _column(F, weight, x), x, _batch_dims(x), eps)
 
 
-def _batch_weight_rule(F: Any, g: Any, x: Any, eps: float, kept: Any) -> Any:
+def _batch_weight_rule(F: Namespace, g: Value, x: Value, eps: float, kept: list[Any]) -> Any:
     return F.sum(g * _moments(F, x, _batch_dims(x), eps)[0], _batch_dims(x), False)
 
 
@@ -366,15 +401,15 @@ _BATCH_RULES: dict[str, Any] = {
 }
 
 
-def _batch_push(F: Any, t: Any, x: Any, weight: Any, eps: float) -> Any:
+def _batch_push(F: Namespace, t: Value, x: Value, weight: Value, eps: float) -> Any:
     return _through_moments(F, t, x, _batch_dims(x), eps) * _column(F, weight, x)
 
 
-def _scale(F: Any, x: Any, weight: Any, variance: Any, eps: float) -> Any:
+def _scale(F: Namespace, x: Value, weight: Value, variance: Value, eps: float) -> Any:
     return _column(F, weight * F.rsqrt(variance + eps), x)
 
 
-def _standardised(F: Any, x: Any, mean: Any, variance: Any, eps: float) -> Any:
+def _standardised(F: Namespace, x: Value, mean: Value, variance: Value, eps: float) -> Any:
     return (x - _column(F, mean, x)) * _column(F, F.rsqrt(variance + eps), x)
 
 
@@ -382,12 +417,12 @@ def _standardised(F: Any, x: Any, mean: Any, variance: Any, eps: float) -> Any:
 
 
 @elementwise(2)
-def _dropout(xp: Any, out: Any, x: Any, mask: Any, scale: float) -> Any:
+def _dropout(xp: Library, out: Array | None, x: Array, mask: Array, scale: float) -> Any:
     y = xp.multiply(x, mask, out)
     return xp.multiply(y, scale, y)
 
 
-def _cost(x: Any, *rest: Any) -> int:
+def _cost(x: Variable, *rest: object) -> int:
     return 8_000 + 4 * int(x._metadata.cost)
 
 

@@ -21,6 +21,9 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library
+
 #: Up to this many elements are processed with all windows laid out as rows.
 _SMALL = 4096
 #: The dtypes that `bincount` and `argmax` handle natively.
@@ -67,24 +70,24 @@ def _sides(window: Window) -> tuple[tuple[int, int], ...]:
     return tuple([(p, (m - 1) * s + d * (k - 1) + 1 - n - p) for k, s, p, d, n, m in axes])
 
 
-def _planes(x: Any) -> Any:
+def _planes(x: Array) -> Any:
     """The array as (planes, rows, columns)."""
     return x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
 
 
-def _lowest(xp: Any, dtype: Any) -> Any:
+def _lowest(xp: Library, dtype: np.dtype[Any]) -> Any:
     return -xp.inf if dtype.kind in "fV" else xp.iinfo(dtype).min
 
 
 # -- few elements: all windows in one piece -------------------------------------------------------
 
 
-def _is_small(x: Any) -> bool:
+def _is_small(x: Array) -> bool:
     """Whether the overhead of library calls would dominate."""
     return x.size <= _SMALL and x.__class__ is np.ndarray and x.dtype in _OWN
 
 
-def _windows(x: Any, window: Window, value: Any) -> Any:
+def _windows(x: Array, window: Window, value: float) -> Any:
     """The windows of planes as rows of a matrix."""
     part = np.ascontiguousarray(padded(np, x, window.sides(), value))
     plane, row, column = part.strides
@@ -101,7 +104,7 @@ def _numbered(planes: int, window: Window) -> Any:
     return _windows(np.arange(count).reshape(planes, *window.image), window, count)
 
 
-def _collected(shape: tuple[int, ...], numbers: Any, values: Any) -> Any:
+def _collected(shape: tuple[int, ...], numbers: Array, values: Array) -> Any:
     """Add up values with the same number."""
     count = prod(shape)
     totals = np.bincount(numbers, values.reshape(-1), count + 1)[:count]
@@ -111,7 +114,7 @@ def _collected(shape: tuple[int, ...], numbers: Any, values: Any) -> Any:
 # -- peaks ----------------------------------------------------------------------------------------
 
 
-def _max_pool(xp: Any, x: Any, window: Window) -> Any:
+def _max_pool(xp: Library, x: Array, window: Window) -> Any:
     lead = x.shape[:-2]
     x = _planes(x)
     if _is_small(x):
@@ -127,7 +130,7 @@ def _max_pool(xp: Any, x: Any, window: Window) -> Any:
     return out.reshape(*lead, *window.out)
 
 
-def _greatest(xp: Any, x: Any, places: list[Any]) -> Any:
+def _greatest(xp: Library, x: Array, places: list[Any]) -> Any:
     """The elementwise maximum of several parts of an array."""
     if len(places) == 1:
         return x[places[0]]
@@ -137,7 +140,7 @@ def _greatest(xp: Any, x: Any, places: list[Any]) -> Any:
     return out
 
 
-def _hits(xp: Any, x: Any, peak: Any, window: Window) -> Iterator[tuple[Any, Any]]:
+def _hits(xp: Library, x: Array, peak: Array, window: Window) -> Iterator[tuple[Any, Any]]:
     """For each place of a window: its index in all windows, and the windows that peak there."""
     sides, lowest = window.sides(), _lowest(xp, x.dtype)
     free = xp.ones(peak.shape, bool)
@@ -165,7 +168,7 @@ def _hits(xp: Any, x: Any, peak: Any, window: Window) -> Iterator[tuple[Any, Any
         yield place, hit
 
 
-def peak_places(xp: Any, lines: Any) -> Any:
+def peak_places(xp: Library, lines: Array) -> Any:
     """The places of the greatest elements of lines along the last axis."""
     first = lines.argmax(axis=-1)
     nan = lines != lines
@@ -175,7 +178,7 @@ def peak_places(xp: Any, lines: Any) -> Any:
     return xp.where(nan.any(axis=-1), last, first)
 
 
-def _max_spread(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
+def _max_spread(xp: Library, y: Array, x: Array, peak: Array, window: Window) -> Any:
     """The adjoint of picking the peaks: put each element of `y` where its window peaks."""
     shape = x.shape
     if not peak.size:
@@ -213,7 +216,7 @@ def _inner(window: Window) -> tuple[Any, ...]:
     )
 
 
-def _max_pick(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
+def _max_pick(xp: Library, y: Array, x: Array, peak: Array, window: Window) -> Any:
     """Pick the elements of `y` where the windows of `x` peak."""
     shape = peak.shape
     x, y, peak = _planes(x), _planes(y), _planes(peak)
@@ -225,7 +228,7 @@ def _max_pick(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
     return out.reshape(shape)
 
 
-def peak_indices(xp: Any, x: Any, peak: Any, window: Window) -> Any:
+def peak_indices(xp: Library, x: Array, peak: Array, window: Window) -> Any:
     """The flat numbers of the peaks within their planes."""
     shape = peak.shape
     x, peak = _planes(x), _planes(peak)
@@ -252,7 +255,7 @@ class Counts(NamedTuple):
     override: int | None
 
 
-def _divisors(xp: Any, window: Window, counts: Counts, dtype: Any) -> Any:
+def _divisors(xp: Library, window: Window, counts: Counts, dtype: np.dtype[Any]) -> Any:
     """The divisor: one number, or one for each window."""
     if counts.override is not None:
         return counts.override
@@ -280,7 +283,7 @@ def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | 
     return None if uniform else tuple(lengths)
 
 
-def _avg_pool(xp: Any, x: Any, window: Window, counts: Counts) -> Any:
+def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
     lead = x.shape[:-2]
     x = _planes(x)
     divisors = _divisors(xp, window, counts, x.dtype)
@@ -302,7 +305,7 @@ def _avg_pool(xp: Any, x: Any, window: Window, counts: Counts) -> Any:
     return out.reshape(*lead, *window.out)
 
 
-def _summed(xp: Any, x: Any, places: list[Any]) -> Any:
+def _summed(xp: Library, x: Array, places: list[Any]) -> Any:
     """The sum of several parts of an array."""
     if len(places) == 1:
         return x[places[0]]
@@ -312,7 +315,7 @@ def _summed(xp: Any, x: Any, places: list[Any]) -> Any:
     return out
 
 
-def _avg_spread(xp: Any, y: Any, window: Window, counts: Counts) -> Any:
+def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     """The adjoint of the means: share each element of `y` among the elements of its window."""
     lead = y.shape[:-2]
     y = _planes(y)
@@ -343,7 +346,7 @@ def _avg_spread(xp: Any, y: Any, window: Window, counts: Counts) -> Any:
     return out.reshape(*lead, *window.image)
 
 
-def _cost(x: Any, *rest: Any) -> int:
+def _cost(x: Variable, *rest: object) -> int:
     window = next(value for value in rest if isinstance(value, Window))
     return 10_000 + int(x._metadata.size) * prod(window.kernel)
 

@@ -7,19 +7,22 @@ values are drawn elsewhere and passed as an attribute, because the table has no 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.op import binary, operation
 from asyncgrad.ops.special import special_function
 
+if TYPE_CHECKING:
+    from asyncgrad.types import Array, Library
 
-def _drawn(xp: Any, x: Any, values: Any) -> Any:
+
+def _drawn(xp: Library, x: Array, values: Array) -> Any:
     return values
 
 
 @without_fp_errors
-def _gamma_slope(xp: Any, x: Any, y: Any) -> Any:
+def _gamma_slope(xp: Library, x: Array, y: Array) -> Any:
     """The derivative of a value y, drawn from the gamma distribution of shape x, by x.
 
     It is minus the derivative of the cdf by the shape, divided by the density. In the series of the

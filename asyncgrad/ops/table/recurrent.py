@@ -21,8 +21,11 @@ from asyncgrad.ops.table.linalg import product_cost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Value
 
-def _library(xp: Any) -> Any:
+
+def _library(xp: Library) -> Any:
     """The library for steps: NumPy without its pool, because each result has a given `out`."""
     return np if xp.ndarray is np.ndarray else xp
 
@@ -39,7 +42,7 @@ _NARROW = 32
 _TINY = 1024
 
 
-def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
+def _cut(xp: Library, rows: int, depth: int, columns: int) -> int:
     """The number of column blocks to stay below `_SMALL`; 0 if that is not worth it."""
     if xp.ndarray is np.ndarray:
         for count in _CUTS:
@@ -49,26 +52,26 @@ def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
     return 0
 
 
-def _columns(x: Any, count: int) -> Any:
+def _columns(x: Array, count: int) -> Any:
     """A view with the last axis split into blocks: a stack of matrices for each matrix."""
     return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
 
 
-def _room(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _room(xp: Library, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """An uninitialised array; unless it is tiny, it starts at a cache line."""
     if xp.ndarray is np.ndarray and prod(shape) >= _TINY:
         return POOL.take(shape, dtype)
     return xp.empty(shape, dtype)
 
 
-def _laid_out(xp: Any, weight: Any) -> Any:
+def _laid_out(xp: Library, weight: Array) -> Any:
     """A contiguous copy, aligned: a product takes 1.5 times as long if rows cross cache lines."""
     copy = _room(xp, weight.shape, weight.dtype)
     copy[...] = weight
     return copy
 
 
-def _times(xp: Any, weight: Any, products: Any) -> tuple[Callable[..., Any], Any, Any]:
+def _times(xp: Library, weight: Array, products: Array) -> tuple[Callable[..., Any], Any, Any]:
     """How to multiply by a weight: a function, the weight's layout for it, and its outputs.
 
     For each step the output is a row of `products`, or a stack of blocks of that row.
@@ -81,12 +84,12 @@ def _times(xp: Any, weight: Any, products: Any) -> tuple[Callable[..., Any], Any
     return xp.dot, weight, products
 
 
-def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
+def _per_gate(xp: Library, numbers: tuple[float, ...], like: Array) -> Any:
     """A row that repeats one number for each gate over that gate's columns."""
     return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
 
 
-def _stacked(F: Any, parts: list[Any]) -> Any:
+def _stacked(F: Namespace, parts: list[Any]) -> Any:
     """Stack the parts along a new first axis."""
     return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
 
@@ -98,7 +101,7 @@ def _total(parts: list[Any]) -> Any:
     return total
 
 
-def _previous(product: Any, states: Any, first: Any, gradients: Any) -> Any:
+def _previous(product: Callable[..., Any], states: Array, first: Array, gradients: Array) -> Any:
     """Sum the products of each step's gradient and the state before it."""
     steps, _, width = gradients.shape
     total = product(gradients[0].T, first)
@@ -115,11 +118,11 @@ def _plain(activation: str) -> Op:
     """The op of the plain layer with an activation."""
     is_tanh = activation == "tanh"
 
-    def through_activation(F: Any, g: Any, out: Any) -> Any:
+    def through_activation(F: Namespace, g: Value, out: Value) -> Any:
         return g * (1 - out * out) if is_tanh else F.rectified(g, out)
 
     @silent
-    def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
+    def forward(xp: Library, z: Array, h: Array, w: Array) -> Any:
         out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
         times, weight, products = _times(xp, w.T, out)
         xp = _library(xp)
@@ -135,7 +138,9 @@ def _plain(activation: str) -> Op:
         return out
 
     @silent
-    def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
+    def kernel(
+        xp: Library, g: Array, wanted: tuple[str, ...], h: Array, w: Array, out: Array
+    ) -> Any:
         back = xp.zeros(h.shape, h.dtype)
         if is_tanh:
             through = into = 1 - out * out
@@ -156,7 +161,7 @@ def _plain(activation: str) -> Op:
             made["w"] = _previous(xp.dot, out, h, through)
         return tuple([made[key] for key in wanted])
 
-    def rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any) -> Any:
+    def rule(F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value) -> Any:
         states = [h]
         for t in range(z.shape[0]):
             states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
@@ -175,10 +180,12 @@ def _plain(activation: str) -> Op:
         }
         return tuple([made[key]() for key in wanted])
 
-    def together(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, out: Any) -> Any:
+    def together(
+        F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, out: Value
+    ) -> Any:
         return kernel(F.xp, g, wanted, h, w, out) if F.fused else rule(F, g, wanted, z, h, w)
 
-    def push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any) -> Any:
+    def push(F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value) -> Any:
         turned = F.adjoint(w)
         found = []
         moved = tangent if key == "h" else F.zeros_of(h)
@@ -214,7 +221,7 @@ def _plain(activation: str) -> Op:
 _ORDER = (3, 0, 1, 2)
 
 
-def _by_gate(xp: Any, *parts: Any) -> Any:
+def _by_gate(xp: Library, *parts: Array) -> Any:
     """Split adjacent gates into one matrix for each gate, in the order of `_ORDER`.
 
     The parts' matrices are put below one another. Logistic gates are halved, because the logistic
@@ -235,7 +242,9 @@ def _by_gate(xp: Any, *parts: Any) -> Any:
 
 
 @silent
-def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) -> Any:
+def _lstm(
+    xp: Library, x: Array, h: Array, c: Array, v: Array, w: Array, b: Array, kept: list[Any]
+) -> Any:
     """The states after all steps, and the last cell state.
 
     For a single step the state may have another size, as a projected state has.
@@ -292,16 +301,9 @@ def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) ->
 
 @silent
 def _lstm_kernel(
-    xp: Any,
-    g: Any,
-    wanted: tuple[str, ...],
-    x: Any,
-    c: Any,
-    v: Any,
-    w: Any,
-    out: Any,
-    kept: Any,
-) -> Any:
+    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, c: Array, v: Array, w: Array,
+    out: Array, kept: list[Any],
+) -> Any:  # fmt: skip
     rows, gates, cells, tops = kept
     steps, _, batch, size = gates.shape
     memory = g[steps].copy()
@@ -351,7 +353,7 @@ def _lstm_kernel(
 
 
 def _lstm_steps(
-    F: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any
+    F: Namespace, x: Value, h: Value, c: Value, v: Value, w: Value, b: Value
 ) -> Iterator[tuple[Any, ...]]:
     """For each step the previous state and cell state, the gates and the tanh of the cell state."""
     size = c.shape[-1]
@@ -366,16 +368,9 @@ def _lstm_steps(
 
 
 def _lstm_rule(
-    F: Any,
-    g: Any,
-    wanted: tuple[str, ...],
-    x: Any,
-    h: Any,
-    c: Any,
-    v: Any,
-    w: Any,
-    b: Any,
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
+    w: Value, b: Value,
+) -> Any:  # fmt: skip
     rows = list(_lstm_steps(F, x, h, c, v, w, b))
     memory = g[len(rows)]
     back = None
@@ -409,26 +404,18 @@ def _lstm_rule(
 
 
 def _lstm_together(
-    F: Any,
-    g: Any,
-    wanted: tuple[str, ...],
-    x: Any,
-    h: Any,
-    c: Any,
-    v: Any,
-    w: Any,
-    b: Any,
-    out: Any,
-    kept: Any,
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
+    w: Value, b: Value, out: Value, kept: list[Any],
+) -> Any:  # fmt: skip
     if F.fused:
         return _lstm_kernel(F.xp, g, wanted, x, c, v, w, out, kept)
     return _lstm_rule(F, g, wanted, x, h, c, v, w, b)
 
 
 def _lstm_push(
-    F: Any, key: str, tangent: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any
-) -> Any:
+    F: Namespace, key: str, tangent: Value, x: Value, h: Value, c: Value, v: Value, w: Value,
+    b: Value,
+) -> Any:  # fmt: skip
     turned = F.adjoint(w)
     size = c.shape[-1]
     moved = tangent if key == "h" else F.zeros_of(h)
@@ -457,7 +444,7 @@ def _lstm_push(
 
 
 @silent
-def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
+def _gru(xp: Library, z: Array, h: Array, w: Array, b: Array, kept: list[Any]) -> Any:
     """The states after all steps."""
     steps, batch, width = z.shape
     size = width // 3
@@ -493,7 +480,7 @@ def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
 
 @silent
 def _gru_kernel(
-    xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any, kept: Any
+    xp: Library, g: Array, wanted: tuple[str, ...], h: Array, w: Array, out: Array, kept: list[Any]
 ) -> Any:
     gates, news = kept
     steps, batch, width = gates.shape
@@ -532,7 +519,7 @@ def _gru_kernel(
     return tuple([made[key] for key in wanted])
 
 
-def _gru_steps(F: Any, z: Any, h: Any, w: Any, b: Any) -> Iterator[tuple[Any, ...]]:
+def _gru_steps(F: Namespace, z: Value, h: Value, w: Value, b: Value) -> Iterator[tuple[Any, ...]]:
     """For each step the previous state, the gates and the recurrent part of the new values."""
     size = h.shape[-1]
     turned = F.adjoint(w)
@@ -545,7 +532,9 @@ def _gru_steps(F: Any, z: Any, h: Any, w: Any, b: Any) -> Iterator[tuple[Any, ..
         h = n + u * (h - n)
 
 
-def _gru_rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, b: Any) -> Any:
+def _gru_rule(
+    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value
+) -> Any:
     rows = list(_gru_steps(F, z, h, w, b))
     back = None
     parts, weights, biases = [], [], []
@@ -570,22 +559,17 @@ def _gru_rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, b
 
 
 def _gru_together(
-    F: Any,
-    g: Any,
-    wanted: tuple[str, ...],
-    z: Any,
-    h: Any,
-    w: Any,
-    b: Any,
-    out: Any,
-    kept: Any,
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value,
+    out: Value, kept: list[Any],
+) -> Any:  # fmt: skip
     if F.fused:
         return _gru_kernel(F.xp, g, wanted, h, w, out, kept)
     return _gru_rule(F, g, wanted, z, h, w, b)
 
 
-def _gru_push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any, b: Any) -> Any:
+def _gru_push(
+    F: Namespace, key: str, tangent: Value, z: Value, h: Value, w: Value, b: Value
+) -> Any:
     turned = F.adjoint(w)
     size = h.shape[-1]
     moved = tangent if key == "h" else F.zeros_of(h)
@@ -608,13 +592,13 @@ def _gru_push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any, b: Any) ->
     return _stacked(F, found)
 
 
-def _cost(z: Any, h: Any, *rest: Any) -> int:
+def _cost(z: Variable, h: Variable, *rest: object) -> int:
     steps = int(z._metadata.shape[0])
     products = z._metadata.size * h._metadata.shape[-1]
     return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products)
 
 
-def _lstm_cost(x: Any, h: Any, c: Any, *rest: Any) -> int:
+def _lstm_cost(x: Variable, h: Variable, c: Variable, *rest: object) -> int:
     steps = int(x._metadata.shape[0])
     gates = 4 * steps * int(c._metadata.size)
     products = gates * (x._metadata.shape[-1] + h._metadata.shape[-1])

@@ -19,6 +19,9 @@ from asyncgrad.ops.table.shape import kept_shape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+
 #: How many pairs of shapes are cached, with the axes along which one is broadcast.
 _CACHE_LIMIT = 1024
 _broadcast: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
@@ -28,7 +31,7 @@ _BLOCK = 1 << 16
 _SMALL = 4096
 
 
-def _total(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _total(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     """The sum; half precision is added up in float32."""
     dtype = x.dtype
     if dtype.itemsize == 2 and dtype.kind not in "iu":
@@ -36,7 +39,7 @@ def _total(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     return xp.add.reduce(x, dims, dtype, None, keepdim)
 
 
-def _sum_to(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+def _sum_to(xp: Library, x: Array, shape: tuple[int, ...]) -> Any:
     """Sum over the axes along which `shape` was broadcast to the shape of `x`."""
     if x.shape == shape:
         return x
@@ -53,7 +56,9 @@ def _sum_to(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     return out if out.shape == shape else out.reshape(shape)
 
 
-def _spread(xp: Any, g: Any, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> Any:
+def _spread(
+    xp: Library, g: Array, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool
+) -> Any:
     """Broadcast the elements of a reduction over the axes that were reduced."""
     if not keepdim and g.ndim:
         g = g.reshape(kept_shape(shape, dims))
@@ -64,7 +69,7 @@ def _spread(xp: Any, g: Any, shape: tuple[int, ...], dims: tuple[int, ...], keep
     return out
 
 
-def _sum_back(xp: Any, g: Any, saved: tuple[tuple[int, ...], tuple[int, ...], bool]) -> Any:
+def _sum_back(xp: Library, g: Array, saved: tuple[tuple[int, ...], tuple[int, ...], bool]) -> Any:
     """The gradient by the input of a sum."""
     return _spread(xp, g, *saved)
 
@@ -74,28 +79,28 @@ def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
     return math.prod([shape[dim] for dim in dims])
 
 
-def _mean(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _mean(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     count = _count(x.shape, dims)
     total = _total(xp, x, dims, keepdim)
     return total / count if count else total * math.nan
 
 
-def _mean_pull(F: Any, g: Any, x_shape: Any, dims: Any, keepdim: Any) -> Any:
+def _mean_pull(F: Namespace, g: Value, x_shape: Any, dims: Shape, keepdim: bool) -> Any:
     count = _count(x_shape, dims)
     return F.spread(F.div_scalar(g, count) if count else g, x_shape, dims, keepdim)
 
 
-def mean_beside(F: Any, g: Any, x: Any, dims: Any, keepdim: Any) -> Any:
+def mean_beside(F: Namespace, g: Value, x: Value, dims: Shape, keepdim: bool) -> Any:
     """The gradient of a mean whose operand another result of the same call saves."""
     return _mean_pull(F, g, x.shape, dims, keepdim)
 
 
-def _sum_cost(*_: Any) -> int:
+def _sum_cost(*_: object) -> int:
     """A small constant: the gradient is a view, however large."""
     return 2_000
 
 
-def _mean_cost(x: Any, dims: tuple[int, ...], keepdim: bool) -> int:
+def _mean_cost(x: Variable, dims: tuple[int, ...], keepdim: bool) -> int:
     """The gradient of a full mean is a view; other means first divide their gradient."""
     return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
 
@@ -103,7 +108,7 @@ def _mean_cost(x: Any, dims: tuple[int, ...], keepdim: bool) -> int:
 # -- spread of values -----------------------------------------------------------------------------
 
 
-def _square_sum(x: Any) -> Any:
+def _square_sum(x: Array) -> Any:
     """The sum of the squared absolute values of a contiguous array.
 
     BLAS adds up blocks, which stay in the cache and lose no precision; Python adds up the blocks.
@@ -117,19 +122,19 @@ def _square_sum(x: Any) -> Any:
     return flat.dtype.type(math.fsum([float(block.dot(block)) for block in blocks]))
 
 
-def _kept(g: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
+def _kept(g: Array, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
     """Reshape the result of a reduction to keep the reduced axes with length 1."""
     if len(dims) == 1 and dims[0] == len(shape) - 1:
         return g[..., None]
     return g.reshape(kept_shape(shape, dims))
 
 
-def _in_one_piece(x: Any, dims: tuple[int, ...]) -> bool:
+def _in_one_piece(x: Array, dims: tuple[int, ...]) -> bool:
     """Whether a whole contiguous array is reduced, in a dtype that BLAS supports."""
     return len(dims) == x.ndim and bool(x.flags.c_contiguous) and x.dtype.itemsize > 2
 
 
-def _square_totals(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _square_totals(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     """The sums of the squared absolute values over some axes."""
     if (
         xp.ndarray is np.ndarray
@@ -143,7 +148,7 @@ def _square_totals(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any
     return _total(xp, squares, dims, keepdim)
 
 
-def _var(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
+def _var(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
     count = _count(x.shape, dims)
     free = max(0, count - correction)
     for token in fp_errors_ignored:
@@ -160,12 +165,14 @@ def _var(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: boo
     return result
 
 
-def _std(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
+def _std(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
     # No warnings are to be ignored, because a variance is not negative.
     return xp.sqrt(_var(xp, x, dims, correction, keepdim))
 
 
-def _var_pull(F: Any, g: Any, x: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+def _var_pull(
+    F: Namespace, g: Value, x: Value, dims: Shape, correction: float, keepdim: bool
+) -> Any:
     shape = x.shape
     off = F.sub(x, F.mean(x, dims, True))
     g = F.reshape(g, kept_shape(shape, dims))
@@ -189,7 +196,7 @@ def _steepness(shape: tuple[int, ...], dims: tuple[int, ...], correction: float)
 
 
 def _var_gradient(
-    xp: Any, g: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool
+    xp: Library, g: Array, x: Array, dims: tuple[int, ...], correction: float, keepdim: bool
 ) -> Any:
     count = _count(x.shape, dims)
     whole = len(dims) == x.ndim
@@ -203,18 +210,21 @@ def _var_gradient(
     return xp.multiply(off, g * factor, off)
 
 
-def _std_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+def _std_pull(
+    F: Namespace, g: Value, x: Value, out: Value, dims: Shape, correction: float, keepdim: bool
+) -> Any:
     scaled = F.mask(F.div(g, F.mul_scalar(out, 2)), out != 0)
     return _var_pull(F, scaled, x, dims, correction, keepdim)
 
 
 def _std_gradient(
-    xp: Any, g: Any, x: Any, out: Any, dims: tuple[int, ...], correction: float, keepdim: bool
-) -> Any:
+    xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], correction: float,
+    keepdim: bool,
+) -> Any:  # fmt: skip
     return _var_gradient(xp, _over(xp, g, out + out), x, dims, correction, keepdim)
 
 
-def _over(xp: Any, g: Any, out: Any) -> Any:
+def _over(xp: Library, g: Array, out: Array) -> Any:
     """A quotient, and 0 where the divisor is 0."""
     for token in fp_errors_ignored:
         try:
@@ -227,14 +237,18 @@ def _over(xp: Any, g: Any, out: Any) -> Any:
     return xp.where(out == 0, out.dtype.type(0), quotient)
 
 
-def _var_push(F: Any, t: Any, x: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+def _var_push(
+    F: Namespace, t: Value, x: Value, dims: Shape, correction: float, keepdim: bool
+) -> Any:
     off = F.sub(x, F.mean(x, dims, True))
     inner = F.real(F.mul(F.conj(off), t)) if x.dtype.kind == "c" else F.mul(off, t)
     free = max(0, _count(x.shape, dims) - correction)
     return F.div_scalar(F.mul_scalar(F.sum(inner, dims, keepdim), 2), free)
 
 
-def _std_push(F: Any, t: Any, x: Any, out: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+def _std_push(
+    F: Namespace, t: Value, x: Value, out: Value, dims: Shape, correction: float, keepdim: bool
+) -> Any:
     pushed = _var_push(F, t, x, dims, correction, keepdim)
     return F.mask(F.div(pushed, F.mul_scalar(out, 2)), out != 0)
 
@@ -242,7 +256,7 @@ def _std_push(F: Any, t: Any, x: Any, out: Any, dims: Any, correction: Any, keep
 # -- products -------------------------------------------------------------------------------------
 
 
-def _others(F: Any, x: Any, dims: tuple[int, ...]) -> Any:
+def _others(F: Namespace, x: Value, dims: tuple[int, ...]) -> Any:
     """For each element the product of all others along `dims`, without a division.
 
     The products of the elements before, and of those after it, are computed in doubling steps.
@@ -265,7 +279,7 @@ def _others(F: Any, x: Any, dims: tuple[int, ...]) -> Any:
     return F.permute(out, tuple(order.index(i) for i in range(len(shape))))
 
 
-def _shifted(F: Any, x: Any, dim: int, by: int, length: int) -> Any:
+def _shifted(F: Namespace, x: Value, dim: int, by: int, length: int) -> Any:
     """Shift along `dim` and fill up with ones; a negative shift moves to the front."""
     size = min(abs(by), length)
     ones = F.zero(F.narrow(x, dim, 0, size)) + 1
@@ -273,37 +287,37 @@ def _shifted(F: Any, x: Any, dim: int, by: int, length: int) -> Any:
     return F.cat((ones, kept) if by > 0 else (kept, ones), dim)
 
 
-def _prod_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+def _prod_pull(F: Namespace, g: Value, x: Value, out: Value, dims: Shape, keepdim: bool) -> Any:
     """The gradient of a product, by division on the host if no element is 0."""
     if F.fused and x.__class__ is np.ndarray and np.count_nonzero(x) == x.size:
         kept = kept_shape(x.shape, dims)
         return F.div(F.reshape(g, kept) * F.reshape(out, kept), x)
-    others = _others(F, x, dims) if x.shape and math.prod(x.shape) else F.zero(x) + 1
+    others = _others(F, x, dims) if x.shape and 0 not in x.shape else F.zero(x) + 1
     return F.chain(F.reshape(g, kept_shape(x.shape, dims)), others)
 
 
-def _prod_push(F: Any, t: Any, x: Any, dims: Any, keepdim: Any) -> Any:
-    others = _others(F, x, dims) if x.shape and math.prod(x.shape) else F.zero(x) + 1
+def _prod_push(F: Namespace, t: Value, x: Value, dims: Shape, keepdim: bool) -> Any:
+    others = _others(F, x, dims) if x.shape and 0 not in x.shape else F.zero(x) + 1
     return F.sum(F.mul(t, others), dims, keepdim)
 
 
 # -- extremes -------------------------------------------------------------------------------------
 
 
-def _extreme_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+def _extreme_pull(F: Namespace, g: Value, x: Value, out: Value, dims: Shape, keepdim: bool) -> Any:
     """The gradient of an extremum, shared evenly among the elements that attain it."""
     kept = kept_shape(x.shape, dims)
     hits = F.hits(x, F.reshape(out, kept))
     return F.mul(F.div(F.reshape(g, kept), F.sum(hits, dims, True)), hits)
 
 
-def max_beside(F: Any, g: Any, x: Any, dims: Any, keepdim: Any) -> Any:
+def max_beside(F: Namespace, g: Value, x: Value, dims: Shape, keepdim: bool) -> Any:
     """The gradient of a maximum that is found again in what another result of the call saves."""
     return _extreme_pull(F, g, x, F.amax(x, dims, True), dims, keepdim)
 
 
 def _extreme_gradient(
-    xp: Any, g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool
+    xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], keepdim: bool
 ) -> Any:
     if len(dims) < x.ndim and not keepdim:
         g, out = _kept(g, x.shape, dims), _kept(out, x.shape, dims)
@@ -321,13 +335,13 @@ def _extreme_gradient(
     return result
 
 
-def _extreme_push(F: Any, t: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+def _extreme_push(F: Namespace, t: Value, x: Value, out: Value, dims: Shape, keepdim: bool) -> Any:
     hits = F.hits(x, F.reshape(out, kept_shape(x.shape, dims)))
     return F.div(F.sum(F.mul(t, hits), dims, keepdim), F.sum(hits, dims, keepdim))
 
 
 def _extreme(name: str, method: str) -> Op:
-    def forward(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    def forward(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
         if x.dtype.kind == "c":
             refuse(name, x.dtype)
         return getattr(x, method)(dims, None, keepdim)
@@ -342,14 +356,14 @@ def _extreme(name: str, method: str) -> Op:
     )
 
 
-def _whole_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
+def _whole_pull(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     """The same for a whole tensor, where NaN counts as an extremum."""
     hits = F.hits_or_nan(x, out)
     share = F.div(g, F.sum(hits, tuple(range(len(x.shape))), False))
     return F.mask(F.expand(share, x.shape), hits != 0)
 
 
-def _whole_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
+def _whole_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
     if x.__class__ is not np.ndarray:
         # A device's values are not read, so NaN is always taken into account.
         hits = xp.logical_or(xp.equal(x, out), xp.logical_and(xp.isnan(x), xp.isnan(out)))
@@ -359,18 +373,18 @@ def _whole_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
     return xp.multiply(share, hits) if math.isfinite(share) else masked(xp, share, hits)
 
 
-def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
+def _whole_push(F: Namespace, t: Value, x: Value, out: Value) -> Any:
     hits = F.hits_or_nan(x, out)
     dims = tuple(range(len(x.shape)))
     return F.div(F.sum(F.mul(t, hits), dims, False), F.sum(hits, dims, False))
 
 
-def _middle_of_none(dtype: Any) -> Any:
+def _middle_of_none(dtype: np.dtype[Any]) -> Any:
     """NaN; for other dtypes, what PyTorch returns for an empty tensor."""
     return dtype.type(np.iinfo(dtype).min if dtype.kind in "iu" else "nan")
 
 
-def _median(xp: Any, x: Any) -> Any:
+def _median(xp: Library, x: Array) -> Any:
     """The middle element of all, the lower one of two; NaN if there is any."""
     if not x.size:
         return _middle_of_none(x.dtype)
@@ -379,7 +393,7 @@ def _median(xp: Any, x: Any) -> Any:
     return xp.where(xp.isnan(flat[-1]), flat[-1], middle).astype(x.dtype)
 
 
-def _nanmedian(xp: Any, x: Any) -> Any:
+def _nanmedian(xp: Library, x: Array) -> Any:
     """The median of the elements that are not NaN."""
     if not x.size:
         return _middle_of_none(x.dtype)
@@ -388,14 +402,14 @@ def _nanmedian(xp: Any, x: Any) -> Any:
     return flat[xp.maximum(count - 1, 0) // 2].astype(x.dtype)
 
 
-def _sorted(xp: Any, x: Any) -> Any:
+def _sorted(xp: Library, x: Array) -> Any:
     """All elements sorted, NaN last; NumPy sorts NaN of bfloat16 anywhere."""
     flat = x.reshape(-1)
     return xp.sort(flat.astype(xp.float32) if x.dtype.kind == "V" else flat)
 
 
 def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1) -> Op:
-    def forward(xp: Any, x: Any) -> Any:
+    def forward(xp: Library, x: Array) -> Any:
         if x.dtype.kind == "c":
             refuse(name, x.dtype)
         return getattr(x, method)() if isinstance(method, str) else method(xp, x)
@@ -414,7 +428,7 @@ def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1
 # -- elements at indices --------------------------------------------------------------------------
 
 
-def _places(xp: Any, indices: Any, dim: int) -> tuple[Any, ...]:
+def _places(xp: Library, indices: Array, dim: int) -> tuple[Any, ...]:
     """The index of the elements at `indices` along `dim`."""
     ndim = indices.ndim
     if ndim == 1:
@@ -431,7 +445,7 @@ def _places(xp: Any, indices: Any, dim: int) -> tuple[Any, ...]:
     )
 
 
-def _along(xp: Any, x: Any, indices: Any, dim: int, keepdim: bool) -> Any:
+def _along(xp: Library, x: Array, indices: Array, dim: int, keepdim: bool) -> Any:
     """The elements at `indices` along `dim`; `indices` still has that axis."""
     if not x.ndim:
         return x.copy()
@@ -439,7 +453,7 @@ def _along(xp: Any, x: Any, indices: Any, dim: int, keepdim: bool) -> Any:
     return out if keepdim else out.squeeze(dim)
 
 
-def _put_along(xp: Any, g: Any, indices: Any, dim: int, shape: tuple[int, ...]) -> Any:
+def _put_along(xp: Library, g: Array, indices: Array, dim: int, shape: tuple[int, ...]) -> Any:
     if not shape:
         return xp.array(g)
     out = xp.zeros(shape, dtype=g.dtype)
@@ -447,7 +461,9 @@ def _put_along(xp: Any, g: Any, indices: Any, dim: int, shape: tuple[int, ...]) 
     return out
 
 
-def _along_pull(F: Any, g: Any, x_shape: Any, indices: Any, dim: Any, keepdim: Any) -> Any:
+def _along_pull(
+    F: Namespace, g: Value, x_shape: Shape, indices: Value, dim: int, keepdim: bool
+) -> Any:
     if not keepdim and x_shape:
         g = F.reshape(g, indices.shape)
     return F.put_along(g, indices, dim, x_shape)
@@ -470,13 +486,13 @@ def selection(name: str, node: str) -> Op:
 # -- logarithm of a sum of exponentials -----------------------------------------------------------
 
 
-def _logsumexp(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _logsumexp(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     if not _count(x.shape, dims):
         out = xp.full(kept_shape(x.shape, dims), -math.inf, x.dtype)
         return out if keepdim else out.reshape(_left_shape(x.shape, dims))
     # For one line it is cheaper not to keep the axes.
     keep = len(dims) < x.ndim
-    real = x.real if x.dtype.kind == "c" else x
+    real: Any = x.real if x.dtype.kind == "c" else x
     for token in fp_errors_ignored:
         try:
             peak = real.max(dims, None, keep)
@@ -497,13 +513,15 @@ def _left_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...
     return tuple(n for i, n in enumerate(shape) if i not in dims)
 
 
-def _logsumexp_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+def _logsumexp_pull(
+    F: Namespace, g: Value, x: Value, out: Value, dims: Shape, keepdim: bool
+) -> Any:
     kept = kept_shape(x.shape, dims)
     return F.chain(F.reshape(g, kept), F.exp(F.sub(x, F.reshape(out, kept))))
 
 
 def _logsumexp_gradient(
-    xp: Any, g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool
+    xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], keepdim: bool
 ) -> Any:
     if len(dims) < x.ndim and not keepdim:
         g, out = _kept(g, x.shape, dims), _kept(out, x.shape, dims)
@@ -518,7 +536,9 @@ def _logsumexp_gradient(
     return result
 
 
-def _logsumexp_push(F: Any, t: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+def _logsumexp_push(
+    F: Namespace, t: Value, x: Value, out: Value, dims: Shape, keepdim: bool
+) -> Any:
     shares = F.exp(F.sub(x, F.reshape(out, kept_shape(x.shape, dims))))
     return F.sum(F.mul(t, shares), dims, keepdim)
 
@@ -526,7 +546,7 @@ def _logsumexp_push(F: Any, t: Any, x: Any, out: Any, dims: Any, keepdim: Any) -
 # -- norms ----------------------------------------------------------------------------------------
 
 
-def _vector_norm(xp: Any, x: Any, ord: float, dims: tuple[int, ...], keepdim: bool) -> Any:
+def _vector_norm(xp: Library, x: Array, ord: float, dims: tuple[int, ...], keepdim: bool) -> Any:
     if x.dtype.itemsize == 2:
         wide = _vector_norm(xp, x.astype(xp.float32), ord, dims, keepdim)
         return wide.astype(x.dtype)
@@ -553,12 +573,14 @@ def _vector_norm(xp: Any, x: Any, ord: float, dims: tuple[int, ...], keepdim: bo
     return result
 
 
-def _quotient(F: Any, g: Any, out: Any) -> Any:
+def _quotient(F: Namespace, g: Value, out: Value) -> Any:
     """A quotient, and 0 where the divisor is 0, with derivatives of any order."""
     return F.mask(F.div(g, F.where(out != 0, out, F.zero(out) + 1)), out != 0)
 
 
-def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
+def _vector_norm_pull(
+    F: Namespace, g: Value, x: Value, out: Value, ord: float, dims: Shape, keepdim: bool
+) -> Any:
     """PyTorch's subgradient: 0 where the norm is 0, shared evenly among extrema."""
     if ord == 0:
         return None
@@ -583,7 +605,7 @@ def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, kee
 
 
 def _vector_norm_gradient(
-    xp: Any, g: Any, x: Any, out: Any, ord: float, dims: tuple[int, ...], keepdim: bool
+    xp: Library, g: Array, x: Array, out: Array, ord: float, dims: tuple[int, ...], keepdim: bool
 ) -> Any:
     if ord == 0:
         return None
@@ -616,7 +638,9 @@ def _vector_norm_gradient(
     return result
 
 
-def _vector_norm_push(F: Any, t: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
+def _vector_norm_push(
+    F: Namespace, t: Value, x: Value, out: Value, ord: int, dims: Shape, keepdim: bool
+) -> Any:
     local = _vector_norm_pull(F, F.zero(out) + 1, x, out, ord, dims, keepdim)
     if local is None:
         return F.zero(out)
@@ -627,23 +651,23 @@ def _vector_norm_push(F: Any, t: Any, x: Any, out: Any, ord: Any, dims: Any, kee
 # -- nuclear norm ---------------------------------------------------------------------------------
 
 
-def _decomposition_cost(x: Any) -> int:
+def _decomposition_cost(x: Variable) -> int:
     """A singular value decomposition takes about 20 m n k operations, at one a nanosecond."""
     metadata = x._metadata
     return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
 
 
-def _adjoint(x: Any) -> Any:
+def _adjoint(x: Array) -> Any:
     return x.conj().swapaxes(-1, -2)
 
 
-def _polar(xp: Any, x: Any) -> Any:
+def _polar(xp: Library, x: Array) -> Any:
     """The unitary polar factor of matrices: the gradient of the sum of their singular values."""
     u, _, vh = xp.linalg.svd(x, full_matrices=False)
     return xp.matmul(u, vh)
 
 
-def _polar_tangent(xp: Any, t: Any, x: Any) -> Any:
+def _polar_tangent(xp: Library, t: Array, x: Array) -> Any:
     """The change of the unitary factor of `x` along `t`; this linear map is self-adjoint."""
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     uh, v = _adjoint(u), _adjoint(vh)
@@ -660,11 +684,11 @@ def _polar_tangent(xp: Any, t: Any, x: Any) -> Any:
     return xp.matmul(xp.matmul(u, turned), vh) + xp.matmul(left, vh) + xp.matmul(u, right)
 
 
-def _nuclear_pull(F: Any, g: Any, x: Any) -> Any:
+def _nuclear_pull(F: Namespace, g: Value, x: Value) -> Any:
     return F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))
 
 
-def _nuclear_push(F: Any, t: Any, x: Any) -> Any:
+def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
     inner = F.mul(F.conj(F.polar(x)), t)
     last = (len(x.shape) - 2, len(x.shape) - 1)
     return F.sum(F.real(inner) if x.dtype.kind == "c" else inner, last, False)
@@ -673,11 +697,11 @@ def _nuclear_push(F: Any, t: Any, x: Any) -> Any:
 # -- scans ----------------------------------------------------------------------------------------
 
 
-def _accumulated(xp: Any, x: Any, dim: int) -> Any:
+def _accumulated(xp: Library, x: Array, dim: int) -> Any:
     return xp.add.accumulate(x, dim, x.dtype) if x.ndim else x.copy()
 
 
-def _accumulated_back(xp: Any, x: Any, dim: int) -> Any:
+def _accumulated_back(xp: Library, x: Array, dim: int) -> Any:
     out = xp.array(x)
     if x.ndim:
         back = (slice(None),) * dim + (slice(None, None, -1),)

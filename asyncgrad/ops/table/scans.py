@@ -6,7 +6,7 @@ factors, which may overflow or underflow.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.elementwise import refuse
 
+if TYPE_CHECKING:
+    from asyncgrad.types import Array, Library, Namespace, Value
 
-def _recurrence(xp: Any, x: Any, y: Any, dim: int) -> Any:
+
+def _recurrence(xp: Library, x: Array, y: Array, dim: int) -> Any:
     """`out[i] = x[i] + y[i] * out[i - 1]` along an axis; the first factor is ignored."""
     out = xp.array(x)
     lines, factors = xp.moveaxis(out, dim, 0), xp.moveaxis(y, dim, 0)
@@ -24,26 +27,26 @@ def _recurrence(xp: Any, x: Any, y: Any, dim: int) -> Any:
     return out
 
 
-def _before(F: Any, x: Any, dim: int) -> Any:
+def _before(F: Namespace, x: Value, dim: int) -> Any:
     """The previous element along an axis, 0 for the first."""
     return F.pad_zeros(F.narrow(x, dim, 0, x.shape[dim] - 1), x.shape, dim, 1)
 
 
-def _behind(F: Any, x: Any, dim: int) -> Any:
+def _behind(F: Namespace, x: Value, dim: int) -> Any:
     return F.pad_zeros(F.narrow(x, dim, 1, x.shape[dim] - 1), x.shape, dim, 0)
 
 
-def _recurrence_back(F: Any, g: Any, y: Any, dim: int) -> Any:
+def _recurrence_back(F: Namespace, g: Value, y: Value, dim: int) -> Any:
     """The adjoint: the same recurrence from the end, with the next element's factor."""
     factors = F.flip(_behind(F, F.conj(y), dim), (dim,))
     return F.flip(F.recurrence(F.flip(g, (dim,)), factors, dim), (dim,))
 
 
-def _recurrence_by_factors(F: Any, g: Any, y: Any, out: Any, dim: int) -> Any:
+def _recurrence_by_factors(F: Namespace, g: Value, y: Value, out: Value, dim: int) -> Any:
     return F.chain(_recurrence_back(F, g, y, dim), _before(F, out, dim))
 
 
-def _log_of_two(xp: Any, x: Any, y: Any) -> Any:
+def _log_of_two(xp: Library, x: Array, y: Array) -> Any:
     """As in PyTorch, the angle is counted from that of the operand with the larger real part."""
     first = x.real >= y.real
     more, less = xp.where(first, x, y), xp.where(first, y, x)
@@ -51,7 +54,7 @@ def _log_of_two(xp: Any, x: Any, y: Any) -> Any:
 
 
 @without_fp_errors
-def _logcumsumexp(xp: Any, x: Any, dim: int) -> Any:
+def _logcumsumexp(xp: Library, x: Array, dim: int) -> Any:
     if x.dtype.kind in "iub":
         refuse("logcumsumexp", x.dtype)
     if not x.ndim:
@@ -65,21 +68,21 @@ def _logcumsumexp(xp: Any, x: Any, dim: int) -> Any:
     return out
 
 
-def _ratios(F: Any, out: Any, dim: int) -> Any:
+def _ratios(F: Namespace, out: Value, dim: int) -> Any:
     """The ratio of each sum to the one before: exp(out[i - 1] - out[i]), 0 for the first."""
     length = out.shape[dim]
     steps = F.sub(F.narrow(out, dim, 0, length - 1), F.narrow(out, dim, 1, length - 1))
     return F.exp(F.pad_zeros(steps, out.shape, dim, 1))
 
 
-def _logcumsumexp_pull(F: Any, g: Any, x: Any, out: Any, dim: int) -> Any:
+def _logcumsumexp_pull(F: Namespace, g: Value, x: Value, out: Value, dim: int) -> Any:
     share = F.exp(F.sub(x, out))
     if not x.shape or not x.shape[dim]:
         return F.chain(g, share)
     return F.chain(_recurrence_back(F, g, _ratios(F, out, dim), dim), share)
 
 
-def _logcumsumexp_push(F: Any, t: Any, x: Any, out: Any, dim: int) -> Any:
+def _logcumsumexp_push(F: Namespace, t: Value, x: Value, out: Value, dim: int) -> Any:
     moved = F.mul(t, F.exp(F.sub(x, out)))
     if not x.shape or not x.shape[dim]:
         return moved

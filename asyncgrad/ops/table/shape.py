@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,14 +12,17 @@ from asyncgrad.ops.fused import assign
 from asyncgrad.ops.op import Op, Part, linear, operation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Self
+
+    from asyncgrad.devices import Device
+    from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: The most elements of a matrix whose triangle mask is cached.
 _SMALL = 1024
 
 
-def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+def _expand(xp: Library, x: Array, shape: tuple[int, ...]) -> Any:
     """A broadcast view; a single element, the most frequent case, is handled first."""
     if x.size == 1 and x.__class__ is np.ndarray:
         buffer = np.ascontiguousarray(x) if x.shape else x
@@ -37,7 +40,7 @@ def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     return xp.broadcast_to(x, shape)
 
 
-def _squeezed(xp: Any, x: Any, dims: tuple[int, ...]) -> Any:
+def _squeezed(xp: Library, x: Array, dims: tuple[int, ...]) -> Any:
     """A view even if no axis is removed, where `squeeze` would return `x` itself."""
     return x.squeeze(dims) if dims else x[...]
 
@@ -72,23 +75,23 @@ def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(back)
 
 
-def _pad_zeros(xp: Any, g: Any, shape: tuple[int, ...], dim: int, start: int) -> Any:
+def _pad_zeros(xp: Library, g: Array, shape: tuple[int, ...], dim: int, start: int) -> Any:
     """Zeros of `shape` with `g` from `start` along `dim`."""
     out = xp.zeros(shape, dtype=g.dtype)
     out[(slice(None),) * dim + (slice(start, start + g.shape[dim]),)] = g
     return out
 
 
-def _cat_pull(F: Any, g: Any, place: int, ends: Any, dim: int) -> Any:
+def _cat_pull(F: Namespace, g: Value, place: int, ends: Shape, dim: int) -> Any:
     start = ends[place - 1] if place else 0
     return F.narrow(g, dim, start, ends[place] - start)
 
 
-def _stack_pull(F: Any, g: Any, place: int, dim: int) -> Any:
+def _stack_pull(F: Namespace, g: Value, place: int, dim: int) -> Any:
     return F.getitem(g, ((slice(None),) * dim) + (place, Ellipsis))
 
 
-def _to(xp: Any, x: Any, dtype: Any) -> Any:
+def _to(xp: Library, x: Array, dtype: np.dtype[Any]) -> Any:
     kind, wanted = x.dtype.kind, dtype.kind
     if kind == "c" and wanted == "b":
         # NumPy's own conversion of some NaN gives False.
@@ -107,14 +110,14 @@ def _to(xp: Any, x: Any, dtype: Any) -> Any:
     return out
 
 
-def _repeat_adjoint(F: Any, g: Any, x_shape: Any, repeats: Any) -> Any:
+def _repeat_adjoint(F: Namespace, g: Value, x_shape: Shape, repeats: Shape) -> Any:
     lead = (1,) * (len(repeats) - len(x_shape))
     pairs = zip(repeats, lead + x_shape, strict=True)
     blocks = F.reshape(g, tuple(n for pair in pairs for n in pair))
     return F.reshape(F.sum(blocks, tuple(range(0, 2 * len(repeats), 2)), False), x_shape)
 
 
-def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+def _diagonal(xp: Library, x: Array, offset: int, dim1: int, dim2: int) -> Any:
     out = x.diagonal(offset, dim1, dim2)
     if out.__class__ is np.ndarray:
         # NumPy's view is read-only by default, PyTorch's is not.
@@ -122,14 +125,14 @@ def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     return out
 
 
-def _pairs(xp: Any, x: Any) -> Any:
+def _pairs(xp: Library, x: Array) -> Any:
     """Real and imaginary parts along a new last axis; a copy on devices."""
     if x.__class__ is not np.ndarray:
         return xp.stack((x.real, x.imag), -1)
     return x[..., None].view(f"f{x.dtype.itemsize // 2}")
 
 
-def _unpaired(xp: Any, x: Any) -> Any:
+def _unpaired(xp: Library, x: Array) -> Any:
     """Complex numbers from their parts along the last axis."""
     if x.__class__ is not np.ndarray:
         return x[..., 0] + 1j * x[..., 1]
@@ -154,7 +157,7 @@ def _slowest_first(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
     return tuple(order[::-1])
 
 
-def _clone(xp: Any, x: Any, order: Any = "K") -> Any:
+def _clone(xp: Library, x: Array, order: Literal["C", "K"] = "K") -> Any:
     if x.__class__ is not np.ndarray:
         return x.copy(order)
     if order == "C":
@@ -175,39 +178,39 @@ def _triangle(rows: int, columns: int, diagonal: int) -> Any:
     return np.tri(rows, columns, diagonal, bool)
 
 
-def _is_small(x: Any) -> bool:
+def _is_small(x: Array) -> bool:
     """Whether to cache a mask for a matrix."""
     return x.__class__ is np.ndarray and bool(x.shape[-1] * x.shape[-2] <= _SMALL)
 
 
-def _tril(xp: Any, x: Any, diagonal: int) -> Any:
+def _tril(xp: Library, x: Array, diagonal: int) -> Any:
     if not _is_small(x):
         return xp.tril(x, diagonal)
     # Like NumPy's `tril`, but with a cached mask.
     return np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0))
 
 
-def _triu(xp: Any, x: Any, diagonal: int) -> Any:
+def _triu(xp: Library, x: Array, diagonal: int) -> Any:
     if not _is_small(x):
         return xp.triu(x, diagonal)
     return np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x)
 
 
-def _pinned(xp: Any, x: Any, device: Any) -> Any:
+def _pinned(xp: Library, x: Array, device: Device) -> Any:
     out = device.empty_pinned(x.shape, x.dtype)
     assign(out, x)
     return out
 
 
 def _put_diagonal(
-    xp: Any, g: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
+    xp: Library, g: Array, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
 ) -> Any:
     out = xp.zeros(shape, dtype=g.dtype)
     _diagonal(xp, out, offset, dim1, dim2)[...] = g
     return out
 
 
-def _pad(xp: Any, x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
+def _pad(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], value: float) -> Any:
     """Pad each axis by (before, after) elements; negative widths crop."""
     shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
     out = xp.full(shape, value, dtype=x.dtype)
@@ -223,7 +226,7 @@ def _pad(xp: Any, x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> An
     return out
 
 
-def _pad_adjoint(F: Any, g: Any, widths: Any) -> Any:
+def _pad_adjoint(F: Namespace, g: Value, widths: Sequence[tuple[int, int]]) -> Any:
     return F.pad(g, tuple((-before, -after) for before, after in widths), 0)
 
 

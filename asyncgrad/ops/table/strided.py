@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 
 class Strides(NamedTuple):
@@ -36,7 +39,7 @@ class Strides(NamedTuple):
         return places
 
 
-def strides_of(array: Any) -> tuple[int, ...]:
+def strides_of(array: Array) -> tuple[int, ...]:
     """An array's strides in elements."""
     return tuple([step // array.dtype.itemsize for step in array.strides])
 
@@ -49,13 +52,9 @@ def _wanted(
 
 
 def _as_strided(
-    xp: Any,
-    x: Any,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    storage_offset: int | None,
-    layout: tuple[tuple[int, ...], int],
-) -> Any:
+    xp: Library, x: Array, size: tuple[int, ...], stride: tuple[int, ...],
+    storage_offset: int | None, layout: tuple[tuple[int, ...], int],
+) -> Any:  # fmt: skip
     steps, origin = layout
     wanted = _wanted(size, stride, storage_offset, origin)
     out = in_memory(x, wanted, steps)
@@ -66,7 +65,7 @@ def _as_strided(
     return _restride(xp, x, held, wanted, held)
 
 
-def in_memory(x: Any, wanted: Strides, steps: tuple[int, ...]) -> Any:
+def in_memory(x: Array, wanted: Strides, steps: tuple[int, ...]) -> Any:
     """A view of a host array's memory; None if the array is not laid out as `steps` says."""
     if x.__class__ is not np.ndarray:
         return None
@@ -95,7 +94,7 @@ def _span(*parts: Strides) -> tuple[int, int]:
     return min(low for low, _ in reaches), max(high for _, high in reaches)
 
 
-def _restride(xp: Any, x: Any, source: Strides, target: Strides, shared: Strides) -> Any:
+def _restride(xp: Library, x: Array, source: Strides, target: Strides, shared: Strides) -> Any:
     """Add up elements at the places of `source`, and take those at the places of `target`.
 
     Elements of `shared` at the same place share its value equally.
@@ -113,14 +112,15 @@ def _restride(xp: Any, x: Any, source: Strides, target: Strides, shared: Strides
 
 
 def _as_strided_adjoint(
-    F: Any, g: Any, x_shape: Any, size: Any, stride: Any, storage_offset: Any, layout: Any
-) -> Any:
+    F: Namespace, g: Value, x_shape: Shape, size: Shape, stride: Shape, storage_offset: int | None,
+    layout: Any,
+) -> Any:  # fmt: skip
     steps, origin = layout
     held = Strides(x_shape, steps)
     return F.restride(g, _wanted(size, stride, storage_offset, origin), held, held)
 
 
-def _as_strided_scatter(xp: Any, x: Any, y: Any, held: Strides, wanted: Strides) -> Any:
+def _as_strided_scatter(xp: Library, x: Array, y: Array, held: Strides, wanted: Strides) -> Any:
     """A copy with other elements at the places that are `wanted`."""
     if not (x.size and y.size):
         return x.copy()
@@ -131,7 +131,7 @@ def _as_strided_scatter(xp: Any, x: Any, y: Any, held: Strides, wanted: Strides)
     return memory[xp.asarray(held.places() - low)]
 
 
-def _cleared(F: Any, g: Any, held: Strides, wanted: Strides) -> Any:
+def _cleared(F: Namespace, g: Value, held: Strides, wanted: Strides) -> Any:
     zeros = F.zeros_of(F.restride(g, held, wanted, held))
     return F.as_strided_scatter(g, zeros, held, wanted)
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import Refused, binary, operation, part, unary
+from asyncgrad.ops.op import Op, Refused, binary, operation, part, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.ops.table.elementwise import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncgrad.types import Array, Library, Namespace, Value
 
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 _ROOT_HALF = math.sqrt(0.5)
@@ -21,13 +23,13 @@ _ROOT_HALF = math.sqrt(0.5)
 def _special(name: str, function: str = "") -> Callable[..., Any]:
     """A real special function by SciPy's name; half precision is computed in float32."""
 
-    def compute(xp: Any, x: Any) -> Any:
+    def compute(xp: Library, x: Array) -> Any:
         return _computed(xp, name, function or name, x)
 
     return without_fp_errors(compute)
 
 
-def _computed(xp: Any, name: str, function: str, x: Any, *before: Any) -> Any:
+def _computed(xp: Library, name: str, function: str, x: Array, *before: int) -> Any:
     if x.dtype.kind not in "fV":
         refuse(name, x.dtype)
     known = x if x.dtype.itemsize > 2 else x.astype(xp.float32)
@@ -35,12 +37,12 @@ def _computed(xp: Any, name: str, function: str, x: Any, *before: Any) -> Any:
 
 
 @without_fp_errors
-def _polygamma(xp: Any, x: Any, n: int) -> Any:
+def _polygamma(xp: Library, x: Array, n: int) -> Any:
     return _computed(xp, "polygamma", "polygamma", x, n)
 
 
 @without_fp_errors
-def _lgamma(xp: Any, x: Any) -> Any:
+def _lgamma(xp: Library, x: Array) -> Any:
     """SciPy's `gammaln`, with PyTorch's value at minus infinity."""
     out = _computed(xp, "lgamma", "gammaln", x)
     return xp.where(x == -math.inf, x.dtype.type(math.inf), out)
@@ -49,7 +51,7 @@ def _lgamma(xp: Any, x: Any) -> Any:
 def _real(name: str, function: str) -> Callable[..., Any]:
     """Wrap a library's function to refuse complex numbers."""
 
-    def compute(xp: Any, x: Any, y: Any) -> Any:
+    def compute(xp: Library, x: Array, y: Array) -> Any:
         if x.dtype.kind == "c":
             refuse(name, x.dtype)
         return getattr(xp, function)(x, y)
@@ -57,48 +59,35 @@ def _real(name: str, function: str) -> Callable[..., Any]:
     return without_fp_errors(compute)
 
 
-def _acosh_slope(F: Any, x: Any) -> Any:
+def _acosh_slope(F: Namespace, x: Value) -> Any:
     if x.dtype.kind == "c":
         return F.rsqrt(x - 1) * F.rsqrt(x + 1)
     return F.rsqrt(x * x - 1)
 
 
-@without_fp_errors
-def _xlogy(xp: Any, x: Any, y: Any) -> Any:
-    if x.dtype.kind == "c":
-        refuse("xlogy", x.dtype)
-    product = x * xp.log(y)
-    return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
+def _times_logarithm(
+    name: str, log: str, least: float, by_y: Callable[..., Any], **node: Any
+) -> Op:
+    """`x * log(y)`, which is 0 where x is, even at `least`, where the logarithm is infinite."""
 
+    @without_fp_errors
+    def compute(xp: Library, x: Array, y: Array) -> Any:
+        if x.dtype.kind == "c":
+            refuse(name, x.dtype)
+        product = x * getattr(xp, log)(y)
+        return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
 
-def _xlogy_by_x(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.mask(F.xlogy(g, y), ~((x == 0) & (y <= 0)))
+    def rule_x(F: Namespace, g: Value, x: Value, y: Value) -> Any:
+        return F.mask(getattr(F, name)(g, y), ~((x == 0) & (y <= least)))
 
-
-def _xlogy_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.mul(g, F.div(x, y))
-
-
-@without_fp_errors
-def _xlog1py(xp: Any, x: Any, y: Any) -> Any:
-    if x.dtype.kind == "c":
-        refuse("xlog1py", x.dtype)
-    product = x * xp.log1p(y)
-    return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
-
-
-def _xlog1py_by_x(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.mask(F.xlog1py(g, y), ~((x == 0) & (y <= -1)))
-
-
-def _xlog1py_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.mul(g, F.div(x, y + 1))
+    rules = {"x": part(rule_x), "y": part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))}
+    return binary(name, forward=compute, pulls=rules, pushes=rules, **node)
 
 
 def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: str) -> Any:
     """A special function of two numbers, without a derivative by the first one."""
 
-    def compute(xp: Any, x: Any, y: Any) -> Any:
+    def compute(xp: Library, x: Array, y: Array) -> Any:
         if x.dtype.kind not in "fV":
             refuse(name, x.dtype)
         wide = x.dtype if x.dtype.itemsize > 2 else xp.float32
@@ -112,11 +101,11 @@ def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: st
     )
 
 
-def _gamma_density(F: Any, x: Any, y: Any) -> Any:
+def _gamma_density(F: Namespace, x: Value, y: Value) -> Any:
     return F.exp((x - 1) * F.log(y) - y - F.lgamma(x))
 
 
-def _over_itself(F: Any, x: Any, out: Any) -> Any:
+def _over_itself(F: Namespace, x: Value, out: Value) -> Any:
     """out / x of an odd function with derivative 0.5 at 0."""
     nothing = F.zeros_of(x)
     at_zero = F.eq(x, nothing)
@@ -124,12 +113,12 @@ def _over_itself(F: Any, x: Any, out: Any) -> Any:
     return F.where(at_zero, half, F.div(out, F.where(at_zero, half, x)))
 
 
-def _logit_pull(F: Any, g: Any, x: Any) -> Any:
+def _logit_pull(F: Namespace, g: Value, x: Value) -> Any:
     slope = F.div(g, x * (1 - x))
     return F.where((x < 0) | (x > 1), F.zero(slope) + math.nan, slope)
 
 
-def _same_sign(F: Any, g: Any, x: Any, out: Any) -> Any:
+def _same_sign(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     """The gradient, negated where the sign was changed; 0 where x is 0."""
     return F.mul(g, F.mask(F.div(out, x), x != 0))
 
@@ -233,12 +222,8 @@ OPS = (
     _special_of_two(
         "igammac", "gammaincc", lambda F, x, y: -_gamma_density(F, x, y), "IgammacBackward0"
     ),
-    binary(
-        "xlog1py",
-        forward=_xlog1py,
-        pulls={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
-        pushes={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
-        node="SpecialXlog1PyBackward0",
+    _times_logarithm(
+        "xlog1py", "log1p", -1, lambda F, x, y: F.div(x, y + 1), node="SpecialXlog1PyBackward0"
     ),
     binary(
         "hypot",
@@ -258,12 +243,7 @@ OPS = (
         pulls={"x": part(_same_sign), "y": part(lambda F, g: F.zeros_of(g))},
         pushes={"x": part(_same_sign), "y": part(lambda F, t: F.zeros_of(t))},
     ),
-    binary(
-        "xlogy",
-        forward=_xlogy,
-        pulls={"x": part(_xlogy_by_x), "y": part(_xlogy_by_y)},
-        pushes={"x": part(_xlogy_by_x), "y": part(_xlogy_by_y)},
-    ),
+    _times_logarithm("xlogy", "log", 0, lambda F, x, y: F.div(x, y)),
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),

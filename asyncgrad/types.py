@@ -1,0 +1,80 @@
+"""The types of arguments that many functions take; only type checkers read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from asyncgrad.devices.base import Device
+    from asyncgrad.ops.dtype import DType
+    from asyncgrad.ops.namespace import Raw, Recorded
+
+#: An array of a device's library. Those of CuPy and of the simulated device have the same methods
+#: as NumPy's, as far as the package uses them.
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+#: A Python number as an operand, or as an option that may be of any kind.
+Number: TypeAlias = "int | float | complex"
+#: The length of each axis.
+Shape: TypeAlias = "tuple[int, ...]"
+#: One integer, or one for each axis: axes, lengths, window sizes, strides.
+Ints: TypeAlias = "int | Sequence[int]"
+#: A dtype argument: one of the package, of NumPy, or a Python type such as float.
+DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
+#: A device argument: a device, its name, or the number of an accelerator.
+DeviceLike: TypeAlias = "Device | str | int"
+#: Nested tuples, lists and dictionaries (a pytree); all other objects are leaves.
+Tree: TypeAlias = object
+#: What a rule computes with, its parameter `F`.
+Namespace: TypeAlias = "Raw | Recorded"
+
+
+class Library(Protocol):
+    """A device's array library, such as the module `numpy`: the parameter `xp`."""
+
+    def __getattr__(self, name: str, /) -> Any:
+        """A function, dtype or constant of the library."""
+
+
+class Value(Protocol):
+    """What a rule gets: an array, or a tensor in a pass that records itself.
+
+    Operators and these attributes work on both; for all else there are the functions of `F`.
+    """
+
+    @property
+    def shape(self) -> Shape:
+        """The length of each axis."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements."""
+
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def __neg__(self) -> Any: ...
+    def __add__(self, other: Any, /) -> Any: ...
+    def __radd__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __rsub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __rmul__(self, other: Any, /) -> Any: ...
+    def __truediv__(self, other: Any, /) -> Any: ...
+    def __rtruediv__(self, other: Any, /) -> Any: ...
+    def __pow__(self, other: Any, /) -> Any: ...
+    def __matmul__(self, other: Any, /) -> Any: ...
+    def __invert__(self) -> Any: ...
+    def __and__(self, other: Any, /) -> Any: ...
+    def __or__(self, other: Any, /) -> Any: ...
+    def __eq__(self, other: Any, /) -> Any: ...
+    def __ne__(self, other: Any, /) -> Any: ...
+    def __lt__(self, other: Any, /) -> Any: ...
+    def __le__(self, other: Any, /) -> Any: ...
+    def __gt__(self, other: Any, /) -> Any: ...
+    def __ge__(self, other: Any, /) -> Any: ...
