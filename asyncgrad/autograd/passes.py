@@ -23,6 +23,7 @@ from asyncgrad.autograd.request import checked_deadline, checked_priority
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import DEFAULT, Mode, current, refuse_in_transform
+from asyncgrad.core.pass_state import running_pass
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -404,7 +405,7 @@ def _graph_task(
     parent = modes.graph_task
     if parent is not None:
         # An asyncio task that a hook started may outlive the hook's pass.
-        parent = parent.running_parent()
+        parent = running_pass(parent)
     task = GraphTask(
         edges, gradients, keep_graph, create_graph, inputs, not grad, recorded, copy_context(),
         parent,

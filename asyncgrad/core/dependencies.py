@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.node import Edge, OpNode
 
 if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.pass_state import PassState
 
 #: How many steps a partial pass's walk takes between two checks of the steps left.
 _STEPS = 2_000
 
 
-def count(task: GraphTask, steps: int) -> bool:
+def count(task: PassState, steps: int) -> bool:
     """Walk for a pass that runs everything; False after `steps` nodes, True when complete.
 
     In a partial pass it ends early at a leaf that is not requested.
@@ -63,7 +63,7 @@ def count(task: GraphTask, steps: int) -> bool:
     return True
 
 
-def plan(task: GraphTask, steps: int) -> bool:
+def plan(task: PassState, steps: int) -> bool:
     """Walk for a partial pass; True when complete."""
     info, root = task.exec_info, task.root
     assert info is not None

@@ -11,11 +11,11 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.hooks import Hooks
+    from asyncgrad.core.pass_state import PassState
 
 
-def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, None]:
+def tensor_hooks(task: PassState, node: Any, gradients: list[Any]) -> Generator[Any, Any, None]:
     """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
     extras = node.extras
     for position, hooks in extras.tensor.items():
@@ -34,7 +34,7 @@ def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[
 
 
 def _call_hooks(
-    task: GraphTask, hooks: Hooks, gradient: Any, metadata: Any
+    task: PassState, hooks: Hooks, gradient: Any, metadata: Any
 ) -> Generator[Any, Any, Any]:
     """Pass a gradient through hooks, each of which may replace it."""
     value = _as_tensor(gradient, metadata)
@@ -46,7 +46,7 @@ def _call_hooks(
     return _from_tensor(task, value)
 
 
-def pre_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
+def pre_hooks(task: PassState, node: Any, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
     """Call the hooks that run before the node, and may replace its gradients."""
     values = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(node.extras.pre.values()):
@@ -57,7 +57,7 @@ def pre_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any
 
 
 def post_hooks(
-    task: GraphTask, node: Any, received: Any, gradients: list[Any]
+    task: PassState, node: Any, received: Any, gradients: list[Any]
 ) -> Generator[Any, Any, tuple[Any, ...]]:
     """Call the hooks that run after the node, and may replace the gradients it returned."""
     following = node.next_edges
@@ -141,7 +141,7 @@ def _as_tensor(gradient: Any, metadata: Any) -> Any:
     return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
 
 
-def _from_tensor(task: GraphTask, gradient: Any) -> Any:
+def _from_tensor(task: PassState, gradient: Any) -> Any:
     """A hook's result in the form in which the pass carries gradients."""
     if gradient is None or task.recorded is not None:
         return gradient

@@ -18,6 +18,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from asyncgrad.core.aliases import StoredEdge
     from asyncgrad.core.rule import Rule
 
 _N = TypeVar("_N", bound="Node | None")
@@ -126,10 +127,7 @@ class Node:
     @property
     def next_edges(self) -> tuple[Edge, ...]:
         """The edges to the functions of the forward inputs, in their order."""
-        following = self.following
-        if following.__class__ is not tuple:
-            following = (following,)
-        edges = tuple(as_edge(edge) for edge in following)
+        edges = tuple(as_edge(edge) for edge in stored_edges(self))
         rule = self.rule
         if rule is None or rule.arity == len(edges):
             return edges
@@ -375,7 +373,13 @@ def extras_of(node: Node) -> NodeExtras:
     return extras
 
 
-def as_edge(stored: Any) -> Edge:
+def stored_edges(node: Node) -> tuple[StoredEdge, ...]:
+    """Where a node's gradients go next, as a tuple."""
+    following = node.following
+    return following if following.__class__ is tuple else (following,)
+
+
+def as_edge(stored: StoredEdge) -> Edge:
     """Convert a stored edge to an `Edge`."""
     if stored.__class__ is Edge:
         return stored

@@ -3,7 +3,7 @@
 One thread still owns the pass: helpers compute the gradients of nodes handed to them and report to
 the inbox. Only table nodes are handed out. Their rules read the saved values and the gradient, and
 write neither, so every thread computes the same bits. The order of sums is fixed by `InputBuffer`,
-and that of hooks by `GraphTask._is_early`.
+and that of hooks by `PassState._is_early`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asyncgrad.core.saved_values import steadily
+from asyncgrad.core.delivery import deliver, take_report
+from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import HEAVY_NS, RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.aliases import NodeGradient
+    from asyncgrad.core.node import Node
+    from asyncgrad.core.pass_state import PassState
+    from asyncgrad.core.states import Ready
 
 
 class Helpers(Protocol):
@@ -49,7 +53,7 @@ class Helpers(Protocol):
 _ROOM = 2
 
 
-def share(task: GraphTask, helpers: Helpers, node: Any, gradient: Any) -> bool:
+def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient) -> bool:
     """Hand out the other expensive nodes that are ready; split `node` if threads are left.
 
     Args:
@@ -64,38 +68,56 @@ def share(task: GraphTask, helpers: Helpers, node: Any, gradient: Any) -> bool:
     room = helpers.room()
     ready = task.ready
     while room and ready and ready[0][2].cost >= HEAVY_NS and _is_plain(task, *ready[0][2:4]):
-        entry = task.launch()
-        helpers.lend(partial(_run_lent, task, entry))
+        helpers.lend(partial(_run_lent, task, task.launch()))
         room -= 1
     if (
         room < _ROOM
         or not helpers.splits
         or node.cost < 2 * HEAVY_NS
         or not _is_plain(task, node, gradient)
-        or not node.rule.apart
     ):
         return False
     rule = node.rule
+    assert rule is not None
+    if not rule.apart or rule.pulls is None:
+        return False
     try:
-        F = node.output_metadata.F
-        received = steadily(
+        pulls = rule.pulls
+        received = run_rule(
             node,
-            lambda saved: helpers.together(
-                [partial(pull, F, gradient, saved) for pull in rule.pulls]
+            lambda F, gradient, saved: helpers.together(
+                [partial(pull, F, gradient, saved) for pull in pulls]
             ),
+            node.output_metadata.F,
+            gradient,
+            task,
         )
-        if not task.keep_graph:
-            node.release_saved(task.freed)
     except BaseException as error:
         task.fail(error, node)
         # The traceback holds this frame, which must not keep the graph alive.
         del node, gradient, task
         return True
-    task._deliver(node, node.following, received, rule.fresh)
+    deliver(task, node, node.following, received, rule.fresh)
     return True
 
 
-def _is_plain(task: GraphTask, node: Any, gradient: Any) -> bool:
+def is_early(task: PassState, node: Node) -> bool:
+    """Whether a node must wait for helpers because it may run user code.
+
+    Users must see their code run in order. A node with a greater number that a helper still
+    computes may lead to nodes that come before this one. Table nodes may run in any order.
+    """
+    if node.rule is not None and node.extras is None:
+        return False
+    number, _ = task.after.get(node, (node.sequence_nr, 0))
+    # Other launched nodes are suspended in the user's coroutines.
+    return any(
+        theirs > number and other.rule is not None and other.extras is None
+        for other, theirs in task.launched.items()
+    )
+
+
+def _is_plain(task: PassState, node: Node, gradient: NodeGradient) -> bool:
     """Whether running a node means calling its rule, and nothing else."""
     info = task.exec_info
     return (
@@ -108,22 +130,20 @@ def _is_plain(task: GraphTask, node: Any, gradient: Any) -> bool:
     )
 
 
-def _run_lent(task: GraphTask, entry: Any) -> None:
+def _run_lent(task: PassState, entry: Ready | None) -> None:
     """Compute a node in a helper thread, and report to the inbox."""
+    assert entry is not None
     _, _, node, gradient, owned = entry
     rule = node.rule
     received: Any = None
     try:
-        following = node.following
         if task.state is RUNNING:
-            received = steadily(node, partial(rule.run, node.output_metadata.F, gradient))
-            if not task.keep_graph:
-                node.release_saved(task.freed)
+            received = run_rule(node, rule.run, node.output_metadata.F, gradient, task)
         fresh = rule.fresh
-        if following.__class__ is not tuple:
+        if node.following.__class__ is not tuple:
             received = (received,)
             fresh = fresh or (owned and rule.passes)
-        task.inbox.append(partial(task.finish, node, received, fresh=fresh))
+        task.inbox.append(partial(take_report, task, node, received, fresh))
     except BaseException as error:
         task.inbox.append(partial(task.fail, error, node))
     finally:

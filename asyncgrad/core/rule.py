@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
+
+    from asyncgrad.core.aliases import Namespace, NodeGradient, Saved
+    from asyncgrad.core.node import Node
+
+    #: A rule, or the part of one that gives one gradient.
+    Run: TypeAlias = Callable[[Namespace, NodeGradient, Saved], Any]
 
 
 class Rule:
@@ -39,14 +46,14 @@ class Rule:
     def __init__(
         self,
         name: str,
-        run: Callable[[Any, Any, Any], Any],
+        run: Run,
         *,
-        pulls: tuple[Callable[[Any, Any, Any], Any], ...] | None = None,
+        pulls: tuple[Run, ...] | None = None,
         fresh: bool = False,
         passes: bool = False,
         saves: bool = False,
-        unpack: Callable[[Any], Any] | None = None,
-        outliving: Callable[[Any], tuple[Any, ...]] | None = None,
+        unpack: Callable[[Node], Saved] | None = None,
+        outliving: Callable[[Saved], tuple[Any, ...]] | None = None,
         plain: tuple[str, ...] = (),
         places: tuple[int, ...] = (0,),
         arity: int = 1,
@@ -54,7 +61,7 @@ class Rule:
         arrays: tuple[tuple[int, int], ...] = (),
         apart: bool = False,
         variant: Callable[[dict[str, Any]], str] | None = None,
-        renew: Callable[[Any, Any], Any] | None = None,
+        renew: Callable[[Namespace, Saved], Any] | None = None,
         keepable: frozenset[str] = frozenset(),
     ) -> None:
         """Store the entry; see the attributes."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import check_nan, report
-from asyncgrad.core.commit import commit, commit_revocably
+from asyncgrad.core.commit import commit
 from asyncgrad.core.hook_calls import (
     awaited,
     post_accumulate_hooks,
@@ -21,20 +21,35 @@ from asyncgrad.core.hook_calls import (
     tensor_hooks,
 )
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import as_edge, first_metadata
-from asyncgrad.core.saved import unpack_steps, values_as_tensors
-from asyncgrad.core.saved_values import check_saved, check_version
+from asyncgrad.core.node import (
+    Callbacks,
+    Devices,
+    Edge,
+    GraphRoot,
+    first_metadata,
+    stored_edges,
+)
+from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
+from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
-    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, StoredEdge
+    from asyncgrad.core.metadata import Metadata
+    from asyncgrad.core.modes import Modes
+    from asyncgrad.core.node import Node
+    from asyncgrad.core.pass_state import PassState
+    from asyncgrad.core.rule import Run
+
+#: Node classes without a rule that run no user code unless they have hooks.
+_SAFE = {AccumulateGrad, GraphRoot, Callbacks, Devices}
 
 
 def evaluate(
-    task: GraphTask, node: Any, gradient: Any, owned: Any
-) -> Generator[Any, Any, tuple[Any, Any] | None]:
+    task: PassState, node: Node, gradient: NodeGradient, owned: Owned
+) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
     """Run one node.
 
     Returns:
@@ -85,24 +100,17 @@ def evaluate(
     return received, fresh
 
 
-def conclude(task: GraphTask) -> Generator[Any, Any, None]:
-    """Commit the gradients of a pass that has run, and call the queued callbacks.
-
-    Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
-    commit is undone when the pass ends.
-    """
-    streams = task.streams
-    prepared = [] if streams is None else streams.prepared
-    shared = streams is not None and streams.shares(task)
-    task.revoke = yield from _in_turn(
-        task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared)
-    )
-    task.staged.clear()
-    prepared.clear()
-    if shared:
-        yield from streams.wait(task)  # type: ignore[union-attr]
-    while task.callbacks:
-        yield from awaited(task.callbacks.pop(0)())
+def secure(task: PassState, node: Node) -> None:
+    """Copy staged gradients before user code that may change their arrays in place."""
+    if node.extras is None and node.__class__ in _SAFE:
+        return
+    staged = task.staged
+    for place in range(task.secured, len(staged)):
+        variable, gradient, owned = staged[place]
+        if not owned:
+            F = task.recorded or variable._metadata.F
+            staged[place] = variable, task.within(F.own_copy, gradient), True
+    task.secured = len(staged)
 
 
 #: Called in the context of a pass before any user code runs there.
@@ -115,15 +123,15 @@ def bind_preparation(prepare: Callable[[], Any]) -> None:
 
 
 #: Returns an awaitable that ends when no pass commits, or None if the caller may block.
-_until_free: list[Callable[[GraphTask], Any]] = []
+_until_free: list[Callable[[PassState], Any]] = []
 
 
-def bind_turns(until_free: Callable[[GraphTask], Any]) -> None:
+def bind_turns(until_free: Callable[[PassState], Any]) -> None:
     """Set the function that says how a pass waits for another pass's commit."""
     _until_free[:] = [until_free]
 
 
-def _in_turn(task: GraphTask, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
+def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
     """Commit when no other pass does.
 
     Args:
@@ -138,7 +146,7 @@ def _in_turn(task: GraphTask, commit: Callable[[bool], Any]) -> Generator[Any, A
     return made
 
 
-def modes_within(task: GraphTask) -> Any:
+def modes_within(task: PassState) -> Modes:
     """The record of modes for hooks and Functions of a pass."""
     for prepare in _prepare:
         prepare()
@@ -147,8 +155,8 @@ def modes_within(task: GraphTask) -> Any:
 
 
 def _apply(
-    task: GraphTask, node: Any, gradients: list[Any]
-) -> Generator[Any, Any, tuple[Any, Any]]:
+    task: PassState, node: Node, gradients: list[Gradient]
+) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
     """Compute the gradients for the next edges, as a tuple."""
     rule = node.rule
     if rule is None:
@@ -160,45 +168,52 @@ def _apply(
         if not task.keep_graph:
             node.release_saved(task.freed)
         return received, node.fresh
+    several = node.output_metadata.__class__ is tuple
+    gradient = gradients if several else gradients[0]
+    if gradient is None or (several and all(one is None for one in gradients)):
+        return (None,) * len(stored_edges(node)), False
+    unpack = None if task.recorded is None else rule.unpack
+    if node.extras is not None and node.extras.packed:
+        check_saved(node)
+        packed = yield from unpack_packed(node)
+        unpack = partial(unpacked, packed, task.recorded is not None)
+    run = wanted = wanted_rule(task, node)
+    F = first_metadata(node).F if task.recorded is None else task.recorded
+    if unpack is not None:
+
+        def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> Any:
+            return wanted(F, gradient, unpack(node))
+
+    received = run_rule(node, run, F, gradient, task)
+    return received if node.following.__class__ is tuple else (received,), rule.fresh
+
+
+def wanted_rule(task: PassState, node: Node) -> Run:
+    """A table node's rule, in a partial pass without the pulls of what the pass does not need."""
+    rule = node.rule
+    assert rule is not None
+    if task.exec_info is None:
+        return rule.run
     following = node.following
-    single = following.__class__ is not tuple
-    gradient: Any = gradients
-    if node.output_metadata.__class__ is not tuple:
-        gradient = gradients[0]
-    if gradient is None or (gradient is gradients and not any(g is not None for g in gradients)):
-        return (None,) * (1 if single else len(following)), False
-    check_saved(node)
-    recorded = task.recorded
-    F = first_metadata(node).F if recorded is None else recorded
-    info = task.exec_info
-    while True:
-        kept = node.saved
-        if node.extras is not None and node.extras.packed:
-            saved = yield from unpack_steps(node, recorded=recorded is not None)
-        else:
-            saved = kept if recorded is None or rule.unpack is None else rule.unpack(node)
-        if info is not None and not single and rule.pulls is not None:
-            received = tuple(
-                pull(F, gradient, saved) if is_wanted(task, edge) else None
-                for edge, pull in zip(following, rule.pulls, strict=True)
-            )
-        elif info is not None and single and not is_wanted(task, following):
-            received = (None,)
-        else:
-            received = rule.run(F, gradient, saved)
-            if single:
-                received = (received,)
-        # As in `steadily`: in a thread, the loop may have changed a saved tensor meanwhile.
-        if node.guard is None or check_version(node, running=False) is kept:
-            break
-    if not task.keep_graph:
-        node.release_saved(task.freed)
-    return received, rule.fresh
+    if rule.pulls is None:
+        alone = following.__class__ is not tuple and not is_wanted(task, following)
+        return _undefined if alone else rule.run
+    pulls = [
+        one if is_wanted(task, edge) else None
+        for edge, one in zip(following, rule.pulls, strict=True)
+    ]
+    return lambda F, gradient, saved: tuple(
+        None if pull is None else pull(F, gradient, saved) for pull in pulls
+    )
+
+
+def _undefined(F: Namespace, gradient: NodeGradient, saved: Saved) -> None:
+    """The rule of a node whose only gradient is not wanted."""
 
 
 def _apply_watched(
-    task: GraphTask, node: Any, gradients: list[Any]
-) -> Generator[Any, Any, tuple[Any, Any]]:
+    task: PassState, node: Node, gradients: list[Gradient]
+) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
     """`_apply` in anomaly mode: new nodes note this one, and NaN is an error."""
     modes = current()
     install(modes.replace(node=node))
@@ -214,7 +229,9 @@ def _apply_watched(
     return received, fresh
 
 
-def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any, ...]:
+def call_node(
+    node: Node, gradients: tuple[Gradient, ...], recorded: Namespace
+) -> tuple[Gradient, ...]:
     """Compute the gradients of a node's inputs, outside of a pass and without its hooks.
 
     Args:
@@ -248,22 +265,24 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
     if not any(gradient is not None for gradient in gradients):
         undefined: tuple[Any, ...] = (None,) * rule.arity
         return undefined
-    check_saved(node)
-    saved = node.saved if rule.unpack is None else values_as_tensors(node)
-    received = rule.run(recorded, gradients if several else gradients[0], saved)
+    gradient = gradients if several else gradients[0]
+    run = rule.run
+    if rule.unpack is not None:
+        run = lambda F, gradient, _: rule.run(F, gradient, values_as_tensors(node))  # noqa: E731
+    received = run_rule(node, run, recorded, gradient, None)
     if node.following.__class__ is not tuple:
         received = (received,)
     by_place = dict(zip(rule.places, received, strict=True))
     return tuple(by_place.get(place) for place in range(rule.arity))
 
 
-def is_wanted(task: GraphTask, edge: Any) -> bool:
+def is_wanted(task: PassState, edge: StoredEdge) -> bool:
     """Whether this pass needs the gradient along an edge."""
-    return as_edge(edge).node in task.dependencies
+    return (edge.node if edge.__class__ is Edge else edge) in task.dependencies
 
 
 def _accumulate(
-    task: GraphTask, node: AccumulateGrad, gradient: Any, owned: bool
+    task: PassState, node: AccumulateGrad, gradient: Gradient, owned: bool
 ) -> Generator[Any, Any, None]:
     """Stage a leaf's gradient, or commit it at once if the leaf has post-accumulate hooks."""
     variable = node.variable
@@ -276,11 +295,11 @@ def _accumulate(
             task.staged.append((variable, gradient, owned))
         return
     if gradient is not None:
-        yield from _in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
+        yield from in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
     yield from post_accumulate_hooks(variable, hooks)
 
 
-def _in_own_dtypes(metadata: tuple[Any, ...], gradients: list[Any]) -> None:
+def _in_own_dtypes(metadata: tuple[Metadata, ...], gradients: list[Gradient]) -> None:
     """Convert gradients to the dtypes of the outputs before user code sees them.
 
     Rules for half precision may return float32.
@@ -290,7 +309,7 @@ def _in_own_dtypes(metadata: tuple[Any, ...], gradients: list[Any]) -> None:
             gradients[place] = facts.F.in_own_dtype(gradients[place], facts.dtype)
 
 
-def _in_grad_dtype(task: GraphTask, variable: Variable, gradient: Any) -> Any:
+def _in_grad_dtype(task: PassState, variable: Variable, gradient: Gradient) -> Gradient:
     """Convert a leaf's gradient to the dtype that the leaf asks for."""
     dtype = grad_dtype(variable)
     if gradient is None or dtype is None or gradient.dtype == dtype:

@@ -26,6 +26,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from asyncgrad.core.aliases import Saved
+
 
 class SavedHooks(NamedTuple):
     """A pair of functions: one packs a tensor when it is saved, the other unpacks it for use."""
@@ -281,29 +283,50 @@ def _unpack_attribute(node: Node, value: Any) -> Generator[Any, Any, Any]:
     return value
 
 
-def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
-    """Unpack what a table node has saved: as arrays, or with `recorded` as tensors with edges."""
+def unpack_packed(node: Node) -> Generator[Any, Any, dict[int, Any]]:
+    """Unpack those of a table node's saved values that hooks have packed, by position.
+
+    Operands become tensors with their edges, other values arrays.
+    """
     rule = node.rule
     assert rule is not None
-    values = list(values_of(node))
     arrays = dict(rule.arrays)
-    for position, value in enumerate(values):
+    made: dict[int, Any] = {}
+    for position, value in enumerate(values_of(node)):
         where = arrays.get(position)
         if where is None:
-            values[position] = yield from _unpack_attribute(node, value)
-            continue
-        edge = saved_edge(node, where)
-        if value.__class__ is SavedTensor:
-            tensor = yield from value.unpack_steps(node, edge)
-            values[position] = tensor if recorded else tensor._array
+            attribute = yield from _unpack_attribute(node, value)
+            if attribute is not value:
+                made[position] = attribute
+        elif value.__class__ is SavedTensor:
+            made[position] = yield from value.unpack_steps(node, saved_edge(node, where))
+    return made
+
+
+def unpacked(packed: dict[int, Any], recorded: bool, node: Node) -> Saved:
+    """What a table node has saved, with what `unpack_packed` has returned in its place.
+
+    Args:
+        packed: what `unpack_packed` has returned.
+        recorded: make tensors with edges of the operands, not arrays.
+        node: the node.
+    """
+    rule = node.rule
+    assert rule is not None
+    values = [packed.get(place, value) for place, value in enumerate(values_of(node))]
+    for position, where in rule.arrays:
+        value = values[position]
+        if position in packed:
+            values[position] = value if recorded else value._array
         elif recorded:
-            values[position] = restored(value, first_metadata(node).F.metadata_of(value), edge)
+            metadata = first_metadata(node).F.metadata_of(value)
+            values[position] = restored(value, metadata, saved_edge(node, where))
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def values_as_tensors(node: Node) -> Any:
+def values_as_tensors(node: Node) -> Saved:
     """The saved values as tensors, outside of a pass, where nothing can be awaited."""
-    return _at_once(node, unpack_steps(node, recorded=True))
+    return unpacked(_at_once(node, unpack_packed(node)), True, node)
 
 
 def _at_once(node: Node, steps: Generator[Any, Any, Any]) -> Any:

@@ -6,16 +6,27 @@ packed a value, a `SavedTensor` replaces its array: see `core/saved.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed
+from asyncgrad.core.node import (
+    Freed,
+    Node,
+    as_edge,
+    first_metadata,
+    refuse_freed,
+    stored_edges,
+)
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from asyncgrad.core.aliases import Namespace, NodeGradient, Saved, StoredEdge
+    from asyncgrad.core.metadata import Metadata
+    from asyncgrad.core.pass_state import PassState
+    from asyncgrad.core.rule import Run
     from asyncgrad.core.variable import Variable
     from asyncgrad.core.versions import VersionCounter
 
@@ -27,7 +38,7 @@ def values_of(node: Node) -> tuple[Any, ...]:
     return (node.saved,) if len(rule.names) == 1 else node.saved
 
 
-def saved_edge(node: Node, where: int) -> Any:
+def saved_edge(node: Node, where: int) -> StoredEdge:
     """The edge of a saved value: an input's edge, or the node itself for an output."""
     rule = node.rule
     assert rule is not None
@@ -35,8 +46,7 @@ def saved_edge(node: Node, where: int) -> Any:
         return node
     if where not in rule.places:
         return None
-    following = node.following
-    return following[rule.places.index(where)] if following.__class__ is tuple else following
+    return stored_edges(node)[rule.places.index(where)]
 
 
 def watched(node: Node) -> dict[int, tuple[Any, int]]:
@@ -67,36 +77,48 @@ def further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return guards[len(rule.arrays) :], node.version[len(rule.arrays) :]
 
 
-def check_saved(node: Node) -> None:
-    """Raise if what a table node has saved was released, or changed or detached in place."""
-    saved = node.saved
-    if saved.__class__ is Freed:
-        refuse_freed(node, saved)
-    if node.guard is not None:
-        check_version(node)
+def run_rule(
+    node: Node, run: Run, F: Namespace, gradient: NodeGradient, task: PassState | None
+) -> Any:
+    """Run a table node: check what it has saved, call its rule, and release it.
 
-
-def steadily(node: Node, compute: Callable[[Any], Any]) -> Any:
-    """Compute with what a table node has saved, in a thread.
-
-    Tasks on the loop may change a saved tensor meanwhile, so versions are checked before and after.
+    In a thread, tasks on the loop may change a saved tensor meanwhile, so versions are checked
+    before and after.
 
     Args:
         node: the node.
-        compute: called with the saved values.
+        run: its rule, or what stands for it.
+        F: the namespace to compute with.
+        gradient: the gradient of its output, or of each.
+        task: the pass, which says whether the values are released; None outside of passes.
 
     Raises:
-        SavedTensorModifiedError: if a tensor has been changed.
+        RuntimeError: if the values were released, or a tensor has been changed or detached in
+            place.
     """
-    check_saved(node)
+    saved = check_saved(node)
     while True:
-        saved = node.saved
-        computed = compute(saved)
-        if node.guard is None or check_version(node, running=False) is saved:
-            return computed
+        received = run(F, gradient, saved)
+        if node.guard is None:
+            break
+        found = check_version(node, running=False)
+        if found is saved:
+            break
+        saved = found
+    if task is not None and not task.keep_graph:
+        node.release_saved(task.freed)
+    return received
 
 
-def check_version(node: Node, *, running: bool = True) -> Any:
+def check_saved(node: Node) -> Saved:
+    """What a table node has saved; raises if that was released, changed or detached in place."""
+    saved = node.saved
+    if saved.__class__ is Freed:
+        refuse_freed(node, saved)
+    return saved if node.guard is None else check_version(node)
+
+
+def check_version(node: Node, *, running: bool = True) -> Saved:
     """Raise if a tensor that the node saved has been changed, or detached, in place since.
 
     Args:
@@ -125,7 +147,7 @@ def check_version(node: Node, *, running: bool = True) -> Any:
     return node.saved
 
 
-def _renews(node: Node, changed: Any) -> bool:
+def _renews(node: Node, changed: VersionCounter) -> bool:
     """Whether the changed value is the node's output and could be computed again."""
     rule, guards = node.rule, node.guard
     assert rule is not None
@@ -140,7 +162,12 @@ def _renews(node: Node, changed: Any) -> bool:
     return True
 
 
-def refuse_modified(node: Node, metadata: Any, counter: VersionCounter, expected: int) -> None:
+def refuse_modified(
+    node: Node,
+    metadata: Metadata | tuple[Metadata, ...],
+    counter: VersionCounter,
+    expected: int,
+) -> NoReturn:
     """Raise for a saved tensor that has been changed in place."""
     found, expected = counter.version, counter.version - counter.changed_since(expected)
     raise SavedTensorModifiedError(
@@ -163,7 +190,7 @@ def _refuse_detached(node: Node, cuts: Sequence[tuple[Node | None, int]]) -> Non
         )
 
 
-def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
+def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
     """Before a change in place, copy what the change's own nodes have saved of the variable.
 
     Args:
@@ -179,8 +206,7 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
         node = as_edge(stack.pop()).node
         if node is None or node.rule is None or node.sequence_nr <= since:
             continue
-        following = node.following
-        stack += following if following.__class__ is tuple else (following,)
+        stack += stored_edges(node)
         guards, versions = _guards(node)
         if counter not in guards:
             continue
@@ -198,7 +224,7 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
         node.version = tuple([v for _, v in kept])
 
 
-def watch_result(edge: Any, result: Variable, counter: VersionCounter) -> None:
+def watch_result(edge: StoredEdge, result: Variable, counter: VersionCounter) -> None:
     """After a change in place, watch the result that its node has saved with another counter.
 
     Args:

@@ -11,30 +11,40 @@ meets the copy that leads to a device (`GraphTask.enter_streams`).
 from __future__ import annotations
 
 from functools import partial
-from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import Prepared, prepare
+from asyncgrad.core.delivery import deliver
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata
+from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata, stored_edges
 from asyncgrad.core.run_node import evaluate, modes_within
-from asyncgrad.core.states import HEAVY, HEAVY_NS, MORE, RUNNING
 from asyncgrad.core.variable import gradient_edge
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
 
-    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.aliases import (
+        Device,
+        Gradient,
+        NodeGradient,
+        Owned,
+        Saved,
+        StoredEdge,
+        Stream,
+        StreamScope,
+        Value,
+    )
     from asyncgrad.core.modes import Modes
-    from asyncgrad.core.states import Outcome
+    from asyncgrad.core.node import Node
+    from asyncgrad.core.pass_state import PassState
 
 #: How many nodes of a stream lie between two marks, and how many marks the host may be ahead.
 MARK_EVERY = 64
 MARKS_AHEAD = 16
 
 
-def note_streams(node: Any, scope: Any) -> None:
+def note_streams(node: Node, scope: StreamScope) -> None:
     """Note the stream of an operation on its node, and on leaves that have none yet.
 
     So a leaf is accumulated in the stream that used it first.
@@ -42,15 +52,14 @@ def note_streams(node: Any, scope: Any) -> None:
     device = first_metadata(node).device
     if device.streamed:
         node.stream = device.stream_in(scope)
-    following = node.following
-    for edge in following if following.__class__ is tuple else (following,):
+    for edge in stored_edges(node):
         if edge.__class__ is AccumulateGrad and not hasattr(edge, "stream"):
             device = edge.output_metadata.device
             if device.streamed:
                 edge.stream = device.stream_in(scope)
 
 
-def stream_of(node: Any) -> Any:
+def stream_of(node: Node) -> Stream:
     """The stream that a node runs on, None on devices without streams."""
     try:
         return node.stream
@@ -61,14 +70,14 @@ def stream_of(node: Any) -> Any:
         return metadata.device.default_stream
 
 
-def host_cost(node: Any) -> int:
+def host_cost(node: Node) -> int:
     """Expected nanoseconds for which a node keeps the host busy."""
     stream = stream_of(node)
     cost: int = node.cost if stream is None else stream.device.launch_cost
     return cost
 
 
-def _keep(node: Any, stream: Any, gradient: Any, saved: Any) -> None:
+def _keep(node: Node, stream: Stream, gradient: NodeGradient, saved: Saved) -> None:
     """Keep the memory that a node reads until it has been read: it may be another stream's."""
     if stream is not None and stream.device.side_streams:
         stream.keep(gradient, saved)
@@ -86,7 +95,7 @@ class PassStreams:
     __slots__ = ("_ahead", "_issued", "_records", "callers", "leaves",
                  "prepared", "settled", "used")  # fmt: skip
 
-    def __init__(self, scope: Any) -> None:
+    def __init__(self, scope: StreamScope) -> None:
         """Begin with the caller's current streams."""
         #: The caller's scope of current streams.
         self.callers = scope
@@ -104,17 +113,17 @@ class PassStreams:
         self._issued: dict[Any, int] = {}
         self._ahead: dict[Any, list[Any]] = {}
 
-    def caller_stream(self, device: Any) -> Any:
+    def caller_stream(self, device: Device) -> Stream:
         """The stream of a device that was current where the pass was started."""
         return device.stream_in(self.callers)
 
-    def begin(self, task: GraphTask) -> None:
+    def begin(self, task: PassState) -> None:
         """Make the root's stream wait for the caller's stream, which makes the root's gradient."""
         stream = stream_of(task.root)
         if stream is not None:
             stream.wait_stream(self.caller_stream(stream.device))
 
-    def arrive(self, device: Any) -> None:
+    def arrive(self, device: Device) -> None:
         """Make copies to a device wait for the caller's work there."""
         stream = device.default_stream
         self.used[stream] = None
@@ -122,29 +131,9 @@ class PassStreams:
 
     # -- running ----------------------------------------------------------------------------------
 
-    def run(self, task: GraphTask, budget: int, *, thread: bool) -> Outcome:
-        """`GraphTask.run` for such a pass: every node is run by `evaluate`, on its stream."""
-        ready = task.ready
-        whole = budget
-        while task.state is RUNNING:
-            if task.inbox:
-                task.drain()
-                continue
-            if not ready:
-                break
-            cost = host_cost(ready[0][2])
-            budget -= cost
-            if budget < 0 and not thread and (cost > HEAVY_NS or budget + cost != whole):
-                return HEAVY if cost > HEAVY_NS else MORE
-            _, _, node, gradient, owned = heappop(ready)
-            task._evaluate(node, gradient, owned)
-            if budget < 0:
-                return MORE
-        return task.outcome(thread=thread)
-
     def evaluate(
-        self, task: GraphTask, node: Any, gradient: Any, owned: Any
-    ) -> Generator[Any, Any, Any]:
+        self, task: PassState, node: Node, gradient: NodeGradient, owned: Owned
+    ) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
         """Run one node on its stream; wait first if the device is too far behind."""
         stream = stream_of(node)
         if stream is not None:
@@ -168,13 +157,13 @@ class PassStreams:
             self._issued[stream] = issued
         return received
 
-    def step(self, task: GraphTask, node: Any, step: Any, value: Any) -> Any:
+    def step(self, task: PassState, node: Node, step: Callable[[Any], Any], value: Value) -> Any:
         """Continue a node with its stream as the current one, in the pass's context."""
         stream = stream_of(node)
         self.install(task, stream)
         return step(value) if stream is None else stream.device.run_in(stream, step, value)
 
-    def install(self, task: GraphTask, stream: Any) -> None:
+    def install(self, task: PassState, stream: Stream) -> None:
         """Make a stream the current one, for a node of the pass."""
         record = self._records.get(stream)
         if record is None:
@@ -186,9 +175,14 @@ class PassStreams:
     # -- handing gradients on ---------------------------------------------------------------------
 
     def deliver(
-        self, task: GraphTask, node: Any, following: Any, received: Any, fresh: Any
+        self,
+        task: PassState,
+        node: Node,
+        following: tuple[StoredEdge, ...],
+        received: Sequence[Gradient] | None,
+        fresh: bool,
     ) -> None:
-        """`GraphTask._deliver` edge by edge, each gradient in the stream in which it is summed."""
+        """`deliver` edge by edge, each gradient in the stream in which it is summed."""
         if received is None:
             received = (None,) * len(following)
         producer = stream_of(node)
@@ -213,9 +207,11 @@ class PassStreams:
                     if _ends(task, target):
                         self.leaves[stream] = None
             self.install(task, stream)
-            task._deliver(node, (edge,), (gradient,), fresh)
+            deliver(task, node, (edge,), (gradient,), fresh)
 
-    def _meet(self, device: Any, producer: Any, consumer: Any, *, from_caller: bool) -> Any:
+    def _meet(
+        self, device: Device, producer: Stream, consumer: Stream, *, from_caller: bool
+    ) -> Stream:
         """The stream in which a gradient is summed, made to wait for its producer.
 
         Args:
@@ -247,7 +243,7 @@ class PassStreams:
 
     # -- ending -----------------------------------------------------------------------------------
 
-    def prepare(self, task: GraphTask) -> list[Any]:
+    def prepare(self, task: PassState) -> list[Any]:
         """Compute the leaves' new `.grad`s, each in the stream of its leaf.
 
         So nothing on a device can fail in the commit, which only exchanges arrays.
@@ -262,7 +258,7 @@ class PassStreams:
             if not device.streamed:
                 elsewhere.append(staged)
                 continue
-            stream = stream_of(as_edge(gradient_edge(variable)).node)
+            stream = stream_of(as_edge(gradient_edge(variable)).node)  # type: ignore[arg-type]
             within = partial(self.within, task, stream)
             self.install(task, stream)
             prepared = device.run_in(
@@ -274,7 +270,9 @@ class PassStreams:
             self.prepared.append(prepared)
         return elsewhere
 
-    def within(self, task: GraphTask, stream: Any, function: Any, *args: Any) -> Any:
+    def within(
+        self, task: PassState, stream: Stream, function: Callable[..., Any], *args: object
+    ) -> Any:
         """Call a function on a leaf's `.grad` in the leaf's stream, ordered with the caller's work.
 
         It follows the caller's earlier work and precedes the later, which may use that memory.
@@ -292,11 +290,11 @@ class PassStreams:
             stream.keep(*args)
         return done
 
-    def shares(self, task: GraphTask) -> bool:
+    def shares(self, task: PassState) -> bool:
         """Whether a shared `.grad` must be written in place, and the pass has to wait for that."""
         return not task.wait_enqueued and any(p.kept is not None for p in self.prepared)
 
-    def settle(self, task: GraphTask) -> Generator[Any, Any, None]:
+    def settle(self, task: PassState) -> Generator[Any, Any, None]:
         """End the pass on its devices: compute what is to be committed, and wait for it.
 
         The caller's current streams wait for those that compute leaves' gradients and results.
@@ -314,7 +312,7 @@ class PassStreams:
         if not task.wait_enqueued:
             yield from self.wait(task)
 
-    def _for_the_caller(self, function: Any, *args: Any) -> Any:
+    def _for_the_caller(self, function: Callable[..., Any], *args: object) -> Any:
         """Compute a result in the caller's current stream, and note that the stream is used."""
         made = function(*args)
         device = made._metadata.device
@@ -322,7 +320,7 @@ class PassStreams:
             self.used[self.caller_stream(device)] = None
         return made
 
-    def wait(self, task: GraphTask) -> Generator[Any, Any, None]:
+    def wait(self, task: PassState) -> Generator[Any, Any, None]:
         """Wait until all work of the pass in streams is done.
 
         Raises:
@@ -345,7 +343,7 @@ class PassStreams:
                 del errors
 
 
-def _ends(task: GraphTask, target: Any) -> bool:
+def _ends(task: PassState, target: Node) -> bool:
     """Whether what reaches a node is visible outside of the pass."""
     return (
         target.__class__ is AccumulateGrad

@@ -22,6 +22,7 @@ from asyncgrad.scheduler.results import awaitable, ended
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.pass_state import PassState
 
 __all__ = [
     "BackwardFuture",
@@ -58,12 +59,12 @@ def start(task: GraphTask) -> Any:
     return ended(run_inline(task))
 
 
-def awaits(task: GraphTask | None) -> bool:
+def awaits(task: PassState | None) -> bool:
     """Whether a pass runs on the running loop, so that it can await what a node returns."""
     return task is not None and task.future is not None and _get_running_loop() is not None
 
 
-def _until_free(task: GraphTask) -> Any:
+def _until_free(task: PassState) -> Any:
     """The awaitable for a pass on the running loop before it commits; None if it may block."""
     return until_free() if awaits(task) else None
 

@@ -230,7 +230,7 @@ class Interleavings(RuleBasedStateMachine):
         node, gradient = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
         if self.task.captures and node in self.task.captures and self.is_running():
             # Captures are the machine's; `launch` is for nodes that are none.
-            self.task._capture(node, gradient)
+            self.task.capture(node, gradient)
         if node.__class__ is AccumulateGrad:
             if self.is_running() and self.runs(node):
                 accumulate(self.task, node, gradient)

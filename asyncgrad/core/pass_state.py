@@ -1,0 +1,352 @@
+"""What is known of one backward pass, and the changes to it that run no node.
+
+`GraphTask` adds how nodes are run. All modules that take part in that know a pass by this class.
+"""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.call_site import DEPTH
+from asyncgrad.core.exec_info import ExecInfo
+from asyncgrad.core.frames import clear_frames
+from asyncgrad.core.node import Edge, Freed, GraphRoot, as_edge
+from asyncgrad.core.states import (
+    DONE,
+    DRAINING,
+    ENDED,
+    FAILED,
+    NEW,
+    RUNNING,
+    SHARE_NS,
+    Ready,
+    Resumed,
+    State,
+    Suspended,
+)
+from asyncgrad.errors import add_note, described, note_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from contextvars import Context
+
+    from asyncgrad.core.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
+    from asyncgrad.core.input_buffer import InputBuffer
+    from asyncgrad.core.node import Node
+    from asyncgrad.core.variable import Variable
+
+#: Up to this many staged elements are committed on the loop, where no coroutine can see some leaves
+#: updated and others not; more are committed in a thread.
+_LARGE = 50_000
+#: The root of passes that have ended, instead of their graph.
+_NO_ROOT = GraphRoot((), ())
+
+
+class PassState:
+    """The state of one backward pass."""
+
+    __slots__ = (
+        "__weakref__", "after", "callbacks", "cancelling", "captured", "captures", "careful",
+        "collect", "context", "create_graph", "deadline", "dependencies", "depth", "ending",
+        "error", "exec_info", "freed", "future", "inbox", "keep_graph", "later_errors", "launched",
+        "not_ready", "observer", "order", "parent", "priority", "queued", "ready", "recorded",
+        "result", "revoke", "root", "running", "secured", "share_ns", "staged", "state",
+        "stepping", "story", "streams", "suspended", "timer", "virtual_time", "wait_enqueued",
+        "walk",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        edges: Sequence[StoredEdge],
+        gradients: Sequence[Gradient],
+        keep_graph: bool = False,
+        create_graph: bool = False,
+        inputs: Sequence[StoredEdge] | None = None,
+        accumulate: bool = True,
+        recorded: Namespace = None,
+        context: Context | None = None,
+        parent: PassState | None = None,
+    ) -> None:
+        """Prepare a pass.
+
+        Args:
+            edges: the stored gradient edges of the roots.
+            gradients: the roots' gradients.
+            keep_graph: saved values survive the pass.
+            create_graph: the pass records itself.
+            inputs: run only what these stored edges need.
+            accumulate: with `inputs`, run their nodes; otherwise capture what reaches them.
+            recorded: the namespace of functions on tensors, if gradients are tensors: in a pass
+                that records itself or pushes tangents.
+            context: the context in which hooks and Functions run.
+            parent: the pass whose node started this one.
+        """
+        root: Any
+        gradient: NodeGradient
+        owned: Owned
+        if len(edges) == 1:
+            root, gradient, owned = edges[0], gradients[0], False
+            if root.__class__ is Edge or root.output_metadata.__class__ is tuple:
+                root, position = as_edge(root)
+                gradient = [None] * root.num_inputs
+                gradient[position] = gradients[0]
+                owned = [False] * len(gradient)
+        else:
+            root, gradient, owned = GraphRoot(edges, gradients), [], []
+        # -- arguments
+        #: Where the pass begins.
+        self.root: Node = root
+        self.keep_graph = keep_graph
+        self.create_graph = create_graph
+        self.recorded = recorded
+        self.context = context
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        #: Replaces what nodes have saved when it is released; knows where the pass was started.
+        # `backward` makes one call more than `grad`, as a function and as a method.
+        self.freed = Freed().remember(DEPTH + accumulate)
+        #: Notified of every node; None if there is no observer.
+        self.observer: Any = None
+        #: Every node is run by `evaluate`: the pass records itself, is observed, or checks for NaN.
+        self.careful = recorded is not None
+        #: Computes the result of the pass after its gradients are committed.
+        self.collect: Callable[[Any, Callable[..., Any]], Any] | None = None
+        self.result: Any = None
+        # -- progress
+        self.state = NEW
+        #: The rest of the walk; None when it is complete.
+        self.walk: Any = [root]
+        #: Waiting nodes, with the number of edges over which no gradient has come yet.
+        self.dependencies: dict[Node, int] = {}
+        #: Nodes with some but not all gradients. Their keys are in `dependencies`, too.
+        self.not_ready: dict[Node, InputBuffer] = {}
+        #: Nodes with all their gradients: a heap with the next node first.
+        self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
+        #: Counts pushes to the heap: a tie breaker, so that nodes are never compared.
+        self.order = 0
+        #: Leaves with hooks that got a gradient early, before nodes with greater numbers reported:
+        #: the least sequence number of their producers, after which they run, and a tie breaker.
+        self.after: dict[Node, tuple[int, int]] = {}
+        #: Nodes that were handed out and have not reported, with their sequence number.
+        self.launched: dict[Node, int] = {}
+        #: Launched nodes for which the owner still has to arrange a wait.
+        self.suspended: list[Suspended] = []
+        #: Whether a hook or a user's node may be running, so that a pass started now is nested.
+        #: The context alone does not tell: tasks that such code starts have a copy, and outlive it.
+        #: None until the first has run.
+        self.stepping: bool | None = None
+        #: Reports from code that is not the owner: calls without arguments.
+        self.inbox: list[Callable[[], Any]] = []
+        #: What a partial pass runs and captures; None if everything runs.
+        self.exec_info: ExecInfo | None = None
+        #: For each captured node: pairs of an input number and a position in `captured`.
+        self.captures: dict[Any, tuple[tuple[int, int], ...]] | None = None
+        self.captured: Any = ()
+        if inputs is not None:
+            self.exec_info = ExecInfo(inputs, accumulate)
+            if not accumulate:
+                self.captures = self.exec_info.captures
+                self.captured = [None] * len(inputs)
+        #: What `commit` will add to the leaves: (variable, gradient, owned).
+        self.staged: list[tuple[Variable, Gradient, bool]] = []
+        #: How many of them, from the first, no longer share memory with what user code can see.
+        self.secured = 0
+        #: Functions to call after the last node.
+        self.callbacks: list[Callable[[], Any]] = []
+        #: Undoes the commit made before the callbacks, if the pass does not succeed.
+        self.revoke: Callable[[bool], bool] | None = None
+        #: The `PassStreams` of a pass over devices with streams, else None; and whether the pass
+        #: ends when all its work is enqueued in streams, rather than done.
+        self.streams: Any = None
+        self.wait_enqueued = False
+        self.error: BaseException | None = None
+        self.later_errors: tuple[BaseException, ...] = ()
+        # -- the scheduler's notes
+        self.priority = 0
+        self.deadline: float | None = None
+        self.future: Any = None
+        #: The timer for the deadline, or for the grace period of cancelled nodes.
+        self.timer: Any = None
+        #: The last events, unless the pass ended in its first slice.
+        self.story: Any = None
+        #: In this order: it waits in a queue; a slice of it is running; it was asked to end; its
+        #: gradients are being committed.
+        self.queued = False
+        self.running = False
+        self.cancelling = False
+        self.ending = False
+        #: How long it and the passes nested in it have run; -1 before the first slice.
+        self.virtual_time = -1
+        #: The longest slice while other passes wait; set when the walk is complete.
+        self.share_ns = SHARE_NS
+
+    # -- ready nodes ----------------------------------------------------------------------------
+
+    def make_ready(self, node: Node, gradient: NodeGradient, owned: Owned) -> None:
+        """Note that a node has all its gradients."""
+        self.order += 1
+        if self.after:
+            self.put_back(node, gradient, owned, self.order)
+        else:
+            heappush(self.ready, (-node.sequence_nr, self.order, node, gradient, owned))
+
+    def put_back(self, node: Node, gradient: NodeGradient, owned: Owned, order: int = 0) -> None:
+        """Return a node to `ready`, before all others with its number."""
+        number = node.sequence_nr
+        if node in self.after:
+            number, order = self.after[node]
+        heappush(self.ready, (-number, order, node, gradient, owned))
+
+    def launch(self) -> Ready | None:
+        """Hand out the next ready node, None if there is none."""
+        if self.state is not RUNNING or not self.ready:
+            return None
+        entry = Ready(*heappop(self.ready))
+        self.launched[entry.node] = entry.node.sequence_nr
+        return entry
+
+    def capture(self, node: Node, gradient: NodeGradient) -> bool:
+        """Store a requested node's gradients; True if the node itself is not to run."""
+        assert self.exec_info is not None
+        assert self.captures is not None
+        several = node.output_metadata.__class__ is tuple
+        for position, place in self.captures[node]:
+            self.captured[place] = gradient[position] if several else gradient
+        return node not in self.exec_info.needed
+
+    def within(self, function: Callable[..., Any], *args: object) -> Any:
+        """Call a function in the pass's context, if it has one."""
+        return function(*args) if self.context is None else self.context.run(function, *args)
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException, node: Node | None = None) -> None:
+        """End the pass with an error: the first wins, later ones become notes on it."""
+        if node is not None:
+            self.launched.pop(node, None)
+        # A cancellation that was reported before the error takes effect first.
+        self.drain()
+        if self.state in ENDED:
+            return
+        if self.error is None and self.state is not DRAINING:
+            self.error = error
+            if node is not None:
+                note_failure(error, node)
+            self.state = DRAINING
+            self._forget()
+        elif error is not self.error:
+            self.later_errors += (error,)
+
+    def cancel(self) -> bool:
+        """Ask the pass to end; False if it has ended.
+
+        A pass that has failed already keeps its error.
+        """
+        if self.state in ENDED:
+            return False
+        if self.state is not DRAINING:
+            self.state = DRAINING
+            self._forget()
+        return True
+
+    def _forget(self) -> None:
+        """Drop every gradient that will not be used."""
+        for _, _, _, gradient, _ in self.ready:
+            if gradient.__class__ is Resumed:
+                close(gradient.evaluation)
+        self.ready.clear()
+        self.not_ready.clear()
+        self.dependencies.clear()
+        self.after.clear()
+        self.staged.clear()
+        self.captured = ()
+        self.callbacks.clear()
+
+    def drain(self) -> None:
+        """Apply the reports in the inbox."""
+        while self.inbox:
+            self.inbox.pop(0)()
+
+    def is_large(self) -> bool:
+        """Whether what is staged is so large that it should be committed in a thread."""
+        size = 0
+        for staged in self.staged:
+            size += staged[0]._metadata.size
+        return size > _LARGE
+
+    def succeed(self) -> None:
+        """Note that the gradients are committed."""
+        if self.collect is not None:
+            self.result = self.collect(self, self.within)
+        self.state = DONE
+
+    def fail_at_end(self, error: BaseException) -> None:
+        """Note that the commit has failed."""
+        self.error = error
+        self._end(FAILED)
+
+    def _end(self, state: State) -> None:
+        """Set the final state of a pass that has not succeeded, and undo its commit."""
+        self.state = state
+        if self.revoke is not None:
+            revoke, self.revoke = self.revoke, None
+            revoke(True)
+
+    def drop_graph(self) -> None:
+        """Drop the graph after a success, so that references to the pass don't keep it alive.
+
+        Tasks and timers started by hooks have such references, in their contexts.
+        """
+        self.root = _NO_ROOT
+        self.result = self.collect = self.exec_info = self.captures = self.revoke = None
+        self.captured = ()
+        self.after.clear()
+        # Its records of modes refer back to the pass: a cycle.
+        self.streams = None
+
+    def release(self) -> None:
+        """Drop the graph and the context, so that references to the error don't keep them alive."""
+        for error in self.later_errors:
+            clear_frames(error)
+            if self.error is not None:
+                add_note(self.error, f"later in the same pass: {described(error)}")
+        if self.error is not None:
+            clear_frames(self.error)
+        self._forget()
+        self.drop_graph()
+        self.walk = self.context = self.parent = self.error = None
+        self.later_errors = ()
+        self.inbox.clear()
+
+    # -- insight --------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise AssertionError where an invariant is broken."""
+        waiting, buffers = self.dependencies, self.not_ready
+        ready = [entry[2] for entry in self.ready]
+        assert all(count > 0 for count in waiting.values()), "a ready node still waits"
+        assert buffers.keys() <= waiting.keys(), "a node has gradients but waits for none"
+        assert len(set(ready)) == len(ready), "a node is ready twice"
+        assert not set(ready) & waiting.keys(), "a node is ready and waits"
+        assert not set(ready) & self.launched.keys(), "a node is ready and handed out"
+        assert not self.launched.keys() & waiting.keys(), "a node is handed out and waits"
+        if self.state in ENDED or self.state is DRAINING:
+            assert not ready, "a pass that ends has ready nodes"
+        if self.state in ENDED:
+            assert not self.launched, "a pass has ended while nodes run"
+        if self.state is RUNNING and not ready and not self.launched and not self.walk:
+            assert not waiting, "nodes wait for what never comes"
+
+
+def running_pass(task: PassState | None) -> PassState | None:
+    """This pass or, if it has ended, the innermost enclosing one that has not."""
+    while task is not None and task.state in ENDED:
+        task = task.parent
+    return task
+
+
+def close(evaluation: Generator[Any, Any, Any]) -> None:
+    """End an evaluation early: the modes that it puts back are the pass's, and not the caller's."""
+    copy_context().run(evaluation.close)
