@@ -17,6 +17,9 @@ from asyncgrad.testing import poisoned_memory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# So that failed comparisons in helpers say what differs.
+pytest.register_assert_rewrite("adjoint", "module_parity", "oracle", "parity", "plain_parity")
+
 # Time is no criterion: the machine may be busy with other things.
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The same examples each time, so that a change is what makes a test fail.
