@@ -24,7 +24,7 @@ MEASURED = tests/autograd tests/core tests/scheduler
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo service training-api edge-forecast test lint format check check-all test-matrix test-floors bench clean FORCE
+.PHONY: help demo service training-api edge-forecast test test-of mutations pre-commit lint format check check-all test-matrix test-floors bench clean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,12 @@ edge-forecast: $(VENV)/.installed-demo ## forecast the weather on the hub of a h
 test: $(VENV)/.installed-test ## run the tests; those that need PyTorch skip where it is absent
 	$(PYTEST) $(ARGS)
 
+test-of: $(VENV)/.installed-test ## run the tests of one module: MODULE=asyncgrad/core/node.py
+	tests=$$($(RUN) tools/tests_of.py $(MODULE)) && $(PYTEST) $(SHARED) $$tests $(ARGS)
+
+mutations: $(VENV)/.installed-oracle,test ## break lines at random and see whether the tests notice (hours)
+	$(RUN) tools/mutation_check.py $(ARGS)
+
 lint: $(VENV)/.installed-test $(VENV)/.installed-dev ## linters, types, import contracts
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -54,6 +60,9 @@ lint: $(VENV)/.installed-test $(VENV)/.installed-dev ## linters, types, import c
 format: $(VENV)/.installed-dev ## format the code and mend what the linter can
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+
+pre-commit: $(VENV)/.installed-dev ## run the linters at each commit from now on
+	$(VENV)/bin/pre-commit install
 
 check: $(VENV)/.installed-oracle,test,dev lint ## lint, and test with PyTorch (on Python 3.11) and coverage
 	@$(RUN) -c 'import torch' 2>/dev/null \

@@ -43,9 +43,9 @@ def _seed_of_cpu(seed: int = common_utils.SEED) -> None:
     np.random.seed(seed)
 
 
-# Most of the time that samples take, and no part of them: PyTorch looks through the stack, with all
-# sources, for a test case of its own to note the sample at, and formats the stack once for each kind
-# of device that it will seed if there ever is one.
+# Most of the time that samples take, and no part of them: PyTorch looks through the stack, with
+# all sources, for a test case of its own to note the sample at, and formats the stack once for each
+# kind of device that it will seed if there ever is one.
 common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 common_utils.set_rng_seed = _seed_of_cpu
 
