@@ -15,16 +15,16 @@ PYTEST = $(RUN) -m pytest --hypothesis-profile=ci
 MATRIX = python3.12 python3.13 /usr/bin/python3
 MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler
 
-# Nothing in these depends on time: two processes share them. Those that test what has a floor of
-# coverage are measured, which takes half as long again.
-MEASURED = $(addprefix tests/,autograd core func utils)
-TOGETHER = $(addprefix tests/,devices distributions models nn ops optim serialization)
-COVERAGE = --cov --cov-report=
+# Two processes share the tests. Each begins at another end, so that what the tests of one file share
+# is made once.
+SHARED = -n 2 --dist worksteal
+# What has a floor of coverage is measured by these, which takes half as long again.
+MEASURED = tests/autograd tests/core tests/scheduler
 
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo service training-api edge-forecast test lint format check check-all test-matrix test-floors bench clean FORCE
+.PHONY: help demo service training-api edge-forecast test test-of mutations pre-commit lint format check check-all test-matrix test-floors bench clean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,12 @@ edge-forecast: $(VENV)/.installed-demo ## forecast the weather on the hub of a h
 test: $(VENV)/.installed-test ## run the tests; those that need PyTorch skip where it is absent
 	$(PYTEST) $(ARGS)
 
+test-of: $(VENV)/.installed-test ## run the tests of one module: MODULE=asyncgrad/core/node.py
+	tests=$$($(RUN) tools/tests_of.py $(MODULE)) && $(PYTEST) $(SHARED) $$tests $(ARGS)
+
+mutations: $(VENV)/.installed-oracle,test ## break lines at random and see whether the tests notice (hours)
+	$(RUN) tools/mutation_check.py $(ARGS)
+
 lint: $(VENV)/.installed-test $(VENV)/.installed-dev ## linters, types, import contracts
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -55,15 +61,16 @@ format: $(VENV)/.installed-dev ## format the code and mend what the linter can
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
-# PyTorch first, so that nothing else chooses its version.
-check: $(VENV)/.installed-oracle lint ## lint, and test with PyTorch (on Python 3.11) and coverage
+pre-commit: $(VENV)/.installed-dev ## run the linters at each commit from now on
+	$(VENV)/bin/pre-commit install
+
+check: $(VENV)/.installed-oracle,test,dev lint ## lint, and test with PyTorch (on Python 3.11) and coverage
 	@$(RUN) -c 'import torch' 2>/dev/null \
 	    || echo "PyTorch is not installed: its tests are skipped. Try: make check PYTHON=python3.11"
-	$(PYTEST) -n 2 $(TOGETHER) $(ARGS)
-	$(PYTEST) -n 2 $(COVERAGE) $(MEASURED) $(ARGS)
-	$(PYTEST) $(COVERAGE) --cov-append $(addprefix --ignore=,$(TOGETHER) $(MEASURED)) $(ARGS)
+	$(PYTEST) $(SHARED) --cov --cov-report= $(MEASURED) $(ARGS)
 	$(RUN) -m coverage report --include='asyncgrad/core/*' --fail-under=90
 	$(RUN) -m coverage report --include='asyncgrad/scheduler/*' --fail-under=90
+	$(PYTEST) $(SHARED) $(addprefix --ignore=,$(MEASURED)) $(ARGS)
 
 check-all: check test-floors ## check, slow and soak tests, floors, all Pythons, demo, distribution
 	$(MAKE) test-matrix MATRIX_TESTS=
@@ -74,7 +81,7 @@ check-all: check test-floors ## check, slow and soak tests, floors, all Pythons,
 test-matrix: ## test on those other Pythons that are there, the system's own among them
 	@for name in $(MATRIX); do \
 	    if python=$$(sh tools/find_python.sh $$name 2>/dev/null); then \
-	        $(MAKE) test PYTHON="$$python" VENV=.venv-$${name##*/} ARGS="-q -n 2 $(MATRIX_TESTS)" || exit 1; \
+	        $(MAKE) test PYTHON="$$python" VENV=.venv-$${name##*/} ARGS="-q $(SHARED) $(MATRIX_TESTS)" || exit 1; \
 	    else \
 	        echo "SKIPPED: no $$name here that can make an environment"; \
 	    fi; \
@@ -95,6 +102,8 @@ clean: ## remove environments, caches and built files
 $(VENV)/pyvenv.cfg: FORCE
 	@sh tools/make_venv.sh "$(VENV)" "$(PYTHON)"
 
+comma := ,
+# Several extras, with commas between them, are installed by one pip, and count each by itself, too.
 $(VENV)/.installed-%: pyproject.toml $(VENV)/pyvenv.cfg
 	$(RUN) -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable '.[$*]'
-	@touch $@
+	@touch $@ $(addprefix $(VENV)/.installed-,$(subst $(comma), ,$*))

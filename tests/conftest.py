@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,10 @@ import asyncgrad
 from asyncgrad.testing import poisoned_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+# So that failed comparisons in helpers say what differs.
+pytest.register_assert_rewrite("adjoint", "module_parity", "oracle", "parity", "plain_parity")
 
 # Time is no criterion: the machine may be busy with other things.
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -42,6 +46,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def _seeded() -> None:
     """The same random numbers each time, whatever ran before."""
     asyncgrad.manual_seed(0)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What goes, goes by its reference count."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class _DebugLoop(asyncio.SelectorEventLoop):
@@ -72,9 +85,15 @@ def pytest_asyncio_loop_factories(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep the collector from looking at what was imported, at each collection of each test."""
+    """Leave out of each test's time what has nothing to do with it.
+
+    The collector would look at all that was imported, each time it runs. PyTorch's threads would
+    keep a core busy while they wait for the next of its small operations.
+    """
     gc.collect()
     gc.freeze()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def _has_torch() -> bool:

@@ -6,14 +6,10 @@ import warnings
 
 import numpy as np
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
 from asyncgrad.core.commit import commit
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 class Returned:

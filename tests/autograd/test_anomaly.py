@@ -12,15 +12,11 @@ import weakref
 
 import numpy as np
 import pytest
-from parity import both
+from parity import both, leaf
 
 import asyncgrad as ag
 
 pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 def nan_maker(T, fails):

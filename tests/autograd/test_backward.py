@@ -9,14 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
-
 
 # -- roots ---------------------------------------------------------------------------------------
 

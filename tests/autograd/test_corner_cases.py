@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from parity import attempt, both
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
+from parity import attempt, both, leaf
 
 
 @both

@@ -8,13 +8,9 @@ import weakref
 
 import numpy as np
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 @both

@@ -6,13 +6,9 @@ import gc
 import weakref
 
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 def function(T, forward, backward):

@@ -9,14 +9,10 @@ import warnings
 
 import anyio
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
 from asyncgrad.core.modes import DEFAULT, current
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 @both

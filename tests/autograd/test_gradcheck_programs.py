@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from plainly import attempted, numbers, plainly
+from plain_parity import attempted, numbers, plainly
 
 
 def GC(T):

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
-
 
 # -- versions ------------------------------------------------------------------------------------
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 
 def facts(x):
     """How a tensor stands, without its values."""
     return (x.requires_grad, x.is_leaf, x.is_inference(), x._is_view())
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 @both

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from plainly import attempted, numbers, plainly
+from plain_parity import attempted, numbers, plainly
 
 
 def jacs(T):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from plainly import attempted, numbers, plainly
+from plain_parity import attempted, numbers, plainly
 
 import asyncgrad as ag
 

@@ -16,14 +16,7 @@ import asyncgrad as ag
 import asyncgrad.sync
 from asyncgrad.utils.checkpoint import checkpoint
 
-
-@pytest.fixture(autouse=True)
-def no_collector():
-    """Whatever goes, goes by itself."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("no_collector")
 
 
 def tensor(size=3, **kwargs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plainly import attempted, numbers, plainly
+from plain_parity import attempted, numbers, plainly
 
 import asyncgrad as ag
 

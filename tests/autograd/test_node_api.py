@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 def walk(node):
@@ -331,15 +326,6 @@ def test_the_order_that_was_predicted_is_that_of_the_pass():
 
 
 # -- nodes and memory ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_collector():
-    """Reference counts alone."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("no_collector")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 # PyTorch's forward mode compiles its decompositions the first time it is used.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -11,10 +11,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated
 
 def pair(T):
     return T.tensor([1.0, 2.0], dtype=T.float64), T.tensor([3.0, 4.0], dtype=T.float64)
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 # -- forward mode ----------------------------------------------------------------------------------

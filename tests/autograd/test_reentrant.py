@@ -9,15 +9,11 @@ import threading
 import weakref
 
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 import asyncgrad as ag
 from asyncgrad.core.modes import current
 from asyncgrad.errors import NestingError
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 def reentrant(T, log, nested, name="reentrant"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plainly import attempted, numbers, plainly
+from plain_parity import attempted, numbers, plainly
 
 import asyncgrad as ag
 

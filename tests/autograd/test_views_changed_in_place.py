@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from plainly import attempted, numbers, plainly
+from plain_parity import attempted, numbers, plainly
 
 import asyncgrad as ag
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict, namedtuple
 
-from plainly import attempted, numbers, plainly
+from plain_parity import attempted, numbers, plainly
 
 
 @plainly

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 
 import pytest
 
 import asyncgrad
 
-sys.path.append(str(Path(__file__).parents[2]))
 pytest.importorskip("torch", reason="benchmarks need PyTorch")
 
 from benchmarks.instruments import _MODULES, strip

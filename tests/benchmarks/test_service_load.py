@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2]))
 for needed in ("fastapi", "uvicorn", "uvloop", "prometheus_client", "safetensors"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
 

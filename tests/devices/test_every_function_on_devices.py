@@ -6,9 +6,7 @@ what enters no stream, or asks for what CuPy has not, fails.
 
 from __future__ import annotations
 
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +14,9 @@ import pytest
 import asyncgrad as ag
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
-# The oracle is that of the functions' own tests.
-sys.path.append(str(Path(__file__).parents[1] / "ops"))
 import oracle
-from calls import FUNCTIONS
-from tiers import MUST
+from promised import MUST
+from recorded_calls import FUNCTIONS
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 
 import pytest
@@ -24,14 +23,6 @@ CALLS = {
     "hvp": lambda f, x: A.functional.hvp(f, x, x),
     "gradcheck": lambda f, x: A.gradcheck(f, x.detach().requires_grad_()),
 }
-
-
-@pytest.fixture
-def no_collector():
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def _watched(seen):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
-from calls import DIFFERENTIABLE as NAMES
-from calls import FUNCTIONS
-from tiers import MUST
+from promised import MUST
+from recorded_calls import DIFFERENTIABLE as NAMES
+from recorded_calls import FUNCTIONS
 
 import asyncgrad as ag
 

@@ -1,4 +1,4 @@
-"""What every entry of the table owes, over calls of it that were overheard."""
+"""What every entry of the table owes, over recorded calls of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 from adjoint import check_entry
-from calls import Call, recorded_calls
+from recorded_calls import Call, recorded_calls
 
 import asyncgrad as ag
 from asyncgrad.core.variable import gradient_edge, wrap
@@ -66,7 +66,7 @@ def floating(name: str) -> list[Call]:
 
 @pytest.mark.parametrize("name", OPS)
 def test_an_entry_is_used_by_a_promised_function(name):
-    """Whoever adds an entry adds samples that reach it, in `calls.FURTHER` if need be."""
+    """Whoever adds an entry adds samples that reach it, in `recorded_calls.FURTHER` if need be."""
     assert recorded_calls()[name], f"no sample of any function has called the entry {name!r}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
-from tiers import MUST
+from promised import MUST
 
 import asyncgrad as ag
 

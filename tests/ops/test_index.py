@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import oracle
 import pytest
-from tiers import MUST
+from promised import MUST
 
 import asyncgrad as ag
 from asyncgrad.autograd import gradcheck, gradgradcheck

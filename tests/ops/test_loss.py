@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import oracle
 import pytest
-from tiers import MUST
+from promised import MUST
 
 import asyncgrad as ag
 

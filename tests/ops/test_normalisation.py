@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import oracle
 import pytest
-from tiers import MUST
+from promised import MUST
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch

@@ -10,7 +10,7 @@ import numpy as np
 import oracle
 import pytest
 from adjoint import check_entry
-from tiers import MUST
+from promised import MUST
 
 import asyncgrad as ag
 from asyncgrad.ops.table import reduction as chapter

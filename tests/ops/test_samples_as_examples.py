@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import oracle
 import pytest
-from calls import FUNCTIONS
-from tiers import MUST
+from promised import MUST
+from recorded_calls import FUNCTIONS
 
 import asyncgrad as ag
 from asyncgrad.ops.tensors.pytree import flatten, unflatten

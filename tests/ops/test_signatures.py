@@ -12,7 +12,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from tiers import MUST
+from promised import MUST
 
 import asyncgrad as ag
 

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import oracle
 import pytest
-from calls import DIFFERENTIABLE, FUNCTIONS
+from recorded_calls import DIFFERENTIABLE, FUNCTIONS
 
 import asyncgrad as ag
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import gc
 import pickle
 import threading
 
@@ -17,6 +16,9 @@ from asyncgrad.core.array_holders import rebind
 from asyncgrad.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from asyncgrad.optim import optimizer as optimizer_module
 
+# Who holds what does not depend on when cycles are collected.
+pytestmark = pytest.mark.usefixtures("no_collector")
+
 OPTIMIZERS = {
     "sgd": lambda params: SGD(params, lr=0.5, momentum=0.9),
     "adam": lambda params: Adam(params, lr=0.5, amsgrad=True),
@@ -24,14 +26,6 @@ OPTIMIZERS = {
     "rmsprop": lambda params: RMSprop(params, lr=0.5),
     "adagrad": lambda params: Adagrad(params, lr=0.5),
 }
-
-
-@pytest.fixture(autouse=True)
-def no_collector():
-    """Who holds what does not depend on when cycles are collected."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def parameter(*values):

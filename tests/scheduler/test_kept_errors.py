@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import pytest
 import asyncgrad as ag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 SIZES = [4, 700_000]
 
@@ -83,14 +82,6 @@ FUNCTIONS = {
     "unpack": with_unpack,
     "changed": changed,
 }
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def started(function: Callable[[ag.Tensor], ag.Tensor], size: int) -> tuple[Any, list[Any]]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import sys
 import threading
 import weakref
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,18 +16,7 @@ from passes import HEAVY, calls, leaf
 
 import asyncgrad as ag
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("no_collector")

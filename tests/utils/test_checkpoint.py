@@ -6,13 +6,9 @@ import contextlib
 import warnings
 
 import pytest
-from parity import attempt, both
+from parity import attempt, both, leaf
 
 pytest.importorskip("torch.utils.checkpoint", reason="PyTorch is not installed")
-
-
-def leaf(T, *values):
-    return T.tensor(values, dtype=T.float64, requires_grad=True)
 
 
 def of(T):

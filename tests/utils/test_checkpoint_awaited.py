@@ -236,14 +236,6 @@ class Tracked(np.ndarray):
     """An array that can be seen to die."""
 
 
-@pytest.fixture
-def no_collector():
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 @forms
 @pytest.mark.usefixtures("no_collector")
 def test_what_is_saved_is_not_kept_until_it_is_needed(use_reentrant):

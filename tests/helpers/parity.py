@@ -36,6 +36,11 @@ def both(program):
     return test
 
 
+def leaf(T, *values):
+    """A vector of so many numbers that requires grad, in either library."""
+    return T.tensor(values, dtype=T.float64, requires_grad=True)
+
+
 def attempt(log, function, *args, **kwargs):
     """Note what a call returns, or the class of its error."""
     try:

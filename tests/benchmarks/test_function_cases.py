@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from promised import MUST
+
 from benchmarks.functions import CASES, TINY
 from benchmarks.reasons import AT_LARGE, AT_TINY
 from benchmarks.table import both_sides
@@ -21,23 +23,11 @@ def test_a_case_gives_what_pytorch_gives(case):
 
 
 def test_every_promised_function_has_a_case():
-    """The tiers' names, each alone or with a remark in brackets."""
+    """Each name alone or with a remark in brackets."""
     timed = {case.name.partition(" (")[0] for case in CASES}
-    assert set(_promised()) <= timed
+    assert {name for names in MUST.values() for name in names} <= timed
 
 
 def test_a_reason_belongs_to_a_case():
     """Reasons outlive no case."""
     assert {*AT_TINY, *AT_LARGE} <= {case.name for case in CASES}
-
-
-def _promised():
-    """The functions of the first tier: no copy of the list is kept here."""
-    from importlib.util import module_from_spec, spec_from_file_location
-    from pathlib import Path
-
-    path = Path(__file__).parents[1] / "ops" / "tiers.py"
-    spec = spec_from_file_location("tiers_of_functions", path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return [name for names in module.MUST.values() for name in names]

@@ -1,8 +1,8 @@
 """Calls of every entry of the table, as PyTorch's samples of the promised functions make them.
 
-Nobody writes down arguments for an entry: they are overheard while the functions, their gradients
-and the gradients' gradients are computed. An entry that is never heard of is one that no promised
-function needs.
+Nobody writes down arguments for an entry: its calls are recorded while the functions, their
+gradients and the gradients' gradients are computed. An entry without a recorded call is one that no
+promised function needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import oracle
-from tiers import MUST
+from promised import MUST
 
 import asyncgrad as ag
 from asyncgrad.autograd import forward_ad
@@ -157,8 +157,8 @@ class Call(NamedTuple):
 @functools.cache
 def recorded_calls() -> dict[str, list[Call]]:
     """Some calls of every entry that the promised functions use, by the entry's name."""
-    heard: dict[str, list[Call]] = {name: [] for name in OPS}
-    with _listening(heard):
+    recorded: dict[str, list[Call]] = {name: [] for name in OPS}
+    with _recording(recorded):
         for name in DIFFERENTIABLE:
             function = FUNCTIONS.get(name) or oracle.resolve(name)
             for op in oracle.infos(name):
@@ -174,18 +174,18 @@ def recorded_calls() -> dict[str, list[Call]]:
         for function in FURTHER:
             x = ag.from_numpy(np.random.default_rng(0).random((3, 4)) + 0.5).requires_grad_()
             _differentiate(function, [x], [x])
-    return {name: _chosen(calls) for name, calls in heard.items()}
+    return {name: _chosen(calls) for name, calls in recorded.items()}
 
 
 @contextlib.contextmanager
-def _listening(heard: dict[str, list[Call]]) -> Any:
+def _recording(recorded: dict[str, list[Call]]) -> Any:
     """Note calls of the raw functions."""
     kinds = ("small", "large", "complex", "narrow")
     spaces = [namespace._space(CPU, kind) for kind in kinds]
     found = [dict(vars(F)) for F in spaces]
     for F in spaces:
         for name in OPS:
-            setattr(F, name, _ear(name, getattr(F, name), heard[name]))
+            setattr(F, name, _recorder(name, getattr(F, name), recorded[name]))
     try:
         yield
     finally:
@@ -193,11 +193,11 @@ def _listening(heard: dict[str, list[Call]]) -> Any:
             vars(F).update(functions)
 
 
-def _ear(name: str, function: Any, calls: list[Call]) -> Any:
+def _recorder(name: str, function: Any, calls: list[Call]) -> Any:
     entry = OPS[name]
     arity = len(entry.inputs)
 
-    def listen(*arguments: Any) -> Any:
+    def record(*arguments: Any) -> Any:
         inputs = arguments[0] if entry.inputs == ("*xs",) else arguments[:arity]
         arrays = all(isinstance(x, np.ndarray) for x in inputs)
         if arrays and all(0 < x.size <= _LARGEST and x.dtype.kind in "fcbi" for x in inputs):
@@ -206,7 +206,7 @@ def _ear(name: str, function: Any, calls: list[Call]) -> Any:
             calls.append(Call(tuple([np.array(x) for x in inputs]), tuple(attributes)))
         return function(*arguments)
 
-    return listen
+    return record
 
 
 def _differentiate(function: Any, arguments: list[Any], leaves: list[Any]) -> None:

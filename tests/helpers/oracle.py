@@ -28,11 +28,26 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    from torch.testing._internal import common_utils
     from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal.opinfo import core
 
     # The first dual tensor compiles decompositions, and warns.
     with torch.autograd.forward_ad.dual_level():
         torch.autograd.forward_ad.make_dual(torch.ones(1), torch.ones(1))
+
+
+def _seed_of_cpu(seed: int = common_utils.SEED) -> None:
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+# Most of the time that samples take, and no part of them: PyTorch looks through the stack, with
+# all sources, for a test case of its own to note the sample at, and formats the stack once for each
+# kind of device that it will seed if there ever is one.
+common_utils.extract_test_fn = core.extract_test_fn = lambda: None
+common_utils.set_rng_seed = _seed_of_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -164,7 +179,7 @@ def _sample_of(op: Any, dtype: str, *, requires_grad: bool) -> list[Any]:
 def _made(op: Any, dtype: str, requires_grad: bool, count: int | None = None) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
+        _seed_of_cpu(0)
         samples = op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=requires_grad)
         return list(itertools.islice(samples, count))
 

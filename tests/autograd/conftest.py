@@ -1,9 +1,0 @@
-"""Lets failed comparisons say what differs."""
-
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("both")

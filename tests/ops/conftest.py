@@ -1,1 +1,0 @@
-"""Makes `oracle` and `tiers` importable from the chapters' folders, too."""

@@ -1,0 +1,138 @@
+"""Say which tests concern a module of the package, the nearest ones first.
+
+    python tools/tests_of.py asyncgrad/core/node.py
+
+The tests of `asyncgrad/a/b.py` are `tests/a/test_b.py`, or the file of that name in a folder above,
+where there is one, and those of the rows below whose pattern the module's path has.
+"""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+#: Paths in the package, as patterns, and the tests of what they match, within `tests`.
+ROWS: dict[str, tuple[str, ...]] = {
+    "core/*": ("core", "autograd/test_backward.py", "autograd/test_memory.py"),
+    "core/accumulate_grad.py": ("autograd/test_accumulation.py",),
+    "core/anomaly.py": ("autograd/test_anomaly.py",),
+    "core/array_holders.py": ("optim/test_array_holders.py",),
+    "core/call_site.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
+    "core/commit.py": (
+        "scheduler/test_commits_in_turn.py", "scheduler/test_preemption.py",
+        "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
+    ),
+    "core/dependencies.py": ("scheduler/test_slices.py", "scheduler/test_limits_and_insight.py"),
+    "core/exec_info.py": ("autograd/test_grad.py", "autograd/test_order_and_selection.py"),
+    "core/forward.py": ("autograd/test_forward_ad.py", "autograd/test_dual_programs.py"),
+    "core/frames.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
+    "core/graph_task.py": (
+        "autograd/test_order_and_selection.py", "autograd/test_random_passes.py",
+        "scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py",
+    ),
+    "core/hook*.py": (
+        "autograd/test_hooks.py", "autograd/test_node_api.py", "scheduler/test_hook_order.py",
+        "scheduler/test_coroutine_nodes.py",
+    ),
+    "core/input_buffer.py": ("autograd/test_accumulation.py",),
+    "core/locks.py": ("scheduler/test_thread_order.py", "scheduler/test_changed_meanwhile.py"),
+    "core/metadata.py": ("autograd/test_node_api.py",),
+    "core/modes.py": (
+        "autograd/test_grad_mode.py", "autograd/test_inference.py", "autograd/test_shared_modes.py",
+        "autograd/test_saved_tensors.py",
+    ),
+    "core/node.py": ("autograd/test_node_api.py", "autograd/test_function.py"),
+    "core/parallel_nodes.py": ("scheduler/test_cores.py",),
+    "core/rule.py": ("autograd/test_saved_tensors.py", "ops/test_every_op.py"),
+    "core/run_node.py": (
+        "autograd/test_hooks.py", "autograd/test_function.py", "autograd/test_anomaly.py",
+        "scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py",
+    ),
+    "core/saved*.py": (
+        "autograd/test_saved_tensors.py", "autograd/test_awaited_saved_tensors.py",
+        "autograd/test_ported_saved_tensors.py", "autograd/test_node_api.py",
+        "utils/test_checkpoint.py",
+    ),
+    "core/size.py": ("scheduler/test_slices.py", "ops/test_sizes.py"),
+    "core/states.py": ("scheduler/test_every_node.py",),
+    "core/streams.py": (
+        "devices/test_stream_order.py", "devices/test_overlap.py",
+        "devices/test_random_device_graphs.py",
+    ),
+    "core/variable.py": ("autograd/test_views.py", "autograd/test_in_place.py"),
+    "core/versions.py": ("autograd/test_in_place.py", "autograd/test_views.py"),
+    "core/views.py": (
+        "autograd/test_views.py", "autograd/test_views_changed_in_place.py",
+        "autograd/test_view_chain_programs.py",
+    ),
+    "scheduler/*": ("scheduler", "autograd/test_reentrant.py"),
+    "autograd/*": ("autograd",),
+    "autograd/saved_on_cpu.py": ("devices/test_moving.py", "devices/test_pinned.py"),
+    "devices/*": ("devices",),
+    "ops/*": ("ops", "autograd/test_in_place.py", "autograd/test_views.py"),
+    "ops/batch*.py": ("func",),
+    "ops/forward.py": ("autograd/test_forward_ad.py",),
+    "ops/mode_hooks.py": ("autograd/test_saved_tensors.py", "autograd/test_anomaly.py"),
+    "ops/table/*": ("ops/test_every_op.py", "ops/test_what_nodes_keep.py"),
+    "ops/tensors/*": ("test_copies.py", "autograd/test_memory.py"),
+    "nn/*": ("nn", "devices/test_layers_on_devices.py"),
+    "optim/*": ("optim", "test_amp.py"),
+    "func/*": ("func", "autograd/test_transform_programs.py", "autograd/test_vmap_programs.py"),
+    "utils/*": ("utils", "autograd/test_checkpoint_programs.py"),
+    "serialization/*": ("serialization",),
+    "serving/*": ("serving", "examples"),
+    "distributions/*": ("distributions",),
+    "testing/*": ("testing", "devices/test_poisoned_memory.py"),
+    "sync/*": ("func/test_sync.py", "autograd/test_memory.py"),
+    "cuda/*": ("devices/test_accelerator.py", "test_amp.py"),
+    "backends/*": ("test_settings.py",),
+    "__init__.py": ("test_packaging.py", "test_names.py", "test_public_names.py"),
+    "accelerator.py": ("devices/test_accelerator.py",),
+    "collector.py": ("test_packaging.py",),
+    "cpu.py": ("devices/test_accelerator.py", "test_settings.py"),
+    "creation.py": ("ops/test_creation.py",),
+    "errors.py": ("test_bad_input.py", "ops/test_bad_arguments.py"),
+    "fft.py": ("ops/test_fourier.py",),
+    "linalg.py": ("ops/test_linalg.py", "ops/test_matrices.py"),
+    "random.py": ("ops/test_random.py",),
+    "special.py": ("ops/test_special.py",),
+    "tensor.py": ("ops/test_tensor_faces.py", "ops/test_signatures.py", "test_copies.py"),
+}  # fmt: skip
+#: Tests of no module: of the documents, the tree, the examples and the benchmarks.
+OF_THE_PROJECT = (
+    "benchmarks", "examples", "test_loops.py", "test_nothing_read_on_the_loop.py",
+    "test_pages.py", "test_public_names.py", "test_pytorch_page.py", "test_random_graphs.py",
+    "test_readme.py", "test_reference.py", "test_tests_of.py", "test_typing.py",
+)  # fmt: skip
+
+
+def mirrors(module: str) -> list[str]:
+    """The file that is called like a module, in the same folder of `tests` or in one above."""
+    path = Path(module)
+    name = path.parent.name if path.stem == "__init__" else path.stem
+    candidates = [parent / f"test_{name}.py" for parent in path.parents]
+    return [str(found) for found in candidates if (ROOT / "tests" / found).is_file()]
+
+
+def tests_of(module: str) -> list[str]:
+    """The tests of a module, which is given by its path in the package.
+
+    Raises:
+        LookupError: there are none.
+    """
+    rows = [tests for pattern, tests in ROWS.items() if fnmatch(module, pattern)]
+    # The rows for a folder come before those for its modules, which are nearer.
+    found = [*mirrors(module), *[name for tests in reversed(rows) for name in tests]]
+    if not found:
+        raise LookupError(f"no tests for asyncgrad/{module}: add a row to {Path(__file__).name}")
+    return [f"tests/{name}" for name in dict.fromkeys(found)]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("Name one module: asyncgrad/core/node.py")
+    inside = Path(sys.argv[1]).resolve().relative_to(ROOT / "asyncgrad")
+    print(*tests_of(inside.as_posix()))
