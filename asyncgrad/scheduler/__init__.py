@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio.events import _get_running_loop
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
@@ -17,7 +18,7 @@ from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, wait
 from asyncgrad.scheduler.offload import cooperate, offload
 from asyncgrad.scheduler.portal import portal
 from asyncgrad.scheduler.reentrant import is_in_node
-from asyncgrad.scheduler.registry import engine, engine_of
+from asyncgrad.scheduler.registry import check_loop, engine, engine_of
 from asyncgrad.scheduler.results import awaitable, ended
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def start(task: GraphTask) -> Any:
         modes = current()
         if not modes.blocking and not is_in_node():
             return engine_of(loop).submit(task, loop)
+    elif "trio" in modules and not current().blocking:
+        check_loop("backward")
     return ended(run_inline(task))
 
 

@@ -12,6 +12,7 @@ import warnings
 from asyncio.events import _get_running_loop
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.call_site import CallSite
@@ -20,7 +21,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.portal import OnPortal
 from asyncgrad.scheduler.reentrant import is_in_node
-from asyncgrad.scheduler.registry import engine_of
+from asyncgrad.scheduler.registry import check_loop, engine_of
 from asyncgrad.scheduler.results import awaitable
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
     """
     loop = _get_running_loop()
     if loop is None:
+        if "trio" in modules and not current().blocking:
+            try:
+                check_loop("a function of several passes")
+            except RuntimeError:
+                program.close()
+                raise
         if waits:
             running = OnPortal(program, copy_context())
             try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.errors import AutogradError, described
-from asyncgrad.scheduler.registry import engine
+from asyncgrad.scheduler.registry import running_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,9 +66,9 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
         6.0
     """
     stop = _Stop()
+    running = running_engine("offload")
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
-    running = engine()
     thread_job = running.thread_segments.offload(running, job, partial(_settle, ended))
     try:
         # Only the function and the loop change things meanwhile; nothing here depends on that.
@@ -125,7 +125,7 @@ async def cooperate() -> None:
     negative priority here (`asyncgrad.request`), the caller yields until the loop is idle, or for
     twenty slices.
     """
-    running = engine()
+    running = running_engine("cooperate")
     if current().priority < 0:
         # Here and below, nothing needs clean-up; a cancellation simply reaches the caller.
         await running.idle_queue.join(running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING
 
@@ -37,10 +38,30 @@ def engine() -> Engine:
     Raises:
         RuntimeError: if no loop is running.
     """
+    return running_engine("engine")
+
+
+def running_engine(name: str) -> Engine:
+    """The engine of the running event loop, for a function that needs one."""
     loop = _get_running_loop()
     if loop is None:
-        raise RuntimeError("engine(): no running event loop. Call it from a coroutine.")
+        check_loop(name)
+        raise RuntimeError(f"{name}(): no running event loop. Call it from a coroutine.")
     return engine_of(loop)
+
+
+def check_loop(name: str) -> None:
+    """Raise if the caller runs on trio: a pass would hold its loop, and nothing can be awaited.
+
+    A blocking pass in a thread that trio started is fine, as no task of trio's runs there.
+    """
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        raise RuntimeError(
+            f"{name}: asyncgrad is awaited on asyncio's event loops, not on trio's. Here, run the "
+            "blocking call in a thread, trio.to_thread.run_sync(loss.backward), or let it block "
+            "the loop, with asyncgrad.blocking()."
+        )
 
 
 def _sweep() -> None:

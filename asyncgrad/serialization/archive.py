@@ -112,10 +112,20 @@ def load(
         except RuntimeError:
             stream.seek(0)
             data = stream.read()
+            if _is_safetensors(data):
+                raise RuntimeError(
+                    "load: this is a safetensors file; asyncgrad.serialization.load_safetensors() "
+                    "reads it"
+                ) from None
             if not is_legacy(data):
                 raise
             return LegacyFile(data, placed).load()
         return _Archive(archive, placed).load()
+
+
+def _is_safetensors(data: bytes) -> bool:
+    """Whether data begin with the length of a JSON object, and with it."""
+    return data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= len(data) - 8
 
 
 @contextlib.contextmanager

@@ -84,3 +84,10 @@ def test_dtypes_that_tensors_can_not_have_are_named(tmp_path):
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
     with pytest.raises(TypeError, match="float8_e4m3fn"):
         load_safetensors(path)
+
+
+def test_load_says_by_what_such_a_file_is_read(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_safetensors({"weight": ag.ones(2)}, path)
+    with pytest.raises(RuntimeError, match=r"safetensors file; .*load_safetensors\(\) reads it"):
+        ag.load(path)
