@@ -15,6 +15,7 @@ from asyncgrad.autograd.saved_tensors import (
     save_to_disk,
     saved_tensors_hooks,
 )
+from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.core.exec_info import predicted_order, reachable
 from asyncgrad.core.hooks import RemovableHandle
@@ -35,7 +36,7 @@ __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
     "get_gradient_edge", "increment_version", "memory", "queue_callback",
     "register_multi_grad_hook",
-    "save_on_cpu", "save_to_disk", "saved_tensors_hooks", "to_dot",
+    "save_on_cpu", "save_to_disk", "saved_tensors_hooks", "to_dot", "to_svg",
 ]  # fmt: skip
 
 

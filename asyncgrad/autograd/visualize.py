@@ -214,6 +214,8 @@ def _entry(node: Node, name: str, array: Any, facts: Any, seen: dict[int, Any]) 
 
 # -- drawings -------------------------------------------------------------------------------------
 
+_COLOURS = {"leaf": ", fillcolor=lightblue", "function": ", fillcolor=lightyellow", "op": ""}
+
 
 class Dot(str):
     """A graph in Graphviz' language; notebooks show it as a picture if Graphviz is installed."""
@@ -263,29 +265,49 @@ def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
         >>> "n0 -> n1" in text and "float32[2]" in text
         True
     """
-    called: dict[int, list[str]] = {}
-    for name, tensor in (names or {}).items():
-        called.setdefault(id(as_edge(gradient_edge(tensor)).node), []).append(name)
-    nodes = _nodes(roots)
-    number = {node: place for place, node in enumerate(nodes)}
+    nodes, labels, arrows = graph_of(roots, names or {})
     lines = [
         "digraph {",
         "  node [shape=box, style=filled, fillcolor=white, fontname=monospace, fontsize=10];",
     ]
-    for node, place in number.items():
-        if isinstance(node, AccumulateGrad):
-            color = ", fillcolor=lightblue"
-        else:
-            color = ", fillcolor=lightyellow" if node.rule is None else ""
-        label = "\\n".join(map(_quoted, _label(node, called.get(id(node), ()))))
+    for place, node in enumerate(nodes):
+        color = _COLOURS[kind_of(node)]
+        label = "\\n".join(map(_quoted, labels[place]))
         lines.append(f'  n{place} [label="{label}"{color}];')
-    for node, place in number.items():
-        for edge in node.next_edges:
-            if edge.node is not None:
-                label = f' [label="{edge.input_nr}"]' if edge.input_nr else ""
-                lines.append(f"  n{place} -> n{number[edge.node]}{label};")
+    for start, end, input_nr in arrows:
+        label = f' [label="{input_nr}"]' if input_nr else ""
+        lines.append(f"  n{start} -> n{end}{label};")
     lines.append("}")
     return Dot("\n".join(lines) + "\n")
+
+
+def kind_of(node: Node) -> str:
+    """Whether a node is a "leaf", of a custom "function", or of an "op"."""
+    if isinstance(node, AccumulateGrad):
+        return "leaf"
+    return "function" if isinstance(node, FunctionNode) else "op"
+
+
+def graph_of(
+    roots: Iterable[Any], names: Mapping[str, Any]
+) -> tuple[list[Node], list[list[str]], list[tuple[int, int, int]]]:
+    """A graph's nodes, the lines that say what each is, and its edges between these.
+
+    An edge is the places of two nodes, and the input of the second that it leads to.
+    """
+    called: dict[int, list[str]] = {}
+    for name, tensor in names.items():
+        called.setdefault(id(as_edge(gradient_edge(tensor)).node), []).append(name)
+    nodes = _nodes(roots)
+    number = {node: place for place, node in enumerate(nodes)}
+    labels = [list(_label(node, called.get(id(node), ()))) for node in nodes]
+    arrows = [
+        (place, number[edge.node], edge.input_nr)
+        for node, place in number.items()
+        for edge in node.next_edges
+        if edge.node is not None
+    ]
+    return nodes, labels, arrows
 
 
 def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
