@@ -34,6 +34,11 @@ class Recorder:
         self._passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._numbers = count(1)
 
+    def __repr__(self) -> str:
+        nodes = [one for one in self.events if one.get("cat") == "node" and one["ph"] != "e"]
+        passes = len({one["args"]["pass"] for one in nodes})
+        return f"<Recorder: {len(nodes)} nodes of {passes} passes>"
+
     def _number(self, task: Any) -> int:
         number = self._passes.get(task)
         if number is None:

@@ -165,6 +165,7 @@ from asyncgrad.nn.pooling import (
     MaxUnpool3d,
 )
 from asyncgrad.nn.recurrent import GRU, LSTM, RNN
+from asyncgrad.nn.summary import summary
 from asyncgrad.nn.transformer import Transformer, TransformerDecoder, TransformerEncoder
 from asyncgrad.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 
@@ -333,5 +334,6 @@ __all__ = [
     "functional",
     "init",
     "modules",
+    "summary",
     "utils",
 ]

@@ -123,6 +123,9 @@ class Engine:
         """Cancel passes that no task awaits, wait until no pass is left, and close."""
         await shut_down(self)
 
+    def __repr__(self) -> str:
+        return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"
+
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Stop the threads and give BLAS its cores back; a later pass runs on the loop.
 

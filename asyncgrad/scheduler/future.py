@@ -61,6 +61,15 @@ class BackwardFuture(asyncio.Future[Any]):
         self._origin = task.freed
         engine.unobserved[id(self)] = id(starter)
 
+    def __repr__(self) -> str:
+        task = self._task
+        if task is None:
+            return super().__repr__()
+        said = f"pass of {task.root.name()}, priority {task.priority}"
+        if task.deadline is not None:
+            said += f", {task.deadline - self._loop.time():.3f} s before its deadline"
+        return f"<{type(self).__name__} pending: {said}>"
+
     def _observe(self) -> None:
         """Note that the outcome was looked at: the await was not forgotten."""
         if not self._observed:
