@@ -68,7 +68,7 @@ def zeros(
         size: the shape, by name.
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         RuntimeError: if it is negative, or a dtype without gradients is to require them.
@@ -114,7 +114,7 @@ def empty_strided(
         stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         RuntimeError: if there is no stride for each axis, or a stride is negative.
@@ -147,7 +147,7 @@ def full(
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         TypeError: if the shape or the value is invalid.
@@ -249,7 +249,7 @@ def _filled_like(name: str, what: str, value: float | None) -> Callable[..., Ten
         input: the other tensor.
         dtype: another dtype.
         device: another device.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
         memory_format: for PyTorch compatibility.
 
     Raises:
@@ -342,7 +342,7 @@ def arange(
         step: the difference of neighbours; 1 if left out.
         dtype: the dtype; the default one if None and a number is floating, else int64.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         TypeError: if a bound is not a number.
@@ -427,7 +427,7 @@ def linspace(
         steps: how many numbers.
         dtype: the dtype; if None, the default one or its complex counterpart.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         TypeError: if `steps` is not an integer.
@@ -507,7 +507,7 @@ def eye(
         m: how many columns; `n` if None.
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         TypeError: if the numbers are not integers.

@@ -54,7 +54,7 @@ def tensor(
         data: the values. Python floats become the default dtype, arrays keep theirs.
         dtype: the dtype; taken from the data if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
         pin_memory: use pinned memory, from which the accelerator copies asynchronously.
 
     Raises:
@@ -290,7 +290,7 @@ def frombuffer(
         dtype: the dtype.
         count: the number of elements; -1 for all.
         offset: the number of bytes to skip.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         ValueError: if it is not a buffer, is too short, or ends within an element.

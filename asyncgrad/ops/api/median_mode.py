@@ -85,9 +85,9 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
 
     Args:
         input: a real tensor.
-        dim: None for that of all elements, whose gradient is shared among ties; an axis for a
+        dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
-        keepdim: leave an axis of one in its place.
+        keepdim: keep the reduced axis with length 1.
 
     Raises:
         IndexError: if there is no such axis, or it is empty.

@@ -71,7 +71,7 @@ def rand(
         generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         RuntimeError: if it is negative.
@@ -117,7 +117,7 @@ def randint(
         generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         TypeError: if the bounds are no integers or the shape is not a sequence of them.
@@ -200,7 +200,7 @@ def randperm(
         generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         TypeError: if `n` is not an integer.
@@ -474,7 +474,7 @@ def normal(
         generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
         device: the device, where both are numbers.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
         RuntimeError: if a deviation is negative or complex.

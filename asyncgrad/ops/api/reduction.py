@@ -253,7 +253,7 @@ def _extreme(name: str) -> Callable[..., Any]:
     Args:
         input: any real tensor.
         dim: an axis, or a sequence of them; all if it is empty.
-        keepdim: leave axes of one in their places.
+        keepdim: keep the reduced axes with length 1.
 
     Raises:
         RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
@@ -311,10 +311,10 @@ def _with_index(name: str) -> Callable[..., Any]:
 
     Args:
         input: any real tensor.
-        dim: None for the extreme of all, whose gradient is shared among ties; an axis for a named
-            tuple of `values` and `indices`, where all of the gradient goes to the index that is
-            returned; another tensor for `{name}imum`.
-        keepdim: leave an axis of one in its place.
+        dim: None for the {greatest} of all, whose gradient is shared among ties; an axis for a
+            named tuple of `values` and `indices`, where all of the gradient goes to the index that
+            is returned; another tensor for `{name}imum`.
+        keepdim: keep the reduced axis with length 1.
         other: the other tensor, by name.
 
     Raises:
@@ -375,7 +375,7 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
     Args:
         input: a real tensor.
         dim: an axis; None for the index into the flattened tensor.
-        keepdim: leave axes of one in their places.
+        keepdim: keep the reduced axes with length 1.
 
     Raises:
         IndexError: if there is no such axis, or it is empty.
@@ -410,13 +410,12 @@ def _logical(name: str) -> Callable[..., Tensor]:
             array = array.astype(np.uint8)
         return leaf(name, array, metadata.device)
 
-    word = "all" if name == "all" else "any"
-    doc = f"""Whether {word} of the elements are not 0; no gradient.
+    doc = f"""Whether {name} elements are nonzero; no gradient.
 
     Args:
         input: any tensor; the result is bool, or uint8 for uint8.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
+        keepdim: keep the reduced axes with length 1.
     """
     return writes(named(reduce, name, doc))
 
