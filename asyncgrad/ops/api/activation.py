@@ -121,7 +121,6 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
 
     Args:
         input: a tensor of a floating dtype, or of any if `dtype` is given.
-        dim: the axis.
         dtype: the floating dtype to compute in.
 
     Raises:

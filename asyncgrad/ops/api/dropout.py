@@ -62,14 +62,10 @@ def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Whole channels are zeroed at random.
+    """Zero whole channels at random; the other arguments are those of `dropout`.
 
     Args:
         input: of shape (n, channels, length) or (channels, length).
-        p: see `dropout`.
-        training: see `dropout`.
-        inplace: see `dropout`.
-        generator: see `dropout`.
 
     Raises:
         ValueError: if `p` is not in [0, 1].
@@ -90,14 +86,10 @@ def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Whole channels are zeroed at random.
+    """Zero whole channels at random; the other arguments are those of `dropout`.
 
     Args:
         input: of shape (n, channels, height, width); the first two axes are those of channels.
-        p: see `dropout`.
-        training: see `dropout`.
-        inplace: see `dropout`.
-        generator: see `dropout`.
 
     Raises:
         ValueError: if `p` is not in [0, 1].
@@ -111,14 +103,10 @@ def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Whole channels are zeroed at random.
+    """Zero whole channels at random; the other arguments are those of `dropout`.
 
     Args:
         input: of shape (n, channels, depth, height, width) or (channels, depth, height, width).
-        p: see `dropout`.
-        training: see `dropout`.
-        inplace: see `dropout`.
-        generator: see `dropout`.
 
     Raises:
         ValueError: if `p` is not in [0, 1].

@@ -497,7 +497,6 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
     """A tensor like this one, filled with one value.
 
     Args:
-        input: the tensor.
         value: a number, or a tensor without dimensions, which gets the gradient.
 
     Raises:

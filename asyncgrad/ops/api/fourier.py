@@ -307,14 +307,12 @@ def fftfreq(
     n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The frequencies of `fft`, in its order.
+    """The frequencies of `fft`, in its order; see `zeros`.
 
     Args:
         n: the number of points.
         d: the distance between two of them.
         dtype: the dtype; the default one if None.
-        device: the device; the default device if None.
-        requires_grad: whether gradients are accumulated for the tensor.
     """
     numbers = np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2)
     return _frequencies("fftfreq", n, d, numbers, dtype, device, requires_grad)

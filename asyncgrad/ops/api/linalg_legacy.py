@@ -253,7 +253,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
-        input: a tensor.
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors; the first of length 3 if None.
 
@@ -273,7 +272,6 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: a block of the second tensor for each element of the first.
 
     Args:
-        input: a tensor.
         other: a tensor.
     """
     x, y = as_tensor_operand(input, "kron", 1), as_tensor_operand(other, "kron", 2)

@@ -58,7 +58,6 @@ def norm(
         ord: the order, a number, "fro" or "nuc"; None for the Euclidean norm of all.
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
-        keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
 
     Raises:
@@ -101,7 +100,6 @@ def matrix_norm(
             for the greatest and the smallest of them, 1 and -1 for sums over columns, infinity and
             its negative for sums over rows.
         dim: the axes of rows and columns.
-        keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
 
     Raises:
@@ -455,7 +453,6 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis, with the first conjugated.
 
     Args:
-        x: a tensor.
         y: a tensor of its dtype, broadcast against it.
         dim: the axis of the vectors.
     """
@@ -479,7 +476,6 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
-        input: a tensor.
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors, of length 3.
 

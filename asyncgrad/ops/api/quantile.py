@@ -87,7 +87,6 @@ def _so_far(name: str) -> Callable[..., Any]:
 
     Args:
         input: any real tensor.
-        dim: the axis.
 
     Raises:
         NotImplementedError: for complex numbers.
@@ -202,7 +201,6 @@ def quantile(
         input: a float or double tensor.
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
         dim: the axis; all elements if None.
-        keepdim: keep the reduced axes with length 1.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
 
     Raises:
