@@ -71,7 +71,7 @@ def zeros(
         requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
-        RuntimeError: if it is negative, or a dtype without gradients is to require them.
+        RuntimeError: if a length is negative, or a dtype without gradients is to require them.
     """
     place = place_of("zeros", device)
     array = place.xp.zeros(new_shape("zeros", sizes, size), dtype=_dtype("zeros", dtype))

@@ -361,7 +361,6 @@ def clamp(
     Raises:
         RuntimeError: without a bound, or if the shapes can't be broadcast.
         TypeError: if one bound is a number and the other a tensor.
-        NotImplementedError: for complex numbers.
     """
     if out is not None:
         return put(out, "clamp", clamp(input, min, max))

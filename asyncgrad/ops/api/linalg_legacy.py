@@ -51,10 +51,7 @@ def logdet(input: Tensor) -> Tensor:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
-        input: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        input: of shape (..., n, n), floating or complex.
     """
     return matrices.log_det(input)
 

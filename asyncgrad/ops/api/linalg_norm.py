@@ -224,15 +224,12 @@ def matrix_rank(
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         tol: the old name of `atol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0; 0 if None.
         rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     name = "linalg.matrix_rank"
     x = matrices(name, A, square=hermitian).detach()
@@ -255,15 +252,12 @@ def pinv(
     """The pseudo-inverses of matrices.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         rcond: the old name of `rtol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0.
         rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
     tolerances = _tolerances("linalg.pinv", x, atol, rtol if rcond is None else rcond)

@@ -155,7 +155,6 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
 
     Raises:
         IndexError: if there is no such axis, or it is empty.
-        NotImplementedError: for complex numbers.
     """
     along = lambda x, axis: mode(x, axis, keepdim)  # noqa: E731  a name for it
     return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)

@@ -87,9 +87,6 @@ def _so_far(name: str) -> Callable[..., Any]:
 
     Args:
         input: any real tensor.
-
-    Raises:
-        NotImplementedError: for complex numbers.
     """
     return writes(named(scan, name, doc))
 

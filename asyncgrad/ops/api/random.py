@@ -71,7 +71,7 @@ def rand(
         dtype: a floating or complex dtype; the default one if None.
 
     Raises:
-        RuntimeError: if it is negative.
+        RuntimeError: if a length is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
     wanted = default_dtype() if dtype is None else as_dtype("rand", dtype)

@@ -254,7 +254,6 @@ def _extreme(name: str) -> Callable[..., Any]:
     Raises:
         RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
         IndexError: if there is no such axis, or it is empty.
-        NotImplementedError: for complex numbers.
     """
     return writes(named(reduce, name, doc))
 
@@ -468,9 +467,6 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
     Args:
         input: a floating or complex tensor.
-
-    Raises:
-        NotImplementedError: for integers and booleans.
     """
     x = as_tensor_operand(input, "logcumsumexp", 1)
     return R.logcumsumexp(x, one_dim("logcumsumexp", dim, len(x._metadata.shape)))
