@@ -154,7 +154,7 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
 
     @outside_inference
     async def pull(
-        cotangents: tuple[Any, ...], retain_graph: bool = True, create_graph: bool | None = None
+        cotangents: Tree, retain_graph: bool = True, create_graph: bool | None = None
     ) -> Any:
         given, given_structure = flatten(cotangents)
         if given_structure != out_structure:
