@@ -125,7 +125,7 @@ def _resized(x: Tensor, dims: Shape, points: Sequence[int]) -> Any:
 
 
 def _complex(
-    name: str, input: Tensor, s: Ints | None, dim: Ints, norm: str | None, forward: bool
+    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: str | None, forward: bool
 ) -> Any:
     x = _as_complex(_floating(name, input))
     dims, points = _axes(name, x, s, dim)

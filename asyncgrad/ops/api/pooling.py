@@ -147,7 +147,7 @@ def _as_lines(x: Tensor) -> Any:
     return renamed(R.reshape(x, (*shape[:-2], shape[-1])), "SqueezeBackward1")
 
 
-def _with_indices(out: Tensor, indices: Tensor, ndim: int, return_indices: bool) -> Any:
+def _with_indices(out: Tensor, indices: Any, ndim: int, return_indices: bool) -> Any:
     """The maxima of images of `ndim` axes, and their indices if wanted."""
     if ndim == 1:
         return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)

@@ -169,7 +169,7 @@ def _quantiles(
     return out if levels.ndim else R.squeeze(out, (0,))
 
 
-def _ends(ordered: Tensor, axis: int, skip: bool) -> tuple[Any, Any]:
+def _ends(ordered: Array, axis: int, skip: bool) -> tuple[Any, Any]:
     """The factor and offset that map a quantile in [0, 1] to a rank among ordered elements."""
     length = ordered.shape[axis]
     counts = (~np.isnan(ordered)).sum(axis=axis, keepdims=True)
