@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.ops.batching import Level
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Tree
 
 __all__ = ["grad", "grad_and_value", "vjp"]
 
@@ -86,7 +87,7 @@ def grad_and_value(
     return transform(program, func)
 
 
-def vjp(func: Callable[..., Any], *primals: object, has_aux: bool = False) -> Any:
+def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Any:
     """Compute the value of a function, and the function that multiplies its Jacobian from the left.
 
     Args:
@@ -116,7 +117,7 @@ def vjp(func: Callable[..., Any], *primals: object, has_aux: bool = False) -> An
 @outside_inference
 async def _grad(
     func: Callable[..., Any],
-    argnums: object,
+    argnums: int | tuple[int, ...],
     has_aux: bool,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -153,7 +154,7 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
 
     @outside_inference
     async def pull(
-        cotangents: tuple[Any, ...], retain_graph: bool = True, create_graph: bool | None = None
+        cotangents: Tree, retain_graph: bool = True, create_graph: bool | None = None
     ) -> Any:
         given, given_structure = flatten(cotangents)
         if given_structure != out_structure:
@@ -238,7 +239,7 @@ def _zeros(x: Tensor, size: int | None) -> Any:
     return zeros if size is None else zeros.expand(size, *x.shape)
 
 
-def outward(tree: object, arguments: list[Tensor], level: Level | None, wanted: bool) -> Any:
+def outward(tree: Tree, arguments: list[Tensor], level: Level | None, wanted: bool) -> Any:
     """The function's output, detached where it depends on nothing but the arguments."""
 
     def leaf(x: Any) -> Any:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.ops.tensors.pytree import Structure
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Shape
+    from asyncgrad.types import Shape, Tree
 
 __all__ = ["hessian", "jacfwd", "jacrev", "jvp", "linearize"]
 
@@ -72,7 +72,7 @@ def jvp(
     return run_multi_pass(_jvp(func, primals, tangents, strict, has_aux), waits=waits(func))
 
 
-def linearize(func: Callable[..., Any], *primals: object) -> Any:
+def linearize(func: Callable[..., Any], *primals: Tree) -> Any:
     """Compute the value of a function, and its linear approximation at the arguments.
 
     Args:
@@ -246,7 +246,7 @@ def _parted(x: Tensor, batch: Level | None, strict: bool) -> tuple[Any, Any]:
 
 
 @outside_inference
-async def _linearize(func: Callable[..., Any], primals: tuple[object, ...]) -> Any:
+async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any:
     batch = current().batch
     given, structure = flatten(primals)
     for leaf in given:
@@ -269,7 +269,7 @@ async def _linearize(func: Callable[..., Any], primals: tuple[object, ...]) -> A
     differentiable = any(x.requires_grad for x in (*given, *values))
 
     @outside_inference
-    async def push(*tangents: object) -> Any:
+    async def push(*tangents: Tree) -> Any:
         directions, other = flatten(tangents)
         if other != structure:
             raise AutogradError(
@@ -302,7 +302,7 @@ async def _linearize(func: Callable[..., Any], primals: tuple[object, ...]) -> A
 
 @outside_inference
 async def _jacrev(
-    func: Callable[..., Any], argnums: object, has_aux: bool, chunk_size: int | None,
+    func: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, chunk_size: int | None,
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     batch, wanted = current().batch, current().grad
@@ -410,8 +410,8 @@ def _tree_of_blocks(
 
 @outside_inference
 async def _jacfwd(
-    func: Callable[..., Any], argnums: object, has_aux: bool, chunk_size: int | None,
-    randomness: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    func: Callable[..., Any], argnums: int | tuple[int, ...] | None, has_aux: bool,
+    chunk_size: int | None, randomness: str, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     if argnums is None:
         argnums = tuple(range(len(args)))
@@ -431,7 +431,7 @@ async def _jacfwd(
     out_structure: Any = None
     aux: Any = None
 
-    async def chosen(*chosen_args: object) -> Any:
+    async def chosen(*chosen_args: Tree) -> Any:
         given = list(args)
         for place, arg in zip(places, chosen_args, strict=True):
             given[place] = arg

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Tree
 
 __all__ = ["debug_unwrap", "vmap"]
 
@@ -30,7 +31,7 @@ def check_randomness(randomness: str) -> None:
 
 
 def vmap(
-    func: Callable[..., Any], in_dims: object = 0, out_dims: object = 0, randomness: str = "error",
+    func: Callable[..., Any], in_dims: Tree = 0, out_dims: Tree = 0, randomness: str = "error",
     *, chunk_size: int | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Make a function that maps a function over an axis of its arguments, in one call.
@@ -129,7 +130,7 @@ def _part(x: Tensor, dim: int, start: int, count: int, size: int) -> Any:
 
 
 def _mapped(
-    name: str, in_dims: object, args: tuple[Any, ...]
+    name: str, in_dims: Tree, args: tuple[Any, ...]
 ) -> tuple[list[Any], Structure, list[Any], int]:
     """The leaves of the arguments, their structure and batch axes, and the number of examples."""
     where = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
@@ -183,7 +184,7 @@ def _mapped(
     return leaves, structure, dims, sizes[0]
 
 
-def _unmapped(name: str, out: object, out_dims: object, level: Level) -> Any:
+def _unmapped(name: str, out: Tree, out_dims: Tree, level: Level) -> Any:
     """The outputs with the batch axis moved to its place: leaves, axes and structure."""
     leaves, structure = flatten(out)
     if is_tensor(out) and isinstance(out_dims, tuple) and len(out_dims) == 1:
@@ -230,7 +231,7 @@ def _joined(chunks: list[Any]) -> Any:
     )
 
 
-def _check_out_dims(out_dims: object, name: str) -> None:
+def _check_out_dims(out_dims: Tree, name: str) -> None:
     for dim in flatten(out_dims)[0]:
         if not (dim is None or isinstance(dim, int)):
             raise ValueError(

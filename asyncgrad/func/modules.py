@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from asyncgrad.nn.module import Module
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Tree
 
 __all__ = ["functional_call", "stack_module_state"]
 
 
 def functional_call(
     module: Module, parameter_and_buffer_dicts: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-    args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None, *,
+    args: Tree = None, kwargs: dict[str, Any] | None = None, *,
     tie_weights: bool = True, strict: bool = False,
 ) -> Any:  # fmt: skip
     """Call a module with other tensors in place of its parameters and buffers.

@@ -56,11 +56,19 @@ def named(function: _F, name: str, doc: str) -> _F:
     return function
 
 
+#: The types of the arguments that decorators add to functions.
+_TYPES = {
+    "layout": "layout | None",
+    "out": "Tensor | Sequence[Tensor] | None",
+    "pin_memory": "bool",
+}
+
+
 def extended(function: Callable[..., Any], more: Mapping[str, Any]) -> Signature:
     """A function's signature with more keyword-only parameters and their defaults."""
     known = signature(function)
     named = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation="Any")
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name])
         for name, default in more.items()
     ]
     # Sorted, because `**options` has to come last.

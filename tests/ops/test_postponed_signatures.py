@@ -17,7 +17,12 @@ def plain(a, b: int = 1, *rest) -> int:
 USUAL = inspect.Signature(
     [
         *inspect.signature(plain).parameters.values(),
-        inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any"),
+        inspect.Parameter(
+            "out",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation="Tensor | Sequence[Tensor] | None",
+        ),
     ],
     return_annotation=int,
 )

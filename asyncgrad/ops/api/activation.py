@@ -16,9 +16,8 @@ from asyncgrad.ops.tensors.out import put
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DTypeLike
 
 #: The functions at PyTorch's top level; the others are in `nn.functional`.
 __all__ = ["log_softmax", "softmax"]
@@ -102,7 +101,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     node = "".join(word.capitalize() for word in name.split("_")) + "Backward0"
 
     def function(
-        input: Tensor, dim: int, dtype: np.dtype[Any] | None = None, *, out: Tensor | None = None
+        input: Tensor, dim: int, dtype: DTypeLike | None = None, *, out: Tensor | None = None
     ) -> Tensor:
         if out is not None:
             return put(out, name, function(input, dim, dtype))
@@ -122,7 +121,6 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
 
     Args:
         input: a tensor of a floating dtype, or of any if `dtype` is given.
-        dim: the axis.
         dtype: the floating dtype to compute in.
 
     Raises:
@@ -131,5 +129,5 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     return named(function, name, doc)
 
 
-softmax = _normalised("softmax", "Positive numbers that sum to 1 along `dim`.")
+softmax = _normalised("softmax", "The exponentials, divided by their sum along `dim`.")
 log_softmax = _normalised("log_softmax", "The logarithm of the softmax along `dim`.")

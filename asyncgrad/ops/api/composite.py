@@ -340,7 +340,6 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     Args:
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
-        dim: the axis.
         maxnorm: the bound.
 
     Raises:
@@ -372,7 +371,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
 
     Args:
         input: any tensor.
-        dim: the axis.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
     x = as_tensor_operand(input, "cumprod", 1)
@@ -411,7 +409,6 @@ def diff(
     Args:
         input: any tensor.
         n: the order of the differences.
-        dim: the axis.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
 

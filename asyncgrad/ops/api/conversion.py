@@ -48,7 +48,6 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     `copy`; all can be keywords.
 
     Args:
-        input: the tensor.
         args: see above.
         kwargs: the same by name, and `memory_format`, which is only checked.
 
@@ -122,7 +121,6 @@ def type(input: Tensor, dtype: DTypeLike | None = None, non_blocking: Any = Fals
     """Convert to another dtype, or return the type's name, such as "asyncgrad.FloatTensor".
 
     Args:
-        input: the tensor.
         dtype: a dtype, a name or a type of tensors; None for the name.
         non_blocking: for PyTorch compatibility.
 

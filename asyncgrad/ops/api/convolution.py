@@ -190,8 +190,12 @@ def _unbatched(out: Tensor) -> Any:
     return renamed(R.reshape(out, out._metadata.shape[1:]), "SqueezeBackward1")
 
 
-#: The names of an image's axes, by their number.
-_IMAGE = {1: "length", 2: "rows, columns", 3: "depth, rows, columns"}
+#: What docstrings say of images with one, two and three axes.
+SHAPES = {
+    1: "of shape (n, channels, length) or (channels, length).",
+    2: "of shape (n, channels, rows, columns) or (channels, rows, columns).",
+    3: "of shape (n, channels, layers, rows, columns), or without n.",
+}
 
 
 def _convolution(ndim: int) -> Callable[..., Tensor]:
@@ -204,17 +208,18 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
 
-    doc = f"""A convolution over {ndim} axes (without turning the kernel round).
+    doc = f"""The convolution over the last axes ({ndim}); the kernel is not flipped.
 
     Args:
-        input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
+        input: {SHAPES[ndim]}
         weight: of shape (outputs, channels / groups, *kernel).
         bias: of shape (outputs,).
-        stride: how far the kernel moves, a number or one for each axis.
-        padding: zeros on both sides, likewise; "same" for an output of the input's size, "valid"
-            for none.
-        dilation: how far apart the kernel's elements are.
-        groups: outputs of a group see the channels of that group only.
+        stride: the step of the kernel: a number, or one for each axis.
+        padding: zeros added on both sides: a number, or one for each axis; "same" for an output of
+            the input's size, "valid" for none.
+        dilation: the distance between the kernel's elements.
+        groups: into how many groups channels and outputs are divided; each output is computed from
+            the channels of its own group.
     """
     return named(function, name, doc)
 
@@ -230,17 +235,18 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
         more = (stride, padding, output_padding, groups, dilation)
         return _convolve_transposed(name, ndim, input, weight, bias, *more)
 
-    doc = f"""The adjoint of `conv{ndim}d`: each element spreads the kernel out.
+    doc = f"""The adjoint of `conv{ndim}d`: the sum of kernels, each times an element of the input.
 
     Args:
-        input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
+        input: {SHAPES[ndim]}
         weight: of shape (channels, outputs / groups, *kernel).
         bias: of shape (outputs,).
-        stride: how far apart the kernels are put, a number or one for each axis.
-        padding: how much of the output is cut off on both sides.
-        output_padding: how much longer the output is at the end.
-        groups: outputs of a group see the channels of that group only.
-        dilation: how far apart the kernel's elements are.
+        stride: the distance in the output between the kernels of neighbours: a number, or one for
+            each axis.
+        padding: what is cut off the output on both sides.
+        output_padding: what is added to the output's length at the end.
+        groups: see `conv{ndim}d`.
+        dilation: the distance between the kernel's elements.
     """
     return named(function, name, doc)
 

@@ -68,10 +68,10 @@ def zeros(
         size: the shape, by name.
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
+        requires_grad: whether gradients are accumulated for the tensor.
 
     Raises:
-        RuntimeError: if it is negative, or a dtype without gradients is to require them.
+        RuntimeError: if a length is negative, or a dtype without gradients is to require them.
     """
     place = place_of("zeros", device)
     array = place.xp.zeros(new_shape("zeros", sizes, size), dtype=_dtype("zeros", dtype))
@@ -107,14 +107,11 @@ def empty_strided(
     size: Ints, stride: Ints, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor with arbitrary values and the given strides in memory.
+    """A tensor with arbitrary values and the given strides in memory; see `zeros`.
 
     Args:
-        size: the shape.
         stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         RuntimeError: if there is no stride for each axis, or a stride is negative.
@@ -140,14 +137,11 @@ def full(
     size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor with one value everywhere.
+    """A tensor with one value everywhere; see `zeros`.
 
     Args:
-        size: the shape.
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         TypeError: if the shape or the value is invalid.
@@ -243,18 +237,7 @@ def _filled_like(name: str, what: str, value: float | None) -> Callable[..., Ten
             _fill(array, value, place)
         return leaf(name, array, place, requires_grad)
 
-    doc = f"""{what}, in the shape, layout, dtype and device of another tensor.
-
-    Args:
-        input: the other tensor.
-        dtype: another dtype.
-        device: another device.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
-        memory_format: for PyTorch compatibility.
-
-    Raises:
-        RuntimeError: if a dtype without gradients is to require them.
-    """
+    doc = f"{what}, in the shape, layout, dtype and device of another tensor; see `zeros`."
     made = as_made(named(function, name, doc))
     return made
 
@@ -331,7 +314,7 @@ def arange(
     step: Number | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Numbers from `start` up to `end`, which is excluded.
+    """Numbers from `start` up to `end`, which is excluded; see `zeros`.
 
     Called as `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
 
@@ -341,8 +324,6 @@ def arange(
         end: the exclusive end.
         step: the difference of neighbours; 1 if left out.
         dtype: the dtype; the default one if None and a number is floating, else int64.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         TypeError: if a bound is not a number.
@@ -419,15 +400,13 @@ def linspace(
     start: Tensor | Number, end: Tensor | Number, steps: int, *, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Numbers at equal distances from `start` to `end`, both of which are included.
+    """Numbers at equal distances from `start` to `end`, both of which are included; see `zeros`.
 
     Args:
         start: the first: a number, or a tensor without dimensions.
         end: the last, likewise.
         steps: how many numbers.
         dtype: the dtype; if None, the default one or its complex counterpart.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         TypeError: if `steps` is not an integer.
@@ -500,14 +479,12 @@ def eye(
     n: int, m: int | None = None, *, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A matrix with ones on the diagonal and zeros elsewhere.
+    """A matrix with ones on the diagonal and zeros elsewhere; see `zeros`.
 
     Args:
         n: how many rows there are.
         m: how many columns; `n` if None.
         dtype: the dtype; the default one if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         TypeError: if the numbers are not integers.
@@ -537,14 +514,13 @@ def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """The indices on and below a diagonal of a matrix, row by row.
+    """The indices on and below a diagonal of a matrix, row by row; see `zeros`.
 
     Args:
         row: how many rows the matrix has.
         col: how many columns.
         offset: which diagonal; larger is further to the right.
         dtype: int64 if None, or int32.
-        device: the device; the default device if None.
 
     Returns:
         A tensor of shape (2, count): the row and column indices.

@@ -48,13 +48,11 @@ def tensor(
     data: object, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Copy numbers, nested sequences of them, an array or a tensor into a new tensor.
+    """Copy numbers, nested sequences of them, an array or a tensor into a new tensor; see `zeros`.
 
     Args:
         data: the values. Python floats become the default dtype, arrays keep theirs.
         dtype: the dtype; taken from the data if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
         pin_memory: use pinned memory, from which the accelerator copies asynchronously.
 
     Raises:
@@ -283,14 +281,12 @@ def frombuffer(
     buffer: Buffer, *, dtype: DTypeLike, count: int = -1, offset: int = 0,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A vector that shares the memory of a buffer.
+    """A vector that shares the memory of a buffer; see `zeros`.
 
     Args:
         buffer: an object with Python's buffer protocol.
-        dtype: the dtype.
         count: the number of elements; -1 for all.
         offset: the number of bytes to skip.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         ValueError: if it is not a buffer, is too short, or ends within an element.
@@ -363,7 +359,6 @@ def by_size_or_data(
         dtype: the dtype of the result.
         place: the device.
         args: a shape, as numbers or as one `Size`, or else data: a sequence, an array, a tensor.
-        size: the shape, by name.
         data: the data, by name.
         other: a tensor, by name.
         any_dtype: a tensor may have another dtype.

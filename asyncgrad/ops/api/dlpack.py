@@ -34,7 +34,6 @@ def __dlpack__(
     """A DLPack capsule of the tensor's memory, for another library's `from_dlpack`.
 
     Args:
-        input: the tensor.
         stream: the consumer's stream on the device, as a number, which waits for the work that
             computes the tensor; -1 for no waiting.
         max_version: the newest version of DLPack that the consumer knows.

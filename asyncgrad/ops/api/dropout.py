@@ -12,6 +12,7 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import softmax
+from asyncgrad.ops.api.convolution import SHAPES
 from asyncgrad.ops.api.creation import empty_like, zeros_like
 from asyncgrad.ops.api.elementwise import div, sub, where
 from asyncgrad.ops.api.index import scatter_
@@ -20,10 +21,13 @@ from asyncgrad.ops.batching import drawn_for
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.rng import source_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.ops.tensors.rng import Generator
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array
@@ -38,14 +42,35 @@ _FLOAT32 = np.dtype("float32")
 _ALPHA = 1.7580993408473766
 
 
-def dropout(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
-    generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
-    """Zero elements at random with probability `p`, and divide the others by `1 - p`.
+def _dropout(
+    name: str, what: str, shape: str, channels: Callable[[str, Tensor], int] | None = None, *,
+    training: bool = True, alpha: bool = False,
+) -> Callable[..., Tensor]:  # fmt: skip
+    """A kind of dropout.
 
     Args:
-        input: a floating or complex tensor.
+        name: its name.
+        what: the first sentence of its docstring.
+        shape: what the docstring says of the input.
+        channels: checks the input, and returns the number of its first axes that are dropped
+            separately; if None, every element is dropped by itself.
+        training: the default of the argument.
+        alpha: keep mean and variance.
+    """
+    usually = training
+
+    def function(
+        input: Tensor, p: float = 0.5, training: bool = usually, inplace: bool = False, *,
+        generator: Generator | None = None,
+    ) -> Tensor:  # fmt: skip
+        axes = None if channels is None else channels(name, input)
+        return _dropped(name, input, p, training, inplace, generator, axes, alpha=alpha)
+
+    fewer = "" if channels is None else ", or too few axes"
+    doc = f"""{what}
+
+    Args:
+        input: {shape}
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
@@ -53,108 +78,28 @@ def dropout(
 
     Raises:
         ValueError: if `p` is not in [0, 1].
-        RuntimeError: for a dtype that is not floating.
+        RuntimeError: for a dtype that is not floating{fewer}.
     """
-    return _dropped("dropout", input, p, training, inplace, generator)
+    return named(function, name, doc)
 
 
-def dropout1d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
-    generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
-    """Whole channels are zeroed at random.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        p: see `dropout`.
-        training: see `dropout`.
-        inplace: see `dropout`.
-        generator: see `dropout`.
-
-    Raises:
-        ValueError: if `p` is not in [0, 1].
-        RuntimeError: for another shape, or a dtype that is not floating.
-    """
-    x = as_tensor_operand(input, "dropout1d", 1)
-    ndim = len(x._metadata.shape)
+def _channels_of_lines(name: str, input: Tensor) -> int:
+    ndim = len(as_tensor_operand(input, name, 1)._metadata.shape)
     if ndim not in {2, 3}:
         raise AutogradError(
-            f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that "
-            f"dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension."
+            f"{name}: Expected 2D or 3D input, but received a {ndim}D input. Note that "
+            f"{name} exists to provide channel-wise dropout on inputs with 1 spatial dimension."
         )
-    channels = 1 if ndim == 2 else 2
-    return _dropped("dropout1d", input, p, training, inplace, generator, channels)
+    return 1 if ndim == 2 else 2
 
 
-def dropout2d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
-    generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
-    """Whole channels are zeroed at random.
-
-    Args:
-        input: of shape (n, channels, height, width); the first two axes are those of channels.
-        p: see `dropout`.
-        training: see `dropout`.
-        inplace: see `dropout`.
-        generator: see `dropout`.
-
-    Raises:
-        ValueError: if `p` is not in [0, 1].
-        RuntimeError: for fewer than two axes, or a dtype that is not floating.
-    """
-    _warn_about_axes("dropout2d", input, (3, 4), "2 spatial dimensions")
-    return _dropped("dropout2d", input, p, training, inplace, generator, 2)
+def _channels_of_images(name: str, input: Tensor) -> int:
+    _warn_about_axes(name, input, (3, 4), "2 spatial dimensions")
+    return 2
 
 
-def dropout3d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
-    generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
-    """Whole channels are zeroed at random.
-
-    Args:
-        input: of shape (n, channels, depth, height, width) or (channels, depth, height, width).
-        p: see `dropout`.
-        training: see `dropout`.
-        inplace: see `dropout`.
-        generator: see `dropout`.
-
-    Raises:
-        ValueError: if `p` is not in [0, 1].
-        RuntimeError: for fewer than two axes, or a dtype that is not floating.
-    """
-    ndim = _warn_about_axes("dropout3d", input, (4, 5), "3 spatial dimensions")
-    return _dropped("dropout3d", input, p, training, inplace, generator, 1 if ndim == 4 else 2)
-
-
-def alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *,
-    generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
-    """Dropout that keeps mean 0 and variance 1, for networks of `selu`.
-
-    Args:
-        input: a floating or complex tensor.
-        p: the probability.
-        training: False leaves everything as it is.
-        inplace: overwrite the input.
-        generator: the source of random numbers; the default generator if None.
-
-    Raises:
-        ValueError: if `p` is not in [0, 1].
-        RuntimeError: for a dtype that is not floating.
-    """
-    return _dropped("alpha_dropout", input, p, training, inplace, generator, alpha=True)
-
-
-def feature_alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *,
-    generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
-    """`alpha_dropout` of whole channels, the first two axes; see there."""
-    name = "feature_alpha_dropout"
-    return _dropped(name, input, p, training, inplace, generator, 2, alpha=True)
+def _channels_of_volumes(name: str, input: Tensor) -> int:
+    return 1 if _warn_about_axes(name, input, (4, 5), "3 spatial dimensions") == 4 else 2
 
 
 def _warn_about_axes(name: str, input: Tensor, expected: tuple[int, ...], what: str) -> int:
@@ -164,27 +109,48 @@ def _warn_about_axes(name: str, input: Tensor, expected: tuple[int, ...], what: 
             f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
             f"an error in a future release. {name} exists to provide channel-wise dropout on "
             f"inputs with {what} and a channel dimension.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return ndim
+
+
+_ANY = "a floating or complex tensor."
+_CHANNELS = "Zero whole channels at random with probability `p`, and divide the others by `1 - p`."
+dropout = _dropout(
+    "dropout",
+    "Zero elements at random with probability `p`, and divide the others by `1 - p`.",
+    _ANY,
+)
+dropout1d = _dropout("dropout1d", _CHANNELS, SHAPES[1], _channels_of_lines)
+dropout2d = _dropout(
+    "dropout2d",
+    _CHANNELS,
+    "of shape (n, channels, rows, columns); the first two axes are those of channels.",
+    _channels_of_images,
+)
+dropout3d = _dropout("dropout3d", _CHANNELS, SHAPES[3], _channels_of_volumes)
+alpha_dropout = _dropout(
+    "alpha_dropout",
+    "Dropout that keeps mean 0 and variance 1, for networks of `selu`.",
+    _ANY,
+    training=False,
+    alpha=True,
+)
+feature_alpha_dropout = _dropout(
+    "feature_alpha_dropout",
+    "`alpha_dropout` of whole channels, the first two axes.",
+    "a floating or complex tensor of at least two axes.",
+    lambda name, input: 2,
+    training=False,
+    alpha=True,
+)
 
 
 def _dropped(
     name: str, input: Tensor, p: float, training: bool, inplace: bool, generator: Generator | None,
     channels: int | None = None, *, alpha: bool = False,
 ) -> Any:  # fmt: skip
-    """Dropout of elements, or of whole channels.
-
-    Args:
-        name: the function, for errors.
-        input: its input.
-        p: the probability.
-        training: False leaves everything as it is.
-        inplace: overwrite the input.
-        generator: the source of random numbers.
-        channels: the number of first axes that are dropped separately; all if None.
-        alpha: keep mean and variance.
-    """
+    """Dropout of elements, or of channels: the first `channels` axes. See `_dropout`."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     x = as_tensor_operand(input, name, 1)

@@ -361,7 +361,6 @@ def clamp(
     Raises:
         RuntimeError: without a bound, or if the shapes can't be broadcast.
         TypeError: if one bound is a number and the other a tensor.
-        NotImplementedError: for complex numbers.
     """
     if out is not None:
         return put(out, "clamp", clamp(input, min, max))
@@ -497,7 +496,6 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
     """A tensor like this one, filled with one value.
 
     Args:
-        input: the tensor.
         value: a number, or a tensor without dimensions, which gets the gradient.
 
     Raises:

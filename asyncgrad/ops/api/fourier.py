@@ -125,7 +125,7 @@ def _resized(x: Tensor, dims: Shape, points: Sequence[int]) -> Any:
 
 
 def _complex(
-    name: str, input: Tensor, s: Ints | None, dim: Ints, norm: str | None, forward: bool
+    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: str | None, forward: bool
 ) -> Any:
     x = _as_complex(_floating(name, input))
     dims, points = _axes(name, x, s, dim)
@@ -175,9 +175,17 @@ def _joined(
 _KINDS: dict[str, tuple[Any, bool, str]] = {
     "fft": (_complex, True, "The Fourier transform"),
     "ifft": (_complex, False, "The inverse Fourier transform"),
-    "rfft": (_halved, True, "The Fourier transform of real numbers, without its conjugate half,"),
+    "rfft": (
+        _halved,
+        True,
+        "The Fourier transform of real numbers, without redundant conjugates,",
+    ),
     "irfft": (_joined, False, "The inverse of `rfft`"),
-    "hfft": (_joined, True, "The Fourier transform, which is real, of what is given as a half"),
+    "hfft": (
+        _joined,
+        True,
+        "The real Fourier transform of Hermitian values given by a half,",
+    ),
     "ihfft": (_halved, False, "The inverse of `hfft`"),
 }
 
@@ -204,8 +212,8 @@ def _along_one(name: str) -> Any:
         transform,
         name,
         f"{what} along an axis.",
-        "n: how many points; what is "
-        "there is cut off or filled up with zeros.\n        dim: the axis.",
+        "n: the number of points, to which the input is cut or padded with zeros; all if None.\n"
+        "        dim: the axis.",
     )
 
 
@@ -224,9 +232,9 @@ def _along_several(name: str, count: int | None) -> Any:
         transform,
         name,
         f"{what} over {where}.",
-        "s: how many points along each "
-        "axis; what is there is cut off or filled up with zeros.\n        "
-        "dim: the axes; the last ones that `s` is for, or all, if None.",
+        "s: the number of points along each axis, to which the input is cut or padded with zeros;\n"
+        "            all if None.\n"
+        "        dim: the axes; if None, as many of the last as `s` has numbers, or all.",
     )
 
 
@@ -236,11 +244,11 @@ def _documented(function: Callable[..., Any], name: str, what: str, arguments: s
     Args:
         input: any tensor.
         {arguments}
-        norm: where to divide by the number of points: "forward", "backward" (in the inverse
-            transform, as None), or "ortho" for its root in both.
+        norm: which transform is divided by the number of points: "forward", "backward" (the
+            inverse one; None, too), or "ortho" for both, by its square root.
 
     Raises:
-        RuntimeError: for other norms, no points, or complex numbers where real ones are asked for.
+        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
     return writes(named(function, name, doc))
 
@@ -299,14 +307,12 @@ def fftfreq(
     n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The frequencies of `fft`, in its order.
+    """The frequencies of `fft`, in its order; see `zeros`.
 
     Args:
         n: the number of points.
         d: the distance between two of them.
         dtype: the dtype; the default one if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
     """
     numbers = np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2)
     return _frequencies("fftfreq", n, d, numbers, dtype, device, requires_grad)

@@ -179,7 +179,6 @@ def trapezoid(
         y: the values at the points.
         x: the coordinates: one vector, or a tensor broadcast against `y`.
         dx: the distance of neighbours, if `x` is not given.
-        dim: the axis.
 
     Raises:
         RuntimeError: for booleans, or another number of coordinates.

@@ -633,7 +633,6 @@ def index_put(
     """A copy of `input` with `values`, broadcast, at the tensors of integers or masks `indices`.
 
     Args:
-        input: the tensor.
         indices: one tensor for each of the leading axes.
         values: of the dtype of `input`.
         accumulate: add the values instead of replacing; repeated indices add up.
@@ -690,8 +689,6 @@ def index_add(
     """A copy of `input` with `alpha` times the slices of `source` added at `index` along `dim`.
 
     Args:
-        input: the tensor.
-        dim: the axis.
         index: the position of each slice, of one axis; repeated positions add up.
         source: of the dtype of `input`, and of its shape apart from `dim`.
         alpha: a number.
@@ -771,8 +768,6 @@ def scatter(
     """A copy of `input` with the elements of `src` written at `index` along `dim`.
 
     Args:
-        input: the tensor.
-        dim: the axis.
         index: the positions, no larger than `src`, nor than `input` apart from `dim`.
         src: a tensor of the dtype of `input`, or a number.
         value: the number, as a keyword, instead of `src`.

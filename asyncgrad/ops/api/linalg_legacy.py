@@ -51,10 +51,7 @@ def logdet(input: Tensor) -> Tensor:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
-        input: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        input: of shape (..., n, n), floating or complex.
     """
     return matrices.log_det(input)
 
@@ -253,7 +250,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
-        input: a tensor.
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors; the first of length 3 if None.
 
@@ -273,7 +269,6 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: a block of the second tensor for each element of the first.
 
     Args:
-        input: a tensor.
         other: a tensor.
     """
     x, y = as_tensor_operand(input, "kron", 1), as_tensor_operand(other, "kron", 2)

@@ -58,7 +58,6 @@ def norm(
         ord: the order, a number, "fro" or "nuc"; None for the Euclidean norm of all.
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
-        keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
 
     Raises:
@@ -101,7 +100,6 @@ def matrix_norm(
             for the greatest and the smallest of them, 1 and -1 for sums over columns, infinity and
             its negative for sums over rows.
         dim: the axes of rows and columns.
-        keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
 
     Raises:
@@ -226,15 +224,12 @@ def matrix_rank(
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         tol: the old name of `atol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0; 0 if None.
         rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     name = "linalg.matrix_rank"
     x = matrices(name, A, square=hermitian).detach()
@@ -257,15 +252,12 @@ def pinv(
     """The pseudo-inverses of matrices.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         rcond: the old name of `rtol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0.
         rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
     tolerances = _tolerances("linalg.pinv", x, atol, rtol if rcond is None else rcond)
@@ -455,7 +447,6 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The dot products of vectors along an axis, with the first conjugated.
 
     Args:
-        x: a tensor.
         y: a tensor of its dtype, broadcast against it.
         dim: the axis of the vectors.
     """
@@ -479,7 +470,6 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
-        input: a tensor.
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors, of length 3.
 

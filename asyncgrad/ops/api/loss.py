@@ -749,7 +749,6 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Args:
         x1: a floating tensor.
         x2: a tensor that can be broadcast against the first.
-        dim: the axis.
         eps: the lower bound of the norms.
     """
     x = as_tensor_operand(x1, "cosine_similarity", 1)

@@ -107,11 +107,10 @@ def inv(A: Tensor) -> Tensor:
     """The inverses of square matrices.
 
     Args:
-        A: of shape (..., n, n).
+        A: of shape (..., n, n), floating or complex.
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
-        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.inv(matrices("linalg.inv", A, square=True))
 
@@ -325,10 +324,7 @@ def det(A: Tensor) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
 
     Args:
-        A: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        A: of shape (..., n, n), floating or complex.
     """
     return R.det(matrices("linalg.det", A, square=True))
 
@@ -338,10 +334,7 @@ def slogdet(A: Tensor) -> return_types.linalg_slogdet:
     """The signs of determinants and the logarithms of their absolute values.
 
     Args:
-        A: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        A: of shape (..., n, n), floating or complex.
     """
     x = matrices("linalg.slogdet", A, square=True)
     return return_types.linalg_slogdet(R.det_sign(x), R.log_abs_det(x))
@@ -351,10 +344,7 @@ def log_det(input: Tensor) -> Any:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
-        input: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        input: of shape (..., n, n), floating or complex.
     """
     x = matrices("logdet", input, square=True)
     sign, size = R.det_sign(x), R.log_abs_det(x)
@@ -369,12 +359,11 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
-        A: of shape (..., n, n).
+        A: of shape (..., n, n), floating or complex.
         upper: return `L.mH`, and read the upper triangle instead of the lower one.
 
     Raises:
         LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
-        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return _triangle(R.cholesky(matrices("linalg.cholesky", A, square=True), upper), upper)
 
@@ -456,11 +445,8 @@ def eigh(A: Tensor, UPLO: str = "L") -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
-        A: of shape (..., n, n).
+        A: of shape (..., n, n), floating or complex.
         UPLO: the triangle that is read, "L" or "U".
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x, parts = _read_from("linalg.eigh", A, UPLO)
     return return_types.linalg_eigh(R.eigh_values(x, parts), R.eigh_vectors(x, parts))
@@ -471,11 +457,8 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
-        A: of shape (..., n, n).
+        A: of shape (..., n, n), floating or complex.
         UPLO: the triangle that is read, "L" or "U".
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.eigh_values(*_read_from("linalg.eigvalsh", A, UPLO))
 
@@ -485,10 +468,7 @@ def eig(A: Tensor) -> return_types.linalg_eig:
     """The complex eigenvalues and eigenvectors of square matrices.
 
     Args:
-        A: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        A: of shape (..., n, n), floating or complex.
     """
     x, parts = matrices("linalg.eig", A, square=True), Parts()
     return return_types.linalg_eig(R.eig_values(x, parts), R.eig_vectors(x, parts))
@@ -499,10 +479,7 @@ def eigvals(A: Tensor) -> Tensor:
     """The complex eigenvalues of square matrices.
 
     Args:
-        A: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        A: of shape (..., n, n), floating or complex.
     """
     return R.eig_values(matrices("linalg.eigvals", A, square=True), Parts())
 

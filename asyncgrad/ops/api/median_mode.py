@@ -37,8 +37,6 @@ def _found(
         name: the function.
         op: the op of the table.
         function: the calling function, applied again under `vmap`: `function(x, dim)`.
-        input: the tensor.
-        dim: the axis.
         keepdim: keep the axis with length 1.
         place: computes the ranks to take from the lines, sorted along the last axis.
     """
@@ -85,9 +83,8 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
 
     Args:
         input: a real tensor.
-        dim: None for that of all elements, whose gradient is shared among ties; an axis for a
+        dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
-        keepdim: leave an axis of one in its place.
 
     Raises:
         IndexError: if there is no such axis, or it is empty.
@@ -123,8 +120,6 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
     Args:
         input: a real tensor. NaN is greater than all numbers.
         k: the rank, from 1.
-        dim: the axis.
-        keepdim: keep the reduced axis with length 1.
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
@@ -154,15 +149,12 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
 
     Args:
         input: a real tensor.
-        dim: the axis.
-        keepdim: keep the reduced axis with length 1.
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
         IndexError: if there is no such axis, or it is empty.
-        NotImplementedError: for complex numbers.
     """
     along = lambda x, axis: mode(x, axis, keepdim)  # noqa: E731  a name for it
     return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops.api.convolution import for_each
+from asyncgrad.ops.api.convolution import SHAPES, for_each
 from asyncgrad.ops.api.linalg import einsum
 from asyncgrad.ops.api.pooling import (
-    SHAPES,
     WHOLE,
     WINDOWS,
     avg_pool1d,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.ops.api.convolution import for_each
+from asyncgrad.ops.api.convolution import SHAPES, for_each
 from asyncgrad.ops.api.index import check_range, gather
 from asyncgrad.ops.api.random import rand
 from asyncgrad.ops.api.reduction import mean
@@ -147,19 +147,14 @@ def _as_lines(x: Tensor) -> Any:
     return renamed(R.reshape(x, (*shape[:-2], shape[-1])), "SqueezeBackward1")
 
 
-def _with_indices(out: Tensor, indices: Tensor, ndim: int, return_indices: bool) -> Any:
+def _with_indices(out: Tensor, indices: Any, ndim: int, return_indices: bool) -> Any:
     """The maxima of images of `ndim` axes, and their indices if wanted."""
     if ndim == 1:
         return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
     return (out, indices) if return_indices else out
 
 
-#: What docstrings say of the functions for one, two and three axes.
-SHAPES = {
-    1: "of shape (n, channels, length) or (channels, length).",
-    2: "of shape (n, channels, rows, columns) or (channels, rows, columns).",
-    3: "of shape (n, channels, layers, rows, columns), or without n.",
-}
+#: What docstrings say of images with one, two and three axes, and of windows.
 WHOLE = {1: "line", 2: "plane", 3: "volume"}
 WINDOWS = """kernel_size: the size of the window: a number, or one for each axis.
         stride: the step of the window; its size if None."""
@@ -585,11 +580,10 @@ def _fractional_max_pool(ndim: int) -> Callable[..., Any]:
     Args:
         input: {SHAPES[ndim]}
         kernel_size: the size of the window: a number, or one for each axis.
-        output_size: the number of windows, or one for each axis; otherwise
-        output_ratio: the ratio of the output's size to the input's.
+        output_size: the number of windows, or one for each axis; if None, `output_ratio` is used.
+        output_ratio: the output's size divided by the input's.
         return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
-        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels,
-            {ndim}).
+        _random_samples: numbers in [0, 1) to draw the steps from, of shape (n, channels, {ndim}).
 
     Raises:
         ValueError: if there is neither a size nor a ratio.
@@ -686,7 +680,7 @@ def _max_unpool(ndim: int) -> Callable[..., Tensor]:
         indices: int64, as `max_pool{ndim}d` returns them.
         {WINDOWS}
         padding: how far windows reached beyond the sides.
-        output_size: the size of the result, or its shape; else the least that there could be.
+        output_size: the size of the result, or its shape; if None, the smallest that fits.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or an index is out of range.

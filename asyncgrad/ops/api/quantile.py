@@ -87,10 +87,6 @@ def _so_far(name: str) -> Callable[..., Any]:
 
     Args:
         input: any real tensor.
-        dim: the axis.
-
-    Raises:
-        NotImplementedError: for complex numbers.
     """
     return writes(named(scan, name, doc))
 
@@ -173,7 +169,7 @@ def _quantiles(
     return out if levels.ndim else R.squeeze(out, (0,))
 
 
-def _ends(ordered: Tensor, axis: int, skip: bool) -> tuple[Any, Any]:
+def _ends(ordered: Array, axis: int, skip: bool) -> tuple[Any, Any]:
     """The factor and offset that map a quantile in [0, 1] to a rank among ordered elements."""
     length = ordered.shape[axis]
     counts = (~np.isnan(ordered)).sum(axis=axis, keepdims=True)
@@ -202,7 +198,6 @@ def quantile(
         input: a float or double tensor.
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
         dim: the axis; all elements if None.
-        keepdim: keep the reduced axes with length 1.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
 
     Raises:

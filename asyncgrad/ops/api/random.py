@@ -63,18 +63,15 @@ def rand(
     *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
     dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Numbers uniform in [0, 1); for complex dtypes, both parts are.
+    """Numbers uniform in [0, 1); for complex dtypes, both parts are; see `zeros`.
 
     Args:
         sizes: the shape, as one sequence or as several numbers.
-        size: the shape, by name.
         generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        RuntimeError: if it is negative.
+        RuntimeError: if a length is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
     wanted = default_dtype() if dtype is None else as_dtype("rand", dtype)
@@ -105,7 +102,7 @@ def randint(
     size: Ints | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Integers uniform in [low, high).
+    """Integers uniform in [low, high); see `zeros`.
 
     Called as `randint(high, size)` or `randint(low, high, size)`.
 
@@ -113,11 +110,8 @@ def randint(
         bounds: see above.
         low: the least integer; 0 if left out.
         high: the exclusive upper bound.
-        size: the shape.
         generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         TypeError: if the bounds are no integers or the shape is not a sequence of them.
@@ -193,14 +187,12 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The numbers below `n` in random order.
+    """The numbers below `n` in random order; see `zeros`.
 
     Args:
         n: how many numbers.
         generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
-        device: the device; the default device if None.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         TypeError: if `n` is not an integer.
@@ -465,7 +457,7 @@ def normal(
     generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Normal numbers with the means and deviations given.
+    """Normal numbers with the means and deviations given; see `zeros`.
 
     Args:
         mean: a tensor, or a number.
@@ -474,7 +466,6 @@ def normal(
         generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
         device: the device, where both are numbers.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
         RuntimeError: if a deviation is negative or complex.

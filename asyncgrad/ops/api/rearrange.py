@@ -309,9 +309,7 @@ def tensor_split(
     """Split an axis into nearly equal views, or at given indices.
 
     Args:
-        input: the tensor.
         indices_or_sections: the number of views, or the indices to split at; tensors are read.
-        dim: the axis.
 
     Raises:
         RuntimeError: if there is no axis, or the number of parts is not positive.

@@ -103,7 +103,6 @@ def mean(
     Args:
         input: a floating or complex tensor.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
 
     Raises:
@@ -133,7 +132,6 @@ def var(
         input: a floating or complex tensor; the result is real.
         dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
         unbiased: the old form of `correction`: 1 if True, 0 if False.
-        keepdim: keep the reduced axes with length 1.
         correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
@@ -208,7 +206,6 @@ def prod(
     Args:
         input: any tensor.
         dim: an axis; all if None.
-        keepdim: keep the reduced axis with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
     x = _operand("prod", input, keepdim)
@@ -253,12 +250,10 @@ def _extreme(name: str) -> Callable[..., Any]:
     Args:
         input: any real tensor.
         dim: an axis, or a sequence of them; all if it is empty.
-        keepdim: leave axes of one in their places.
 
     Raises:
         RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
         IndexError: if there is no such axis, or it is empty.
-        NotImplementedError: for complex numbers.
     """
     return writes(named(reduce, name, doc))
 
@@ -311,10 +306,9 @@ def _with_index(name: str) -> Callable[..., Any]:
 
     Args:
         input: any real tensor.
-        dim: None for the extreme of all, whose gradient is shared among ties; an axis for a named
-            tuple of `values` and `indices`, where all of the gradient goes to the index that is
-            returned; another tensor for `{name}imum`.
-        keepdim: leave an axis of one in its place.
+        dim: None for the {greatest} of all, whose gradient is shared among ties; an axis for a
+            named tuple of `values` and `indices`, where all of the gradient goes to the index that
+            is returned; another tensor for `{name}imum`.
         other: the other tensor, by name.
 
     Raises:
@@ -375,7 +369,6 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
     Args:
         input: a real tensor.
         dim: an axis; None for the index into the flattened tensor.
-        keepdim: leave axes of one in their places.
 
     Raises:
         IndexError: if there is no such axis, or it is empty.
@@ -410,13 +403,11 @@ def _logical(name: str) -> Callable[..., Tensor]:
             array = array.astype(np.uint8)
         return leaf(name, array, metadata.device)
 
-    word = "all" if name == "all" else "any"
-    doc = f"""Whether {word} of the elements are not 0; no gradient.
+    doc = f"""Whether {name} elements are nonzero; no gradient.
 
     Args:
         input: any tensor; the result is bool, or uint8 for uint8.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
     """
     return writes(named(reduce, name, doc))
 
@@ -435,7 +426,6 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
-        keepdim: keep the reduced axes with length 1.
 
     Raises:
         TypeError: if `dim` is neither an axis nor a sequence.
@@ -457,7 +447,6 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
 
     Args:
         input: any tensor.
-        dim: the axis.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
@@ -478,10 +467,6 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
     Args:
         input: a floating or complex tensor.
-        dim: the axis.
-
-    Raises:
-        NotImplementedError: for integers and booleans.
     """
     x = as_tensor_operand(input, "logcumsumexp", 1)
     return R.logcumsumexp(x, one_dim("logcumsumexp", dim, len(x._metadata.shape)))
@@ -502,7 +487,6 @@ def norm(
         p: the order: a number, "fro" or None for the Euclidean norm, "nuc" for the sum of the
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
 
     Raises:
@@ -553,7 +537,6 @@ def vector_norm(
         x: a floating or complex tensor; the result is real.
         ord: the order: any real number, or an infinity; 0 counts nonzero elements.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
 
     Raises:

@@ -223,8 +223,6 @@ def scatter_reduce(
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
     Args:
-        input: the tensor.
-        dim: the axis.
         index: the positions of the elements of `src`, no larger than `src`, nor than `input` apart
             from `dim`.
         src: a tensor of the dtype of `input`.
@@ -266,8 +264,6 @@ def index_reduce(
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
     Args:
-        input: the tensor.
-        dim: the axis.
         index: the position of each slice of `source`, of one axis.
         source: of the dtype of `input`, and of its shape apart from `dim`.
         reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
@@ -300,7 +296,6 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     """A copy of `input` with the elements of `source` at flat indices.
 
     Args:
-        input: the tensor.
         index: int64; negative numbers count from the end.
         source: of the dtype of `input`, with as many elements as `index`.
         accumulate: add the values instead of replacing; repeated indices add up.

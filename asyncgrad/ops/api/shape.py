@@ -467,10 +467,8 @@ def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[T
     """Split an axis into consecutive views.
 
     Args:
-        tensor: the tensor.
         split_size_or_sections: the length of each view (the last may be shorter), or a sequence
             of all lengths.
-        dim: the axis.
 
     Raises:
         RuntimeError: if the lengths do not add up, or there are no axes.
@@ -733,7 +731,6 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
     """A copy with elements shifted cyclically along axes.
 
     Args:
-        input: the tensor.
         shifts: the distance for each axis in `dims`.
         dims: the axes; None for the flattened tensor.
 
@@ -766,7 +763,6 @@ def pad(
     """Pad the last axes.
 
     Args:
-        input: the tensor.
         pad: the widths before and after the last axis, then the one before it, and so on; negative
             widths cut elements off.
         mode: "constant", "reflect", "replicate" or "circular".

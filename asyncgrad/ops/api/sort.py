@@ -38,7 +38,6 @@ def sort(
 
     Args:
         input: a real tensor.
-        dim: the axis.
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
 
@@ -107,7 +106,6 @@ def topk(
     Args:
         input: a real tensor. NaN is greater than all numbers.
         k: the number of elements.
-        dim: the axis.
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
 

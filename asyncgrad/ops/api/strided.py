@@ -37,7 +37,6 @@ def as_strided(
     does not contain get no gradient. Tensors outside of host memory are copied.
 
     Args:
-        input: the tensor.
         size: the shape of the view.
         stride: for each axis, the distance of neighbours, in elements.
         storage_offset: the number of the first element in memory; None for that of `input`.
@@ -71,7 +70,6 @@ def as_strided_scatter(
     """A copy of `input` with `src` written to the elements of `as_strided`.
 
     Args:
-        input: the tensor.
         src: the values, of the shape `size`.
         size: as in `as_strided`.
         stride: the same.

@@ -34,7 +34,6 @@ def cuda(input: Tensor, device: DeviceLike | None = None, non_blocking: bool = F
     """Move the tensor to a CUDA device; itself if it is there.
 
     Args:
-        input: the tensor.
         device: the device; `cuda:0` if None.
         non_blocking: don't wait for a copy from pinned memory.
 
@@ -97,7 +96,6 @@ def record_stream(input: Tensor, stream: Stream) -> None:
     Call it after using a tensor in another stream than the one it was made in.
 
     Args:
-        input: the tensor.
         stream: the other stream.
 
     Raises:
@@ -115,7 +113,6 @@ def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, An
     """An awaitable `to`: the call starts the copy, and awaiting it yields to the event loop.
 
     Args:
-        input: the tensor.
         args: those of `to`.
         kwargs: those of `to`.
 

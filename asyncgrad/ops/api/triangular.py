@@ -240,9 +240,6 @@ def matrix_exp(A: Tensor) -> Tensor:
     """The exponentials of square matrices.
 
     Args:
-        A: of shape (..., n, n).
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
+        A: of shape (..., n, n), floating or complex.
     """
     return R.matrix_exp(matrices("linalg.matrix_exp", A, square=True))

@@ -72,7 +72,6 @@ def diagonal_scatter(
     """A copy of `input` with `src` on a diagonal.
 
     Args:
-        input: the tensor.
         src: of the shape of `diagonal(input, offset, dim1, dim2)`.
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows.
@@ -119,7 +118,6 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A view of all windows along an axis, whose elements come last.
 
     Args:
-        input: the tensor.
         dimension: the axis.
         size: the length of a window.
         step: the distance between the starts of windows.

@@ -79,7 +79,7 @@ def _has_zero(y: Array | Number) -> bool:
 def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a division to raise when integers are divided by zero, as in PyTorch."""
 
-    def call(xp: Library, x: Array, y: Array) -> Any:
+    def call(xp: Library, x: Array, y: Array | Number) -> Any:
         kind = x.dtype.kind
         if kind in "bc":
             refuse(name, x.dtype)
@@ -308,7 +308,7 @@ def _number_power(xp: Library, x: Array, scalar: Number) -> Any:
 # -- choices --------------------------------------------------------------------------------------
 
 
-def _clamp(xp: Library, x: Array, low: float | None, high: float | None) -> Any:
+def _clamp(xp: Library, x: Array, low: Array | float | None, high: Array | float | None) -> Any:
     if x.dtype.kind == "c":
         refuse("clamp", x.dtype)
     if low is not None:

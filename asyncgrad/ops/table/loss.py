@@ -284,8 +284,8 @@ def _log_sums(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
 
 
 def _class_loss(
-    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array, kept: Array | None,
-    smooth: Array | None, weight: Array | None,
+    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
+    kept: Array | None, smooth: Array | float | None, weight: Array | None,
 ) -> Any:  # fmt: skip
     """The loss of each line along `dim`, without that axis: see `cross_entropy`."""
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
@@ -303,16 +303,16 @@ def _chosen(xp: Library, values: Array, kept: Array | None) -> Any:
 
 
 def _cross_entropy(
-    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array, kept: Array | None,
-    smooth: Array | None, weight: Array | None, each: bool,
+    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
+    kept: Array | None, smooth: Array | float | None, weight: Array | None, each: bool,
 ) -> Any:  # fmt: skip
     losses = _class_loss(xp, x, sums, dim, target, counts, kept, smooth, weight)
     return losses if each else losses.sum()
 
 
 def _class_weights(
-    xp: Library, x: Array, dim: int, target: Array, counts: Array, smooth: Array | None,
-    weight: Array | None,
+    xp: Library, x: Array, dim: int, target: Array, counts: Array | float,
+    smooth: Array | float | None, weight: Array | None,
 ) -> Any:  # fmt: skip
     """The weight of each class's negative log probability."""
     out = xp.zeros(x.shape, x.dtype)
@@ -329,8 +329,8 @@ def _kept_gradient(F: Namespace, g: Value, x: Value, dim: int, each: bool) -> An
 
 
 def _cross_entropy_slope(
-    F: Namespace, x: Value, dim: int, target: Value, counts: Value, smooth: Value | None,
-    weight: Value | None,
+    F: Namespace, x: Value, dim: int, target: Value, counts: Value | float,
+    smooth: Value | float | None, weight: Value | None,
 ) -> Any:  # fmt: skip
     if not x.shape[dim]:
         return x
@@ -339,8 +339,8 @@ def _cross_entropy_slope(
 
 
 def _cross_entropy_pull(
-    F: Namespace, g: Value, x: Value, sums: Value, dim: int, target: Value, counts: Value,
-    kept: Value | None, smooth: Value | None, weight: Value | None, each: bool,
+    F: Namespace, g: Value, x: Value, sums: Value, dim: int, target: Value, counts: Value | float,
+    kept: Value | None, smooth: Value | float | None, weight: Value | None, each: bool,
 ) -> Any:  # fmt: skip
     slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
     return slope * _kept_gradient(F, g, x, dim, each)
@@ -374,29 +374,35 @@ def _factors(
 
 
 def _cross_entropy_gradient(
-    xp: Library, g: Array, x: Array, sums: Array, dim: int, target: Array, counts: Array,
-    kept: Array | None, smooth: Array | None, weight: Array | None, each: bool,
+    xp: Library, g: Array, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
+    kept: Array | None, smooth: Array | float | None, weight: Array | None, each: bool,
 ) -> Any:  # fmt: skip
     """The softmax times each line's weight, minus that weight at the target's place."""
     if each:
         g = g.reshape(sums.shape)
-    counts = _chosen(xp, counts * g, kept)
-    full = counts
+    taken: Array = _chosen(xp, counts * g, kept)
+    full = taken
     if smooth is not None:
         smooth = _chosen(xp, smooth * g, kept)
-        full = counts + smooth * (x.shape[dim] if weight is None else weight.sum())
+        full = taken + smooth * (x.shape[dim] if weight is None else weight.sum())
     several = full.size > 1
     out = _factors(xp, x, sums, full, dim) if several else _one_factor(xp, x, sums, dim, full)
     if smooth is not None:
         xp.subtract(out, smooth if weight is None else smooth * weight, out)
     # It is a copy if the logits, and therefore `out`, are not contiguous.
     flat = out.reshape(-1)
-    flat[_places(xp, x.shape, dim, target)] -= counts.reshape(-1) if counts.ndim else counts
+    flat[_places(xp, x.shape, dim, target)] -= taken.reshape(-1) if taken.ndim else taken
     return flat.reshape(x.shape)
 
 
 def _nll(
-    xp: Library, x: Array, dim: int, target: Array, counts: Array, kept: Array | None, each: bool
+    xp: Library,
+    x: Array,
+    dim: int,
+    target: Array,
+    counts: Array | float,
+    kept: Array | None,
+    each: bool,
 ) -> Any:
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
     losses = picked.reshape(kept_shape(x.shape, (dim,))) * -counts
@@ -405,14 +411,14 @@ def _nll(
 
 
 def _nll_pull(
-    F: Namespace, g: Value, x_shape: Shape, dim: int, target: Value, counts: Value,
+    F: Namespace, g: Value, x_shape: Shape, dim: int, target: Value, counts: Value | float,
     kept: Value | None, each: bool,
 ) -> Any:  # fmt: skip
     return F.nll_spread(g, x_shape, dim, target, counts, kept, each)
 
 
 def _nll_spread(
-    xp: Library, g: Array, shape: tuple[int, ...], dim: int, target: Array, counts: Array,
+    xp: Library, g: Array, shape: tuple[int, ...], dim: int, target: Array, counts: Array | float,
     kept: Array | None, each: bool,
 ) -> Any:  # fmt: skip
     """The adjoint of the negative log likelihood."""

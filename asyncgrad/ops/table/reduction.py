@@ -639,7 +639,7 @@ def _vector_norm_gradient(
 
 
 def _vector_norm_push(
-    F: Namespace, t: Value, x: Value, out: Value, ord: int, dims: Shape, keepdim: bool
+    F: Namespace, t: Value, x: Value, out: Value, ord: float, dims: Shape, keepdim: bool
 ) -> Any:
     local = _vector_norm_pull(F, F.zero(out) + 1, x, out, ord, dims, keepdim)
     if local is None:
