@@ -10,10 +10,11 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_bound, count_step, new_step, refuse_complex
+from asyncgrad.optim.updates import check_bound, count_step, host_number, refuse_complex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from asyncgrad.optim.updates import Array, Params
+    from asyncgrad.tensor import Tensor
 
 
 class Adafactor(Optimizer):
@@ -37,8 +38,8 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
-        lr: Any = 1e-2,
+        params: Params,
+        lr: float | Tensor = 1e-2,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,
@@ -55,23 +56,14 @@ class Adafactor(Optimizer):
         check_bound("epsilon2", eps[1])
         check_bound("Clipping threshold d", d, least=1)
         check_bound("weight_decay", weight_decay)
-        defaults = {
-            "lr": lr,
-            "beta2_decay": beta2_decay,
-            "eps": eps,
-            "d": d,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
+        self._declare(locals())
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+    def _update(self, group: dict[str, Any], parameter: Tensor, gradient: Array) -> None:
         refuse_complex("Adafactor", parameter)
         state = self.state[parameter]
         factored = gradient.ndim > 1
         if not state:
-            state["step"] = new_step()
+            state["step"] = host_number(0.0)
             shape = gradient.shape
             sizes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
             for name, size in (sizes if factored else {"variance": shape}).items():
@@ -101,6 +93,6 @@ class Adafactor(Optimizer):
         p += change * (length if group["maximize"] else -length)
 
 
-def _size(array: Any) -> Any:
+def _size(array: Array) -> Array:
     """The root of the mean square, on the array's device: nobody waits for it."""
     return np.sqrt((array * array).sum() / max(1, array.size))

@@ -6,24 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import (
-    check_manner,
-    check_option,
-    count_step,
-    descending,
-    follow,
-    host_number,
-    in_tiles,
-    new_step,
-    zeros_like,
-)
+from asyncgrad.optim.elementwise import ElementwiseOptimizer
+from asyncgrad.optim.updates import check_options, follow, host_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
+
+    from asyncgrad.optim.updates import Array, Params
+    from asyncgrad.tensor import Tensor
 
 
-class NAdam(Optimizer):
+class NAdam(ElementwiseOptimizer):
     """Adam with Nesterov's momentum, which looks ahead along the momentum.
 
     Args:
@@ -43,10 +36,12 @@ class NAdam(Optimizer):
         ValueError: if an option is out of its range.
     """
 
+    _entries = ("exp_avg", "exp_avg_sq")
+
     def __init__(
         self,
-        params: Iterable[Any],
-        lr: Any = 2e-3,
+        params: Params,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -58,87 +53,34 @@ class NAdam(Optimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        check_option("learning rate", lr)
-        check_option("epsilon value", eps)
-        check_option("beta parameter at index 0", betas[0], below=1.0)
-        check_option("beta parameter at index 1", betas[1], below=1.0)
-        check_option("weight_decay value", weight_decay)
-        check_option("momentum_decay value", momentum_decay)
-        check_manner("NAdam", differentiable, foreach)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
+        check_options(locals(), "lr", "eps", "betas", "weight_decay", "momentum_decay")
+        self._declare(locals())
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
-        state = self.state[parameter]
-        if "exp_avg" not in state:
-            state["step"] = new_step()
-            state["mu_product"] = host_number(1.0)
-            state["exp_avg"] = zeros_like(parameter)
-            state["exp_avg_sq"] = zeros_like(parameter)
-        step = count_step(state)
-        lr = float(group["lr"])
+    def _kernel(
+        self, group: dict[str, Any], state: dict[str, Any], step: int
+    ) -> Callable[..., None]:
+        lr, eps = float(group["lr"]), group["eps"]
         beta1, beta2 = group["betas"]
         now, ahead = (
             beta1 * (1.0 - 0.5 * 0.96 ** (number * group["momentum_decay"]))
             for number in (step, step + 1)
         )
+        if "mu_product" not in state:
+            state["mu_product"] = host_number(1.0)
         product = state["mu_product"]._array
         product *= now
-        in_tiles(
-            _adapt,
-            (
-                self._values(parameter),
-                gradient,
-                state["exp_avg"]._array,
-                state["exp_avg_sq"]._array,
-            ),
-            lr,
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            group["decoupled_weight_decay"],
-            group["maximize"],
-            lr * (1.0 - now) / (1.0 - float(product)),
-            lr * ahead / (1.0 - float(product) * ahead),
-            1 - beta2**step,
-        )
+        length = lr * (1.0 - now) / (1.0 - float(product))
+        length_ahead = lr * ahead / (1.0 - float(product) * ahead)
+        correction = 1 - beta2**step
 
+        def adapt(p: Array, g: Array, mean: Array, square: Array) -> None:
+            t = follow(g, mean, square, beta1, beta2)
+            np.divide(square, correction, out=t)
+            np.sqrt(t, out=t)
+            t += eps
+            change = length * g
+            change += length_ahead * mean
+            change /= t
+            p -= change
 
-def _adapt(
-    p: Any,
-    g: Any,
-    mean: Any,
-    square: Any,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool,
-    length: float,
-    length_ahead: float,
-    correction: float,
-) -> None:
-    shrink = lr if decoupled else None
-    g = descending(g, p, weight_decay, maximize, shrink=shrink)
-    t = follow(g, mean, square, beta1, beta2)
-    np.divide(square, correction, out=t)
-    np.sqrt(t, out=t)
-    t += eps
-    step = length * g
-    step += length_ahead * mean
-    step /= t
-    p -= step
+        return adapt
