@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.nn.hooks import ForwardHook, on_node, register
 from asyncgrad.nn.module_tree import Members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.core.hooks import Hooks, RemovableHandle
+    from asyncgrad.nn.hooks import Hook
 
 #: The tables of hooks that every module has.
 HOOKS = (
@@ -33,7 +32,7 @@ class Hooked(Members):
     _load_state_dict_post_hooks: Hooks
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call a function before `forward`; its result, unless None, replaces the arguments.
 
@@ -46,7 +45,7 @@ class Hooked(Members):
 
     def register_forward_hook(
         self,
-        hook: Callable[..., Any],
+        hook: Hook,
         *,
         prepend: bool = False,
         with_kwargs: bool = False,
@@ -63,7 +62,7 @@ class Hooked(Members):
         entry = ForwardHook(hook, with_kwargs, always_call)
         return register(self._forward_hooks, entry, prepend=prepend)
 
-    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_backward_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function with the gradients of the output's node, which PyTorch discourages.
 
         See `register_full_backward_hook`, which knows the module's arguments.
@@ -77,9 +76,7 @@ class Hooked(Members):
         """
         return register(self._forward_hooks, on_node(self, hook))  # type: ignore[arg-type]
 
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function once a pass has computed the gradients of the module's outputs.
 
         Args:
@@ -89,9 +86,7 @@ class Hooked(Members):
         """
         return register(self._backward_pre_hooks, hook, prepend=prepend)
 
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function once a pass has computed the gradients of the positional arguments.
 
         Args:
@@ -102,11 +97,11 @@ class Hooked(Members):
         """
         return register(self._backward_hooks, hook, prepend=prepend)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function of the module, the prefix and `keep_vars` before its state is saved."""
         return register(self._state_dict_pre_hooks, hook)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function after the state of the module and all submodules has been saved.
 
         Args:
@@ -115,7 +110,7 @@ class Hooked(Members):
         """
         return register(self._state_dict_hooks, hook)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function before the module loads its state from a state dict.
 
         Args:
@@ -125,7 +120,7 @@ class Hooked(Members):
         """
         return register(self._load_state_dict_pre_hooks, hook)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function after the module and all submodules have loaded their state.
 
         Args:

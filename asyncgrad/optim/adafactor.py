@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,10 +10,18 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_bound, count_step, host_number, refuse_complex
+from asyncgrad.optim.updates import (
+    Array,
+    Group,
+    Params,
+    Rate,
+    check_bound,
+    count_step,
+    host_number,
+    refuse_complex,
+)
 
 if TYPE_CHECKING:
-    from asyncgrad.optim.updates import Array, Params
     from asyncgrad.tensor import Tensor
 
 
@@ -21,33 +29,22 @@ class Adafactor(Optimizer):
     """Adapts steps to each element, with only row and column means of a matrix's squared gradients.
 
     Args:
-        params: parameters or groups of them.
         lr: roughly the greatest step relative to the parameter's size; also scales weight decay.
         beta2_decay: new squares get the number of steps to this power as weight in the means.
         eps: a lower bound of the roots of mean squares (None: the dtype's machine epsilon), and a
             lower bound of the parameter's size.
         d: updates with a greater root mean square are scaled down to it.
         weight_decay: the parameter shrinks by this fraction times `lr`.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
         RuntimeError: in a step, if a parameter is complex.
     """
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-2,
-        beta2_decay: float = -0.8,
-        eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-    ) -> None:
+        self, params: Params, lr: Rate = 1e-2, beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
+        *, foreach: bool | None = None, maximize: bool = False,
+    ) -> None:  # fmt: skip
         check_bound("Learning rate", lr)
         if not beta2_decay <= 0.0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
@@ -58,7 +55,7 @@ class Adafactor(Optimizer):
         check_bound("weight_decay", weight_decay)
         self._declare(locals())
 
-    def _update(self, group: dict[str, Any], parameter: Tensor, gradient: Array) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         refuse_complex("Adafactor", parameter)
         state = self.state[parameter]
         factored = gradient.ndim > 1

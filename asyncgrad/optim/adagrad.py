@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.updates import check_options, filled_like, host_number
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import (
+    Array,
+    Group,
+    Params,
+    Rate,
+    check_options,
+    filled_like,
+    host_number,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.ops.tensors.sparse_rows import Rows
-    from asyncgrad.optim.updates import Array, Params
     from asyncgrad.tensor import Tensor
 
 
@@ -21,37 +26,21 @@ class Adagrad(ElementwiseOptimizer):
     """Divides each element's gradient by the root of the sum of its past squares.
 
     Args:
-        params: parameters or groups of them.
         lr: the learning rate of the first step.
         lr_decay: how fast the learning rate falls with the number of steps.
-        weight_decay: this multiple of the parameter is added to the gradient.
         initial_accumulator_value: the initial value of the sums.
         eps: added to the root, against division by zero.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
-        differentiable: not supported.
-        fused: accepted for PyTorch's programs; updates are always fused.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
     _entries = ("sum",)
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-2,
-        lr_decay: float = 0,
-        weight_decay: float = 0,
-        initial_accumulator_value: float = 0,
-        eps: float = 1e-10,
-        foreach: bool | None = None,
-        *,
-        maximize: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-    ) -> None:
+        self, params: Params, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
         check_options(
             locals(), "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"
         )
@@ -63,12 +52,10 @@ class Adagrad(ElementwiseOptimizer):
                     "step": host_number(0.0), "sum": self._initial("sum", group, parameter)
                 }  # fmt: skip
 
-    def _initial(self, name: str, group: dict[str, Any], parameter: Tensor) -> Tensor:
+    def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
         return filled_like(parameter, group["initial_accumulator_value"])
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         eps = group["eps"]
 
@@ -83,7 +70,7 @@ class Adagrad(ElementwiseOptimizer):
 
         return divide
 
-    def _update_rows(self, group: dict[str, Any], parameter: Tensor, gradient: Rows) -> None:
+    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         rows = gradient.coalesce()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.updates import check_options, follow
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import Array, Betas, Group, Params, Rate, check_options, follow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.optim.updates import Array, Params
     from asyncgrad.tensor import Tensor
 
 
@@ -42,21 +39,11 @@ class Adam(ElementwiseOptimizer):
     _entries = ("exp_avg", "exp_avg_sq")
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        amsgrad: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        decoupled_weight_decay: bool = False,
-    ) -> None:
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+        fused: bool | None = None, decoupled_weight_decay: bool = False,
+    ) -> None:  # fmt: skip
         check_options(locals(), "lr", "eps")
         _check_kinds(betas)
         check_options(locals(), "betas", "weight_decay")
@@ -64,10 +51,10 @@ class Adam(ElementwiseOptimizer):
             _refuse_tensors(lr, betas)
         self._declare(locals())
 
-    def _wanted(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _wanted(self, group: Group) -> tuple[str, ...]:
         return (*self._entries, "max_exp_avg_sq") if group["amsgrad"] else self._entries
 
-    def _update(self, group: dict[str, Any], parameter: Tensor, gradient: Array) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         state, step, arrays = self._operands(group, parameter, gradient)
         compiled = parameter._metadata.device.compiled.get("adapt")
         if compiled is not None and not group["amsgrad"]:
@@ -82,9 +69,7 @@ class Adam(ElementwiseOptimizer):
                 return
         self._run_kernel(group, state, step, arrays)
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         eps = group["eps"]
         beta1, beta2 = map(float, group["betas"])
         length = float(group["lr"]) / (1 - beta1**step)
@@ -106,14 +91,14 @@ class Adam(ElementwiseOptimizer):
         return adapt
 
 
-def _check_kinds(betas: tuple[Any, Any]) -> None:
+def _check_kinds(betas: Betas) -> None:
     """Raise PyTorch's ValueError unless both betas are floats, or both tensors."""
     _, _ = betas
     if not any(all(isinstance(beta, kind) for beta in betas) for kind in (float, Variable)):
         raise ValueError("betas must be either both floats or both Tensors")
 
 
-def _refuse_tensors(lr: float | Tensor, betas: tuple[Any, Any]) -> None:
+def _refuse_tensors(lr: Rate, betas: Betas) -> None:
     """Raise PyTorch's ValueError for a tensor among the numbers."""
     for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
         if isinstance(value, Variable):
@@ -129,20 +114,11 @@ class AdamW(Adam):
     """
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(
             params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach,
             capturable=capturable, differentiable=differentiable, fused=fused,

@@ -2,60 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.updates import check_options, host_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.optim.updates import Array, Params
-    from asyncgrad.tensor import Tensor
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import Array, Group, Params, Rate, check_options, host_number
 
 
 class ASGD(ElementwiseOptimizer):
     """Gradient descent that also averages the parameters; the average is `ax` in the state.
 
     Args:
-        params: parameters or groups of them.
         lr: the learning rate of the first step.
         lambd: the decay of the parameters, and of the learning rate.
         alpha: the exponent of the learning rate's decay.
         t0: the step at which averaging starts.
-        weight_decay: this multiple of the parameter is added to the gradient.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
-        capturable: accepted for PyTorch's programs, without effect.
-        differentiable: not supported.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
     _entries = ("ax",)
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-2,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-        capturable: bool = False,
-    ) -> None:
+        self, params: Params, lr: Rate = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None,
+        maximize: bool = False, differentiable: bool = False, capturable: bool = False,
+    ) -> None:  # fmt: skip
         check_options(locals(), "lr", "weight_decay")
         self._declare(locals())
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         lr, lambd = float(group["lr"]), group["lambd"]
         if "eta" not in state:
             state["eta"] = host_number(lr)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import count_step, descending, in_tiles, zeros_like
+from asyncgrad.optim.updates import Array, Group, count_step, descending, in_tiles, zeros_like
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.optim.updates import Array
     from asyncgrad.tensor import Tensor
+
+#: A parameter's state by the names of its entries.
+State: TypeAlias = dict[str, Any]
+#: The update of one step, a function of arrays.
+Kernel: TypeAlias = Callable[..., None]
 
 
 class ElementwiseOptimizer(Optimizer):
@@ -20,17 +23,15 @@ class ElementwiseOptimizer(Optimizer):
     #: Tensors of the state that have the parameter's shape, in the order of the kernel's arguments.
     _entries: tuple[str, ...] = ()
 
-    def _wanted(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _wanted(self, group: Group) -> tuple[str, ...]:
         """The entries that the group's options ask for."""
         return self._entries
 
-    def _initial(self, name: str, group: dict[str, Any], parameter: Tensor) -> Tensor:
+    def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
         """An entry of the state before the first step."""
         return zeros_like(parameter)
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         """The update of one step.
 
         Returns:
@@ -40,8 +41,8 @@ class ElementwiseOptimizer(Optimizer):
         raise NotImplementedError
 
     def _operands(
-        self, group: dict[str, Any], parameter: Tensor, gradient: Array
-    ) -> tuple[dict[str, Any], int, list[Array]]:
+        self, group: Group, parameter: Tensor, gradient: Array
+    ) -> tuple[State, int, list[Array]]:
         """Count the step; returns the state, the step's number and the arrays of the update."""
         state = self.state[parameter]
         step = count_step(state)
@@ -52,12 +53,10 @@ class ElementwiseOptimizer(Optimizer):
             arrays.append(state[name]._array)
         return state, step, arrays
 
-    def _update(self, group: dict[str, Any], parameter: Tensor, gradient: Array) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         self._run_kernel(group, *self._operands(group, parameter, gradient))
 
-    def _run_kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int, arrays: list[Array]
-    ) -> None:
+    def _run_kernel(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
         kernel = self._kernel(group, state, step)
         weight_decay, maximize = group.get("weight_decay", 0), group["maximize"]
         if not (weight_decay or maximize):

@@ -13,13 +13,12 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.line_search import Point, strong_wolfe
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_option, put_values
+from asyncgrad.optim.updates import Array, Params, Rate, check_option, put_values
 from asyncgrad.scheduler import offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from asyncgrad.optim.updates import Array, Params
     from asyncgrad.tensor import Tensor
 
 #: `step_async` uses a thread if it expects more nanoseconds than this between two losses.
@@ -63,16 +62,10 @@ class LBFGS(Optimizer):
     """
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
+        self, params: Params, lr: Rate = 1, max_iter: int = 20, max_eval: int | None = None,
+        tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         check_option("learning rate", lr)
         self._declare({**locals(), "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval})
         if len(self.param_groups) != 1:

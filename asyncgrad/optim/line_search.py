@@ -31,13 +31,9 @@ class Point(NamedTuple):
 
 
 def strong_wolfe(
-    evaluate: Callable[[float], Generator[None, float, Point]],
-    start: Point,
-    first: float,
-    largest: float,
-    tolerance: float,
-    most: int,
-) -> Generator[None, float, tuple[Point, int]]:
+    evaluate: Callable[[float], Generator[None, float, Point]], start: Point, first: float,
+    largest: float, tolerance: float, most: int,
+) -> Generator[None, float, tuple[Point, int]]:  # fmt: skip
     """Search along a direction for a point that satisfies the strong Wolfe conditions.
 
     Args:

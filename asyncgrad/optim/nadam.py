@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.updates import check_options, follow, host_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.optim.updates import Array, Params
-    from asyncgrad.tensor import Tensor
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import (
+    Array,
+    Betas,
+    Group,
+    Params,
+    Rate,
+    check_options,
+    follow,
+    host_number,
+)
 
 
 class NAdam(ElementwiseOptimizer):
     """Adam with Nesterov's momentum, which looks ahead along the momentum.
 
     Args:
-        params: parameters or groups of them.
-        lr: the learning rate; roughly the greatest change of an element in a step.
-        betas: decay rates of the means of the gradient and of its square.
-        eps: added to the root of the mean square, against division by zero.
-        weight_decay: this multiple of the parameter is added to the gradient.
         momentum_decay: how fast the momentum approaches its final value.
-        decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
-        capturable: accepted for PyTorch's programs, without effect.
-        differentiable: not supported.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
     _entries = ("exp_avg", "exp_avg_sq")
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
+        self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
         check_options(locals(), "lr", "eps", "betas", "weight_decay", "momentum_decay")
         self._declare(locals())
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         lr, eps = float(group["lr"]), group["eps"]
         beta1, beta2 = group["betas"]
         now, ahead = (

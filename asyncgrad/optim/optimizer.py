@@ -20,7 +20,7 @@ from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import HOOKS, Hooked
-from asyncgrad.optim.updates import check_manner, copied_beside
+from asyncgrad.optim.updates import Group, check_manner, copied_beside
 from asyncgrad.scheduler import check_awaited, offload
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Optimizer(Hooked):
         check_manner(type(self).__name__, options)
         Optimizer.__init__(self, given["params"], options)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters with its own options.
 
         Args:
@@ -145,13 +145,13 @@ class Optimizer(Hooked):
                 )
         self.param_groups.append(group)
 
-    def _update(self, group: dict[str, Any], parameter: Tensor, gradient: Array) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         """Update one parameter's values and its state from its gradient's array."""
         raise NotImplementedError(
             f"{type(self).__name__} defines neither _update() nor a step() of its own"
         )
 
-    def _cost(self, group: dict[str, Any], parameter: Tensor) -> float:
+    def _cost(self, group: Group, parameter: Tensor) -> float:
         """The expected nanoseconds of a parameter's update."""
         cost: float = parameter._metadata.cost * _PASSES
         return cost
@@ -270,9 +270,7 @@ class Optimizer(Hooked):
             self._drafts = {}
         return drafts
 
-    def _change(
-        self, group: dict[str, Any], parameter: Tensor, gradient: Array, beside: bool
-    ) -> None:
+    def _change(self, group: Group, parameter: Tensor, gradient: Array, beside: bool) -> None:
         """Update one parameter in place, or in a new array if its old values are still needed."""
         if beside or is_held(parameter):
             self._drafts[parameter] = parameter._array.copy(order="K")
@@ -281,7 +279,7 @@ class Optimizer(Hooked):
         else:
             self._update(group, parameter, gradient)
 
-    def _update_rows(self, group: dict[str, Any], parameter: Tensor, gradient: Rows) -> None:
+    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         """Update a parameter from a row-sparse gradient; not all optimisers support this."""
         raise RuntimeError(
             f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, "

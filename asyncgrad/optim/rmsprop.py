@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.updates import check_options, follow_square
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.optim.updates import Array, Params
-    from asyncgrad.tensor import Tensor
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import Array, Group, Params, Rate, check_options, follow_square
 
 
 class RMSprop(ElementwiseOptimizer):
     """Divides each element's gradient by its root mean square.
 
     Args:
-        params: parameters or groups of them.
         lr: the learning rate.
         alpha: the decay rate of the mean square.
         eps: added to the root, against division by zero.
-        weight_decay: this multiple of the parameter is added to the gradient.
         momentum: the decay rate of the momentum.
         centered: subtract the squared mean: divide by the standard deviation.
-        capturable: accepted for PyTorch's programs, without effect.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
-        differentiable: not supported.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        momentum: float = 0,
-        centered: bool = False,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
+        self, params: Params, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0, momentum: float = 0, centered: bool = False,
+        capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
         differentiable: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         check_options(locals(), "lr", "eps", "momentum", "weight_decay", "alpha")
         self._declare(locals())
 
-    def _wanted(self, group: dict[str, Any]) -> tuple[str, ...]:
+    def _wanted(self, group: Group) -> tuple[str, ...]:
         wanted = ["square_avg"]
         if group["momentum"] > 0:
             wanted.append("momentum_buffer")
@@ -61,9 +38,7 @@ class RMSprop(ElementwiseOptimizer):
             wanted.append("grad_avg")
         return tuple(wanted)
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         lr, alpha, eps = float(group["lr"]), group["alpha"], group["eps"]
         momentum, centered = group["momentum"], group["centered"]
 

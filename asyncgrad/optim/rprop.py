@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.updates import check_options, filled_like, zeros_like
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import (
+    Array,
+    Group,
+    Params,
+    Rate,
+    check_options,
+    filled_like,
+    zeros_like,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.optim.updates import Array, Params
     from asyncgrad.tensor import Tensor
 
 
@@ -20,46 +25,31 @@ class Rprop(ElementwiseOptimizer):
     """Uses only the gradients' signs: steps grow while a sign stays and shrink when it changes.
 
     Args:
-        params: parameters or groups of them.
         lr: the length of the first steps.
         etas: the factors of the length when the sign changes and when it stays.
         step_sizes: the smallest and the greatest length.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
-        capturable: accepted for PyTorch's programs, without effect.
-        differentiable: not supported.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
     _entries = ("prev", "step_size")
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-2,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50),
-        *,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
+        self, params: Params, lr: Rate = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
+        foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
         check_options(locals(), "lr")
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
         self._declare(locals())
 
-    def _initial(self, name: str, group: dict[str, Any], parameter: Tensor) -> Tensor:
+    def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
         if name == "prev":
             return zeros_like(parameter)
         return filled_like(parameter, float(group["lr"]))
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         (shrink, grow), limits = group["etas"], group["step_sizes"]
 
         def turn(p: Array, g: Array, previous: Array, sizes: Array) -> None:

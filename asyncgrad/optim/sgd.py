@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.updates import check_options
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import Array, Group, Params, Rate, check_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.ops.tensors.sparse_rows import Rows
-    from asyncgrad.optim.updates import Array, Params
     from asyncgrad.tensor import Tensor
 
 
@@ -20,41 +17,25 @@ class SGD(ElementwiseOptimizer):
     """Stochastic gradient descent, optionally with momentum.
 
     Args:
-        params: parameters or groups of them.
         lr: the learning rate.
         momentum: the decay rate of the momentum.
         dampening: the fraction of the gradient that is kept out of the momentum.
-        weight_decay: this multiple of the parameter is added to the gradient.
         nesterov: look ahead along the momentum.
-        maximize: step along the gradient instead of against it.
-        foreach: accepted for PyTorch's programs, without effect.
-        differentiable: not supported.
-        fused: accepted for PyTorch's programs; updates are always fused.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
     def __init__(
-        self,
-        params: Params,
-        lr: float | Tensor = 1e-3,
-        momentum: float = 0,
-        dampening: float = 0,
-        weight_decay: float = 0,
-        nesterov: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        differentiable: bool = False,
-        fused: bool | None = None,
-    ) -> None:
+        self, params: Params, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0,
+        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
         check_options(locals(), "lr", "momentum", "weight_decay")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         self._declare(locals())
 
-    def _update(self, group: dict[str, Any], parameter: Tensor, gradient: Array) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         arrays = [self._values(parameter), gradient]
         fresh = False
         if group["momentum"]:
@@ -66,9 +47,7 @@ class SGD(ElementwiseOptimizer):
             arrays.append(state["momentum_buffer"]._array)
         self._run_kernel(group, {}, 1 if fresh else 2, arrays)
 
-    def _kernel(
-        self, group: dict[str, Any], state: dict[str, Any], step: int
-    ) -> Callable[..., None]:
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         lr, momentum = float(group["lr"]), group["momentum"]
         dampening, nesterov = group["dampening"], group["nesterov"]
 
@@ -84,7 +63,7 @@ class SGD(ElementwiseOptimizer):
 
         return descend
 
-    def _update_rows(self, group: dict[str, Any], parameter: Tensor, gradient: Rows) -> None:
+    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
             raise RuntimeError(
                 "SGD: weight_decay is not compatible with sparse gradients: it changes every row. "

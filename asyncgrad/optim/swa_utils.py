@@ -112,13 +112,10 @@ class AveragedModel(Module):
     """
 
     def __init__(
-        self,
-        model: Module,
-        device: Any = None,
+        self, model: Module, device: Any = None,
         avg_fn: Callable[[Any, Any, Any], Any] | None = None,
-        multi_avg_fn: Callable[[Any, Any, Any], None] | None = None,
-        use_buffers: bool = False,
-    ) -> None:
+        multi_avg_fn: Callable[[Any, Any, Any], None] | None = None, use_buffers: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
@@ -213,13 +210,9 @@ class SWALR(LRScheduler):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        swa_lr: float | Sequence[float],
-        anneal_epochs: int = 10,
-        anneal_strategy: str = "cos",
-        last_epoch: int = -1,
-    ) -> None:
+        self, optimizer: Optimizer, swa_lr: float | Sequence[float], anneal_epochs: int = 10,
+        anneal_strategy: str = "cos", last_epoch: int = -1,
+    ) -> None:  # fmt: skip
         rates = for_groups(optimizer, swa_lr, "swa_lr")
         if anneal_strategy not in {"cos", "linear"}:
             raise ValueError(

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 #: An array of a device.
 Array: TypeAlias = Any
+#: A group of parameters: the list `params`, and options by their names.
+Group: TypeAlias = dict[str, Any]
+#: A learning rate, and the decay rates of two means.
+Rate: TypeAlias = "float | Tensor"
+Betas: TypeAlias = "tuple[float, float] | tuple[Tensor, Tensor]"
 #: What optimisers are made for: tensors, pairs of a name and a tensor, or groups with options.
 Params: TypeAlias = (
     "Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[MutableMapping[str, Any]]"
