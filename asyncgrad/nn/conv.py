@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
@@ -11,8 +11,10 @@ from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+#: An option of an image: a number, or one for each axis.
+Size: TypeAlias = "int | Sequence[int]"
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 

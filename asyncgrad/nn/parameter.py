@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
@@ -14,6 +14,18 @@ from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.copies import warn_of_hooks
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from asyncgrad.devices import Device
+    from asyncgrad.ops.dtype import DType
+
+
+#: A device, or what names one; None for the current one.
+DeviceLike: TypeAlias = "Device | str | int | None"
+#: A dtype; None for the default one.
+DTypeLike: TypeAlias = "DType | np.dtype[Any] | type | str | None"
 
 
 class Parameter(Tensor):
