@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
@@ -12,6 +12,9 @@ from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 #: The number of gates of each kind of cell.
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
@@ -148,7 +151,21 @@ class _Cell(Module):
         return words
 
 
-class RNNCell(_Cell):
+class _OneStateCell(_Cell):
+    """The base of cells whose state is one tensor."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
+
+        Raises:
+            RuntimeError: if shapes or dtypes do not fit.
+            ValueError: for other numbers of axes.
+        """
+        state: Tensor = self._step(input, None if hx is None else (hx,))[0]
+        return state
+
+
+class RNNCell(_OneStateCell):
     """An Elman cell: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
 
     Args:
@@ -164,63 +181,32 @@ class RNNCell(_Cell):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, RuntimeError)
         mode = f"RNN_{nonlinearity.upper()}"
         super().__init__(mode, input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
-        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
 
-        Raises:
-            RuntimeError: if shapes or dtypes do not fit.
-            ValueError: for other numbers of axes.
-        """
-        return self._step(input, None if hx is None else (hx,))[0]
-
-
-class GRUCell(_Cell):
+class GRUCell(_OneStateCell):
     """A gated recurrent unit. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
         dtype: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
-
-    def forward(self, input: Any, hx: Any = None) -> Any:
-        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
-
-        Raises:
-            RuntimeError: if shapes or dtypes do not fit.
-            ValueError: for other numbers of axes.
-        """
-        return self._step(input, None if hx is None else (hx,))[0]
 
 
 class LSTMCell(_Cell):
     """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
         dtype: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
 
     def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Any, Any]:

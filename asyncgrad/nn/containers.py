@@ -11,7 +11,43 @@ from typing import Any, Self
 from asyncgrad.nn.module import Module
 
 
-class Sequential(Module):
+class _Sequence(Module):
+    """The base of containers whose modules are numbered."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        raise NotImplementedError
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, member_name(self, index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        _delete(self, index)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.register_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def pop(self, key: int | slice) -> Any:
+        """Remove and return a module."""
+        module = self[key]
+        del self[key]
+        return module
+
+
+class Sequential(_Sequence):
     """Modules called one after another, each with the output of the one before.
 
     Args:
@@ -33,23 +69,11 @@ class Sequential(Module):
             input = module(input)
         return input
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._modules.values())
-
     def __getitem__(self, index: int | slice) -> Any:
         """A module, or for a slice a sequence of the same modules."""
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
         return self._modules[member_name(self, index)]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, member_name(self, index), module)
-
-    def __delitem__(self, index: int | slice) -> None:
-        _delete(self, index)
 
     def __add__(self, other: Iterable[Module]) -> Sequential:
         _check_sequential(other)
@@ -67,30 +91,13 @@ class Sequential(Module):
     def __imul__(self, other: int) -> Self:
         return self.extend([*self] * (_times(other) - 1))
 
-    def pop(self, key: int | slice) -> Any:
-        """Remove and return a module."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        self.register_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules at the end."""
-        for module in modules:
-            self.append(module)
-        return self
-
     def insert(self, index: int, module: Module) -> Self:
         """Add a module before a place."""
         _insert(self, index, module)
         return self
 
 
-class ModuleList(Module):
+class ModuleList(_Sequence):
     """A list of modules, which are registered.
 
     Args:
@@ -101,12 +108,6 @@ class ModuleList(Module):
         super().__init__()
         self.extend(modules or ())
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._modules.values())
-
     def __contains__(self, module: object) -> bool:
         return module in self._modules.values()
 
@@ -116,38 +117,15 @@ class ModuleList(Module):
             return type(self)(list(self)[index])
         return self._modules[member_name(self, index)]
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, member_name(self, index), module)
-
-    def __delitem__(self, index: int | slice) -> None:
-        _delete(self, index)
-
     def __iadd__(self, modules: Iterable[Module]) -> Self:
         return self.extend(modules)
 
     def __add__(self, modules: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *modules])
 
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        self.register_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules at the end."""
-        for module in modules:
-            self.append(module)
-        return self
-
     def insert(self, index: int, module: Module) -> None:
         """Add a module before a place."""
         _insert(self, index, module)
-
-    def pop(self, key: int | slice) -> Any:
-        """Remove and return a module."""
-        module = self[key]
-        del self[key]
-        return module
 
     def __repr__(self) -> str:
         """The modules; consecutive ones with equal `repr` are shown as one."""

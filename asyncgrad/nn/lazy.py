@@ -122,12 +122,9 @@ class UninitializedBuffer(_Uninitialized):
     __slots__ = ()
 
     def __new__(
-        cls,
-        requires_grad: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None,
         persistent: bool = True,
-    ) -> UninitializedBuffer:
+    ) -> UninitializedBuffer:  # fmt: skip
         """Create a placeholder without elements."""
         made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
         made.__class__ = cls

@@ -256,12 +256,9 @@ class Module(Hooked):
             destination[f"{prefix}_extra_state"] = self.get_extra_state()
 
     def state_dict(
-        self,
-        *args: Any,
-        destination: dict[str, Any] | None = None,
-        prefix: str = "",
+        self, *args: Any, destination: dict[str, Any] | None = None, prefix: str = "",
         keep_vars: bool = False,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any]:  # fmt: skip
         """The parameters and persistent buffers by their dotted names; memory is shared.
 
         Args:
@@ -294,15 +291,9 @@ class Module(Hooked):
         return destination
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any],
+        strict: bool, missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
         """Load this module's own state from a state dict, and collect errors.
 
         Args:
@@ -373,12 +364,9 @@ class Module(Hooked):
 
 
 def _target(
-    *args: Any,
-    device: Any = None,
-    dtype: Any = None,
-    non_blocking: bool = False,
+    *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False,
     memory_format: Any = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """The device and dtype that the arguments of `to` name; None where unchanged."""
     for argument in args:
         if isinstance(argument, Variable):

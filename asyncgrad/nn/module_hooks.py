@@ -44,13 +44,9 @@ class Hooked(Members):
         return register(self._forward_pre_hooks, ForwardHook(hook, with_kwargs), prepend=prepend)
 
     def register_forward_hook(
-        self,
-        hook: Hook,
-        *,
-        prepend: bool = False,
-        with_kwargs: bool = False,
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False,
         always_call: bool = False,
-    ) -> RemovableHandle:
+    ) -> RemovableHandle:  # fmt: skip
         """Call a function after `forward`; its result, unless None, replaces the output.
 
         Args:

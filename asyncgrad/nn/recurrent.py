@@ -27,19 +27,10 @@ class _Recurrent(Module):
     mode: str
 
     def __init__(
-        self,
-        mode: str,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        proj_size: int,
-        device: Any,
+        self, mode: str, input_size: int, hidden_size: int, num_layers: int, bias: bool,
+        batch_first: bool, dropout: float, bidirectional: bool, proj_size: int, device: Any,
         dtype: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size)
         for name, flag in (("bias", bias), ("batch_first", batch_first)):
@@ -228,13 +219,9 @@ def segments(batch_sizes: list[int]) -> list[tuple[int, int, int]]:
 
 
 def _over_packed(
-    pieces: list[tuple[int, int, int]],
-    mode: str,
-    x: Any,
-    state: tuple[Any, ...],
-    weights: dict[str, Any],
-    backwards: int,
-) -> tuple[Any, tuple[Any, ...]]:
+    pieces: list[tuple[int, int, int]], mode: str, x: Any, state: tuple[Any, ...],
+    weights: dict[str, Any], backwards: int,
+) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
     """Run a layer in one direction over a packed sequence, one segment of equal batch size a time.
 
     Forwards, states of ended sequences are set aside. Backwards, states join as sequences begin.
@@ -293,7 +280,28 @@ def _check_options(
         )
 
 
-class RNN(_Recurrent):
+class _OneState(_Recurrent):
+    """The base of layers whose state is one tensor."""
+
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """The states of the last layer for all steps, and the last states of all layers.
+
+        Args:
+            input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
+                packed sequence, and so are the outputs then.
+            hx: the initial states, of shape (layers * directions, n, hidden_size); zeros if
+                None.
+
+        Raises:
+            RuntimeError: if shapes do not fit.
+            ValueError: for other numbers of axes or dtypes.
+        """
+        run = self._packed if isinstance(input, PackedSequence) else self._sequence
+        out, (last,) = run(input, None if hx is None else (hx,))
+        return out, last
+
+
+class RNN(_OneState):
     """Stacked Elman layers: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
 
     Args:
@@ -313,18 +321,10 @@ class RNN(_Recurrent):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, ValueError)
         super().__init__(
             f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
@@ -332,55 +332,22 @@ class RNN(_Recurrent):
         )  # fmt: skip
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """The states of the last layer for all steps, and the last states of all layers.
 
-        Args:
-            input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
-                packed sequence, and so are the outputs then.
-            hx: the initial states, of shape (layers * directions, n, hidden_size); zeros if
-                None.
-
-        Raises:
-            RuntimeError: if shapes do not fit.
-            ValueError: for other numbers of axes or dtypes.
-        """
-        run = self._packed if isinstance(input, PackedSequence) else self._sequence
-        out, (last,) = run(input, None if hx is None else (hx,))
-        return out, last
-
-
-class GRU(_Recurrent):
+class GRU(_OneState):
     """Stacked layers of gated recurrent units, with a reset and an update gate.
 
     The arguments are those of `RNN`, without `nonlinearity`.
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             0, device, dtype,
         )  # fmt: skip
-
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """The states of the last layer for all steps, and the last states of all layers.
-
-        The arguments and errors are those of `RNN.forward`.
-        """
-        run = self._packed if isinstance(input, PackedSequence) else self._sequence
-        out, (last,) = run(input, None if hx is None else (hx,))
-        return out, last
 
 
 class LSTM(_Recurrent):
@@ -391,18 +358,10 @@ class LSTM(_Recurrent):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        proj_size: int = 0, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype,

@@ -47,13 +47,9 @@ def own_state(module: Module) -> dict[str, Any]:
 
 
 def load_own(
-    module: Module,
-    state_dict: Mapping[str, Any],
-    prefix: str,
-    assign: bool,
-    missing: list[str],
+    module: Module, state_dict: Mapping[str, Any], prefix: str, assign: bool, missing: list[str],
     errors: list[str],
-) -> None:
+) -> None:  # fmt: skip
     """Load a module's own tensors; collect missing keys and errors."""
     for name, tensor in own_state(module).items():
         key = prefix + name
@@ -114,14 +110,9 @@ def unexpected_keys(module: Module, state_dict: Mapping[str, Any], prefix: str) 
 
 
 def _load_below(
-    part: Module,
-    below: dict[str, Any],
-    prefix: str,
-    versions: Mapping[str, Any],
-    assign: bool,
-    result: LoadResult,
-    errors: list[str],
-) -> None:
+    part: Module, below: dict[str, Any], prefix: str, versions: Mapping[str, Any], assign: bool,
+    result: LoadResult, errors: list[str],
+) -> None:  # fmt: skip
     """Load a module and its submodules."""
     metadata = {**versions.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
     part._load_from_state_dict(below, prefix, metadata, True, *result, errors)

@@ -118,12 +118,9 @@ def _bounded(xp: Any, max_norm: float, total: Any) -> Any:
 
 
 def clip_grad_norm_(
-    parameters: Any,
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
+    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Scale gradients in place so that their total norm is at most `max_norm`.
 
     Args:

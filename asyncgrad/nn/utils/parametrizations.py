@@ -156,12 +156,9 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(
-    module: Module,
-    name: str = "weight",
-    n_power_iterations: int = 1,
-    eps: float = 1e-12,
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Divide a tensor by the greatest singular value of its matrix.
 
     Args:
@@ -292,12 +289,9 @@ class _Orthogonal(Module):
 
 
 def orthogonal(
-    module: Module,
-    name: str = "weight",
-    orthogonal_map: str | None = None,
-    *,
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
     use_trivialization: bool = True,
-) -> Module:
+) -> Module:  # fmt: skip
     """Learn a matrix while its columns, or rows if these are longer, stay orthonormal.
 
     Args:

@@ -146,12 +146,9 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 
 
 def spectral_norm(
-    module: Module,
-    name: str = "weight",
-    n_power_iterations: int = 1,
-    eps: float = 1e-12,
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Divide a parameter by the greatest singular value of its matrix.
 
     Args:
