@@ -14,13 +14,14 @@ from asyncgrad.ops.api.shape import reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
 
 if TYPE_CHECKING:
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
 
 #: The number of gates of each kind of cell.
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
-def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) -> Any:
+def advance(mode: str, x: Tensor, state: tuple[Any, ...], weights: dict[str, Any]) -> Any:
     """Run a cell over a sequence.
 
     Args:
@@ -57,7 +58,7 @@ def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) 
     return stack(states), (h, c)
 
 
-def _no_bias(w: Any) -> Any:
+def _no_bias(w: Tensor) -> Any:
     return zeros(len(w), dtype=w.dtype, device=w.device)
 
 
@@ -81,7 +82,13 @@ class _Cell(Module):
     bias_hh: Any
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        device: DeviceLike,
+        dtype: DTypeLike,
     ) -> None:
         super().__init__()
         self._mode = mode
@@ -103,7 +110,7 @@ class _Cell(Module):
         """Redraw the parameters, uniform in +-1/sqrt(hidden_size)."""
         reset(self, self.hidden_size)
 
-    def _step(self, input: Any, hx: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    def _step(self, input: Tensor, hx: tuple[Any, ...] | None) -> tuple[Any, ...]:
         """The state's tensors after one step."""
         name = self._get_name()
         if input.ndim not in {1, 2}:
@@ -182,7 +189,7 @@ class RNNCell(_OneStateCell):
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
-        device: Any = None, dtype: Any = None,
+        device: DeviceLike = None, dtype: DTypeLike = None,
     ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, RuntimeError)
         mode = f"RNN_{nonlinearity.upper()}"
@@ -194,8 +201,8 @@ class GRUCell(_OneStateCell):
     """A gated recurrent unit. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
-        dtype: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
 
@@ -204,12 +211,12 @@ class LSTMCell(_Cell):
     """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
-        dtype: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ) -> None:  # fmt: skip
         super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+    def forward(self, input: Tensor, hx: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """State and memory after an input of shape (n, input_size), or without n.
 
         Args:

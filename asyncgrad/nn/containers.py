@@ -6,9 +6,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import index as as_index
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex, TypeAlias
 
 from asyncgrad.nn.module import Module
+
+#: What a `ModuleDict` is made of.
+Modules: TypeAlias = Mapping[str, Module] | Iterable[tuple[str, Module]]
 
 
 class _Sequence(Module):
@@ -148,7 +151,7 @@ class ModuleDict(Module):
         modules: a mapping, or pairs.
     """
 
-    def __init__(self, modules: Any = None) -> None:
+    def __init__(self, modules: Modules | None = None) -> None:
         super().__init__()
         if modules is not None:
             self.update(modules)
@@ -191,7 +194,7 @@ class ModuleDict(Module):
         """Pairs of names and modules."""
         return self._modules.items()
 
-    def update(self, modules: Any) -> None:
+    def update(self, modules: Modules) -> None:
         """Add modules from a mapping or from pairs.
 
         Raises:
@@ -207,7 +210,7 @@ class ModuleDict(Module):
             self[name] = module
 
 
-def _check_sequential(other: Any) -> None:
+def _check_sequential(other: object) -> None:
     """Raise unless `other` is a `Sequential`."""
     if not isinstance(other, Sequential):
         raise ValueError(
@@ -216,7 +219,7 @@ def _check_sequential(other: Any) -> None:
         )
 
 
-def _times(other: Any) -> int:
+def _times(other: object) -> int:
     """The number of times to repeat a sequence.
 
     Raises:
@@ -230,7 +233,7 @@ def _times(other: Any) -> int:
     return other
 
 
-def place_of(container: Any, index: Any) -> int:
+def place_of(container: Module, index: SupportsIndex) -> int:
     """An index as one from 0; negative indices count from the end.
 
     Raises:
@@ -243,14 +246,14 @@ def place_of(container: Any, index: Any) -> int:
     return place % length
 
 
-def member_name(container: Any, index: Any) -> str:
+def member_name(container: Module, index: SupportsIndex) -> str:
     """The name of the module at a place."""
     place = place_of(container, index)
     names: list[str] = list(container._modules)
     return names[place]
 
 
-def _delete(container: Any, index: int | slice) -> None:
+def _delete(container: Module, index: int | slice) -> None:
     """Remove members; later ones move forward."""
     members = list(container._modules.items())
     del members[index]
@@ -260,7 +263,7 @@ def _delete(container: Any, index: int | slice) -> None:
         container._modules[str(place) if numbered else name] = module
 
 
-def _insert(container: Any, index: int, module: Any) -> None:
+def _insert(container: Module, index: int, module: Module) -> None:
     """Insert a member before an index; later ones move back.
 
     Raises:

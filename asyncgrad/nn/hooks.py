@@ -38,7 +38,7 @@ class ForwardHook(NamedTuple):
     always_call: bool = False
 
 
-def register(hooks: Hooks, hook: Any, *, prepend: bool = False) -> RemovableHandle:
+def register(hooks: Hooks, hook: object, *, prepend: bool = False) -> RemovableHandle:
     """Add a hook after all others or, with `prepend`, before them."""
     before = list(hooks)
     handle = RemovableHandle(hooks, hook)

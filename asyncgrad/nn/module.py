@@ -24,6 +24,7 @@ from asyncgrad.scheduler import check_awaited
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
 
 
@@ -47,7 +48,6 @@ class Module(Hooked):
     training: bool
 
     def __init__(self) -> None:
-        """Create the empty tables of parameters, buffers, modules and hooks; set training mode."""
         vars(self).update(
             training=True,
             _parameters={},
@@ -184,7 +184,7 @@ class Module(Hooked):
         """Move every parameter and buffer to host memory, in place."""
         return self._apply(lambda tensor: tensor.cpu())
 
-    def cuda(self, device: Any = None) -> Self:
+    def cuda(self, device: DeviceLike = None) -> Self:
         """Move every parameter and buffer to a CUDA device, in place.
 
         Args:
@@ -196,7 +196,7 @@ class Module(Hooked):
         place = cuda_device(device)
         return self._apply(lambda tensor: tensor.to(place))
 
-    def type(self, dst_type: Any) -> Self:
+    def type(self, dst_type: DTypeLike) -> Self:
         """Convert every parameter and buffer to a dtype, in place."""
         return self._apply(lambda tensor: tensor.to(dst_type))
 
@@ -220,7 +220,7 @@ class Module(Hooked):
         """
         return self.to(needs_bfloat16("Module.bfloat16()"))
 
-    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+    def to_empty(self, *, device: DeviceLike, recurse: bool = True) -> Self:
         """Move parameters and buffers to a device without copying values, in place.
 
         Args:
@@ -364,7 +364,7 @@ class Module(Hooked):
 
 
 def _target(
-    *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False,
+    *args: Any, device: DeviceLike = None, dtype: DTypeLike = None, non_blocking: bool = False,
     memory_format: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The device and dtype that the arguments of `to` name; None where unchanged."""

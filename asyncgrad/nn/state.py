@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncgrad.nn.module import Module
+    from asyncgrad.tensor import Tensor
 
 
 class LoadResult(NamedTuple):
@@ -73,7 +74,7 @@ def load_own(
         else:
             try:
                 if assign:
-                    _assign(module, name, tensor, given)
+                    _assign(module, name, tensor, given)  # type: ignore[arg-type]
                 else:
                     with no_grad():
                         tensor.copy_(given)
@@ -85,7 +86,7 @@ def load_own(
                 )
 
 
-def _assign(module: Module, name: str, tensor: Any, given: Any) -> None:
+def _assign(module: Module, name: str, tensor: Tensor, given: Tensor) -> None:
     """Use the given tensor itself as the parameter or buffer."""
     if not isinstance(tensor, Parameter):
         module._buffers[name] = given
@@ -130,7 +131,7 @@ def _load_below(
             )
 
 
-def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadResult:
+def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> LoadResult:
     """Load a module and all its submodules; see `Module.load_state_dict`."""
     if not hasattr(state_dict, "keys"):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")
