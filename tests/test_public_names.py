@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import runpy
 from pathlib import Path
+
+import asyncgrad
 
 ROOT = Path(__file__).parent.parent
 public_names = runpy.run_path(str(ROOT / "tools/public_names.py"))
@@ -13,3 +18,22 @@ def test_every_public_name_and_its_arguments_are_as_recorded():
     """Otherwise run `python tools/public_names.py`, and tell users what has changed."""
     recorded = public_names["FILE"].read_text(encoding="utf-8").splitlines()
     assert public_names["lines"]() == recorded
+
+
+def test_what_help_says_of_a_constructor_is_about_its_class():
+    """A docstring of `__init__` is inherited: it would be shown for every class below."""
+    kinds = set()
+    for info in pkgutil.walk_packages(asyncgrad.__path__, "asyncgrad."):
+        found = vars(importlib.import_module(info.name)).values()
+        kinds |= {one for one in found if isinstance(one, type)}
+    wrong = {
+        (kind.__qualname__, base.__qualname__)
+        for kind in kinds
+        for base in kind.__mro__[1:]
+        if base.__module__.startswith("asyncgrad")
+        and "__init__" in vars(base)
+        and vars(base)["__init__"].__doc__ not in {None, object.__init__.__doc__}
+        and inspect.getdoc(kind.__init__) == inspect.getdoc(base.__init__)
+    }
+    assert len(kinds) > 300
+    assert not wrong

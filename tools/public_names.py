@@ -55,14 +55,21 @@ def arguments(function: Any) -> str:
 
 def members(kind: type, public: set[Any]) -> list[str]:
     """The public attributes of a class, but for those of its bases that are public themselves."""
-    names: set[str] = set()
-    inherited: set[str] = set()
+    documented = {
+        base for known in kind.__mro__ if known is not kind and known in public
+        for base in known.__mro__
+    }  # fmt: skip
+    definers: dict[str, type] = {}
     for base in kind.__mro__:
-        if base is not kind and base in public:
-            inherited.update(*map(vars, base.__mro__))
-        elif base.__module__.startswith("asyncgrad"):
-            names |= {name for name in vars(base) if not name.startswith("_")}
-    return sorted(names - (inherited - vars(kind).keys()))
+        for name in vars(base):
+            definers.setdefault(name, base)
+    return sorted(
+        name
+        for name, base in definers.items()
+        if base not in documented
+        and base.__module__.startswith("asyncgrad")
+        and not name.startswith("_")
+    )
 
 
 def lines() -> list[str]:

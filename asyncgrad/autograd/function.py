@@ -84,7 +84,6 @@ class Function(metaclass=FunctionMeta):
     constants_on_ctx = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Warn that Functions are not instantiated."""
         warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all "
             f"static, so you should invoke them on the class itself. Instantiating an autograd "

@@ -57,7 +57,6 @@ class saved_tensors_hooks(Mode):
         *,
         prefetch: int = 1,
     ) -> None:
-        """Check the pair; it is used from `__enter__` on."""
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
         self.prefetch = prefetch

@@ -20,7 +20,6 @@ class RemovableHandle:
     __slots__ = ("_hooks", "_key")
 
     def __init__(self, hooks: Hooks, hook: Any) -> None:
-        """Register `hook` last."""
         self._hooks: Hooks | None = hooks
         self._key = _next_key()
         hooks[self._key] = hook

@@ -169,7 +169,6 @@ class Mode:
     """
 
     def __init__(self, **changes: Any) -> None:
-        """Store the fields to change; the change is made in `__enter__`."""
         self._changes = changes
 
     def __enter__(self) -> Any:

@@ -318,7 +318,6 @@ class Identity(Node):
     __slots__ = ()
 
     def __init__(self, edges: Sequence[Any], metadata: tuple[Any, ...]) -> None:
-        """Make a node with one edge for each output."""
         init_node(self, tuple(edges), metadata)
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:

@@ -101,7 +101,6 @@ class Device(metaclass=_DeviceType):
     streamed = False
 
     def __init__(self, type: str, index: int | None = None) -> None:
-        """Store PyTorch's name of the device: a type, and an index if there are several."""
         self.type = type
         self.index = index
         self._default_stream: Stream | None = None

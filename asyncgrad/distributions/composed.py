@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.distributions import constraints
@@ -13,6 +13,12 @@ from asyncgrad.distributions.distribution import Distribution, derived, sum_righ
 from asyncgrad.distributions.transforms import ComposeTransform, ExpTransform, Transform
 from asyncgrad.ops.api.activation import log_softmax
 from asyncgrad.ops.api.data import scalar_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.tensor import Tensor
 
 
 class Independent(Distribution):
@@ -62,13 +68,13 @@ class Independent(Distribution):
     def variance(self) -> Any:
         return self.base_dist.variance
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Any:
         return self.base_dist.sample(sample_shape)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Any:
         return self.base_dist.rsample(sample_shape)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Any:
         return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Any:
@@ -116,14 +122,14 @@ class TransformedDistribution(Distribution):
         found = self.transforms[-1].codomain if self.transforms else self.base_dist.support
         return constraints.independent(found, len(self._event_shape) - found.event_dim)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Any:
         with no_grad():
             return ComposeTransform(self.transforms)(self.base_dist.sample(sample_shape))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Any:
         return ComposeTransform(self.transforms)(self.base_dist.rsample(sample_shape))
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         events = len(self._event_shape)
         stretched: Any = 0.0
         y = value
@@ -143,12 +149,12 @@ class TransformedDistribution(Distribution):
             sign = sign * (scale.sign() if hasattr(scale, "sign") else math.copysign(1, scale))
         return sign
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         value = ComposeTransform(self.transforms)._inverse(value)
         sign = self._sign()
         return sign * (self.base_dist.cdf(value) - 0.5) + 0.5
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         value = self._sign() * (value - 0.5) + 0.5
         return ComposeTransform(self.transforms)(self.base_dist.icdf(value))
 
@@ -158,19 +164,19 @@ class LogNormal(TransformedDistribution):
 
     arg_constraints: ClassVar[Any] = Normal.arg_constraints
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, loc: Value, scale: Value, validate_args: bool | None = None) -> None:
         base = Normal(loc, scale, validate_args=validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
 
     @property
     def loc(self) -> Any:
         """The mean of the logarithm."""
-        return self.base_dist.loc  # type: ignore[attr-defined]
+        return self.base_dist.loc
 
     @property
     def scale(self) -> Any:
         """The standard deviation of the logarithm."""
-        return self.base_dist.scale  # type: ignore[attr-defined]
+        return self.base_dist.scale
 
     @property
     def mean(self) -> Any:
@@ -197,12 +203,9 @@ class ExpRelaxedCategorical(Categorical):
     support = constraints.real_vector
 
     def __init__(
-        self,
-        temperature: Any,
-        probs: Any = None,
-        logits: Any = None,
+        self, temperature: Value, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(probs, logits, validate_args)
         # One for the whole batch: it is not expanded with it.
         self._one_temperature = (temperature,)
@@ -213,12 +216,12 @@ class ExpRelaxedCategorical(Categorical):
         """How nearly samples are one of the classes."""
         return self._one_temperature[0]
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         logits = self.logits.expand(shape)
         noise = Gumbel(logits.detach() * 0, 1.0, validate_args=False)._drawn(shape)
         return log_softmax((logits + noise) / self.temperature, -1)
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         count = self._num_events
         temperature = self.temperature
         if not hasattr(temperature, "log"):
@@ -240,26 +243,23 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     support = constraints.simplex
 
     def __init__(
-        self,
-        temperature: Any,
-        probs: Any = None,
-        logits: Any = None,
+        self, temperature: Value, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
 
     @property
     def temperature(self) -> Any:
         """How nearly samples are one of the classes."""
-        return self.base_dist.temperature  # type: ignore[attr-defined]
+        return self.base_dist.temperature
 
     @derived
     def probs(self) -> Any:
         """The probabilities of the classes."""
-        return self.base_dist.probs  # type: ignore[attr-defined]
+        return self.base_dist.probs
 
     @derived
     def logits(self) -> Any:
         """Their logarithms."""
-        return self.base_dist.logits  # type: ignore[attr-defined]
+        return self.base_dist.logits

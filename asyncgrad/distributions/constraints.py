@@ -11,6 +11,9 @@ from asyncgrad.ops.api.matrices import cholesky_ex
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "Constraint",
     "boolean",
@@ -49,26 +52,26 @@ class Constraint:
         return self.name
 
 
-def _whole(x: Any) -> Any:
+def _whole(x: Tensor) -> Any:
     return x % 1 == 0
 
 
-def greater_than(lower_bound: Any) -> Constraint:
+def greater_than(lower_bound: Value) -> Constraint:
     """Numbers above a bound."""
     return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda x: x > lower_bound)
 
 
-def greater_than_eq(lower_bound: Any) -> Constraint:
+def greater_than_eq(lower_bound: Value) -> Constraint:
     """Numbers from a bound on."""
     return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda x: x >= lower_bound)
 
 
-def less_than(upper_bound: Any) -> Constraint:
+def less_than(upper_bound: Value) -> Constraint:
     """Numbers below a bound."""
     return Constraint(f"LessThan(upper_bound={upper_bound})", lambda x: x < upper_bound)
 
 
-def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+def interval(lower_bound: Value, upper_bound: Value) -> Constraint:
     """Numbers from one bound to another."""
     return Constraint(
         f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})",
@@ -76,7 +79,7 @@ def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
     )
 
 
-def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+def half_open_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
     """Numbers from one bound to below another."""
     return Constraint(
         f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
@@ -84,7 +87,7 @@ def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
     )
 
 
-def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+def integer_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
     """Whole numbers from one bound to another."""
     return Constraint(
         f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
@@ -96,7 +99,7 @@ def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
     """Parts that are all in a set."""
 
-    def check(x: Any) -> Any:
+    def check(x: Tensor) -> Any:
         return base.check(x).flatten(-reinterpreted_batch_ndims).all(-1)
 
     if not reinterpreted_batch_ndims:
@@ -133,7 +136,7 @@ lower_cholesky = Constraint(
 )
 
 
-def _is_positive_definite(x: Any) -> Any:
+def _is_positive_definite(x: Tensor) -> Any:
     symmetric = ((x - x.mT).abs() <= 1e-6 + 1e-5 * x.abs()).flatten(-2).all(-1)
     return symmetric & isfinite(x).flatten(-2).all(-1) & (cholesky_ex(x).info == 0)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import Distribution, broadcast_all
+from asyncgrad.distributions.distribution import Distribution
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import rand, randn, standard_gamma
 from asyncgrad.ops.api.special import ndtr
 from asyncgrad.ops.api.transcendental import igamma, xlogy
 from asyncgrad.ops.bfloat16 import floating_info
+
+if TYPE_CHECKING:
+    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.tensor import Tensor
 
 _EULER = 0.57721566490153286
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -35,19 +39,19 @@ class _LocationScale(Distribution):
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
+    def __init__(self, loc: Value, scale: Value, validate_args: bool | None = None) -> None:
+        self._take(locals())
 
     @property
     def mean(self) -> Any:
         return self.loc
 
-    @property
-    def mode(self) -> Any:
-        return self.loc
+    mode = mean
 
-    def _standard(self, value: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
+        return self.icdf(_uniform(self.loc, shape))
+
+    def _standard(self, value: Tensor) -> Any:
         return (value - self.loc) / self.scale
 
 
@@ -69,16 +73,16 @@ class Normal(_LocationScale):
     def variance(self) -> Any:
         return self.scale**2
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return self.loc + _normal(self.loc, shape) * self.scale
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         return -0.5 * self._standard(value) ** 2 - self.scale.log() - _HALF_LOG_TWO_PI
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         return ndtr(self._standard(value))
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Any:
@@ -92,20 +96,20 @@ class Laplace(_LocationScale):
     def variance(self) -> Any:
         return 2 * self.scale**2
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         u = 2 * _uniform(self.loc, shape) - 1
         # Not -1, of which there is no result.
         u = u.clamp(min=-1 + float(floating_info(u.dtype).eps) / 2)
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         return -self._standard(value).abs() - (2 * self.scale).log()
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         rest = value - 0.5
         return self.loc - self.scale * rest.sign() * (-2 * rest.abs()).log1p()
 
@@ -126,16 +130,13 @@ class Cauchy(_LocationScale):
         """Infinite."""
         return full_like(self.loc, math.inf)
 
-    def _drawn(self, shape: Any) -> Any:
-        return self.icdf(_uniform(self.loc, shape))
-
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         return -math.log(math.pi) - self.scale.log() - (self._standard(value) ** 2).log1p()
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         return self._standard(value).atan() / math.pi + 0.5
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
 
     def entropy(self) -> Any:
@@ -153,17 +154,14 @@ class Gumbel(_LocationScale):
     def variance(self) -> Any:
         return self.scale**2 * (math.pi**2 / 6)
 
-    def _drawn(self, shape: Any) -> Any:
-        return self.icdf(_uniform(self.loc, shape))
-
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         z = self._standard(value)
         return -z - (-z).exp() - self.scale.log()
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         return (-(-self._standard(value)).exp()).exp()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Any:
@@ -177,9 +175,8 @@ class HalfNormal(Distribution):
     arg_constraints: ClassVar[Any] = {"scale": constraints.positive}
     support = constraints.nonnegative
 
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        (self.scale,) = broadcast_all(scale)
-        super().__init__(self.scale.shape, validate_args=validate_args)
+    def __init__(self, scale: Value, validate_args: bool | None = None) -> None:
+        self._take(locals())
 
     @property
     def _whole(self) -> Normal:
@@ -197,17 +194,17 @@ class HalfNormal(Distribution):
     def variance(self) -> Any:
         return self.scale**2 * (1 - 2 / math.pi)
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return self._whole._drawn(shape).abs()
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         found = self._whole.log_prob(value) + math.log(2)
         return where(value >= 0, found, -math.inf)
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         return 2 * self._whole.cdf(value) - 1
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         return self._whole.icdf((value + 1) / 2)
 
     def entropy(self) -> Any:
@@ -221,9 +218,8 @@ class Uniform(Distribution):
     #: As PyTorch: `high` has to be above `low`, which is checked by itself.
     arg_constraints: ClassVar[Any] = {"low": constraints.real, "high": constraints.real}
 
-    def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
-        self.low, self.high = broadcast_all(low, high)
-        super().__init__(self.low.shape, validate_args=validate_args)
+    def __init__(self, low: Value, high: Value, validate_args: bool | None = None) -> None:
+        self._take(locals())
         if self._validate_args and not (self.low < self.high).all():
             raise ValueError("Uniform is not defined when low>= high")
 
@@ -248,18 +244,18 @@ class Uniform(Distribution):
     def variance(self) -> Any:
         return (self.high - self.low) ** 2 / 12
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         share = rand(shape, dtype=self.low.dtype, device=self.low.device)
         return self.low + share * (self.high - self.low)
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         inside = (value >= self.low) & (value < self.high)
         return inside.to(self.low.dtype).log() - (self.high - self.low).log()
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         return value * (self.high - self.low) + self.low
 
     def entropy(self) -> Any:
@@ -273,9 +269,8 @@ class Exponential(Distribution):
     arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
     support = constraints.nonnegative
 
-    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        (self.rate,) = broadcast_all(rate)
-        super().__init__(self.rate.shape, validate_args=validate_args)
+    def __init__(self, rate: Value, validate_args: bool | None = None) -> None:
+        self._take(locals())
 
     @property
     def mean(self) -> Any:
@@ -285,24 +280,22 @@ class Exponential(Distribution):
     def mode(self) -> Any:
         return self.rate * 0
 
-    @property
-    def stddev(self) -> Any:
-        return self.rate.reciprocal()
+    stddev = mean
 
     @property
     def variance(self) -> Any:
         return self.rate**-2
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return -_uniform(self.rate, shape).log() / self.rate
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         return self.rate.log() - self.rate * value
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         return -(-self.rate * value).expm1()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Any:
         return -(-value).log1p() / self.rate
 
     def entropy(self) -> Any:
@@ -324,9 +317,10 @@ class Gamma(Distribution):
     }  # fmt: skip
     support = constraints.nonnegative
 
-    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self.concentration, self.rate = broadcast_all(concentration, rate)
-        super().__init__(self.concentration.shape, validate_args=validate_args)
+    def __init__(
+        self, concentration: Value, rate: Value, validate_args: bool | None = None
+    ) -> None:
+        self._take(locals())
 
     @property
     def mean(self) -> Any:
@@ -340,17 +334,17 @@ class Gamma(Distribution):
     def variance(self) -> Any:
         return self.concentration / self.rate**2
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         value = standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
         # Not 0, of which there is no logarithm.
         value.detach().clamp_(min=float(floating_info(value.dtype).tiny))
         return value
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         a, rate = self.concentration, self.rate
         return xlogy(a, rate) + xlogy(a - 1, value) - rate * value - a.lgamma()
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         return igamma(self.concentration, self.rate * value)
 
     def entropy(self) -> Any:
@@ -375,10 +369,9 @@ class StudentT(Distribution):
     support = constraints.real
 
     def __init__(
-        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None
+        self, df: Value, loc: Value = 0.0, scale: Value = 1.0, validate_args: bool | None = None
     ) -> None:
-        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
-        super().__init__(self.df.shape, validate_args=validate_args)
+        self._take(locals())
 
     @property
     def mean(self) -> Any:
@@ -397,11 +390,11 @@ class StudentT(Distribution):
         found = where(many, self.scale**2 * df / (df - 2), math.inf)
         return where(self.df > 1, found, math.nan)
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         squares = 2 * standard_gamma((self.df / 2).expand(shape))
         return self.loc + self.scale * _normal(self.loc, shape) * (squares / self.df).rsqrt()
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         half = 0.5 * self.df
         y = (value - self.loc) / self.scale
         size = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,10 +18,14 @@ from asyncgrad.ops.api.shape import broadcast_tensors
 from asyncgrad.ops.api.transcendental import xlogy
 from asyncgrad.ops.bfloat16 import floating_info
 
+if TYPE_CHECKING:
+    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.tensor import Tensor
+
 _INT64 = np.dtype("int64")
 
 
-def _clamped(probs: Any) -> Any:
+def _clamped(probs: Tensor) -> Any:
     eps = float(floating_info(probs.dtype).eps)
     return probs.clamp(min=eps, max=1 - eps)
 
@@ -33,7 +37,7 @@ class _OfChances(Distribution):
         "probs": constraints.unit_interval, "logits": constraints.real,
     }  # fmt: skip
 
-    def _hold(self, probs: Any, logits: Any, *others: Any) -> tuple[Any, ...]:
+    def _hold(self, probs: Value | None, logits: Value | None, *others: Any) -> tuple[Any, ...]:
         """Keep what is given, broadcast against others, which come back."""
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
@@ -82,7 +86,10 @@ class Bernoulli(_OfChances):
     has_enumerate_support = True
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        probs: Value | None = None,
+        logits: Value | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         self._hold(probs, logits)
         super().__init__(self._given.shape, validate_args=validate_args)
@@ -101,10 +108,10 @@ class Bernoulli(_OfChances):
     def variance(self) -> Any:
         return self.probs * (1 - self.probs)
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return bernoulli(self.probs.expand(shape))
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         logits, value = broadcast_tensors(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
@@ -122,7 +129,10 @@ class Geometric(_OfChances):
     support = constraints.nonnegative_integer
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        probs: Value | None = None,
+        logits: Value | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         self._hold(probs, logits)
         super().__init__(self._given.shape, validate_args=validate_args)
@@ -144,13 +154,13 @@ class Geometric(_OfChances):
     def variance(self) -> Any:
         return (1 / self.probs - 1) / self.probs
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         probs = self.probs
         u = rand(shape, dtype=probs.dtype, device=probs.device)
         u = u.clamp(min=float(floating_info(probs.dtype).tiny))
         return (u.log() / (-probs).log1p()).floor()
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         value, probs = broadcast_tensors(value, self.probs)
         # What never fails has no logarithm to be counted.
         probs = where((probs == 1) & (value == 0), 0.0, probs)
@@ -178,12 +188,9 @@ class Binomial(_OfChances):
     has_enumerate_support = True
 
     def __init__(
-        self,
-        total_count: Any = 1,
-        probs: Any = None,
-        logits: Any = None,
+        self, total_count: Value = 1, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         (self.total_count,) = self._hold(probs, logits, total_count)
         self.total_count = self.total_count.to(self._given.dtype)
         super().__init__(self._given.shape, validate_args=validate_args)
@@ -204,10 +211,10 @@ class Binomial(_OfChances):
     def variance(self) -> Any:
         return self.total_count * self.probs * (1 - self.probs)
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         return ways + value * logits - n * softplus(logits)
@@ -245,9 +252,8 @@ class Poisson(Distribution):
     arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
 
-    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        (self.rate,) = broadcast_all(rate)
-        super().__init__(self.rate.shape, validate_args=validate_args)
+    def __init__(self, rate: Value, validate_args: bool | None = None) -> None:
+        self._take(locals())
 
     @property
     def mean(self) -> Any:
@@ -261,10 +267,10 @@ class Poisson(Distribution):
     def variance(self) -> Any:
         return self.rate
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return poisson(self.rate.expand(shape))
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         return xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
 
@@ -283,7 +289,10 @@ class Categorical(_OfChances):
     has_enumerate_support = True
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        probs: Value | None = None,
+        logits: Value | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         self._hold(probs, logits)
         if self._given.ndim < 1:
@@ -327,14 +336,14 @@ class Categorical(_OfChances):
         """There is none: NaN."""
         return self.mean
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         count = math.prod(shape[: len(shape) - len(self._batch_shape)])
         rows = self.probs.reshape(-1, self._num_events)
         if not count or not rows.shape[0]:
             return self._given.new_zeros(shape, dtype=_INT64)
         return multinomial(rows, count, True).t().reshape(shape)
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, value[..., :1]).squeeze(-1)
 
@@ -353,7 +362,10 @@ class OneHotCategorical(Categorical):
     support = constraints.one_hot
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+        self,
+        probs: Value | None = None,
+        logits: Value | None = None,
+        validate_args: bool | None = None,
     ) -> None:
         super().__init__(probs, logits, validate_args)
         self._event_shape = tuple(self._given.shape[-1:])
@@ -373,10 +385,10 @@ class OneHotCategorical(Categorical):
     def _one_hot(self, numbers: Any) -> Any:
         return eye(self._num_events, dtype=self._given.dtype, device=self._given.device)[numbers]
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return self._one_hot(super()._drawn(shape[:-1]))
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         value, logits = broadcast_tensors(value, self.logits)
         return logits.gather(-1, value.argmax(-1, True)).squeeze(-1)
 

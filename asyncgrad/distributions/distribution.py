@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
@@ -11,10 +11,14 @@ from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.promotion import as_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from asyncgrad.distributions.constraints import Constraint
     from asyncgrad.tensor import Tensor
+
+
+#: A parameter: a tensor or a number.
+Value: TypeAlias = "Tensor | float"
 
 
 class derived:
@@ -71,8 +75,16 @@ class Distribution:
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
     _validate_args = __debug__
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor:
+            """A parameter, by its name in `arg_constraints`."""
+
     def __init__(
-        self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None
+        self,
+        batch_shape: Sequence[int] = (),
+        event_shape: Sequence[int] = (),
+        validate_args: bool | None = None,
     ) -> None:
         self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
         if validate_args is not None:
@@ -88,6 +100,16 @@ class Distribution:
                         f"Expected parameter {name} of distribution {type(self).__name__} to "
                         f"satisfy the constraint {constraint}, but found invalid values: {value}"
                     )
+
+    def _take(self, given: Mapping[str, Any]) -> None:
+        """Initialise a distribution whose parameters, all that it has, are broadcast.
+
+        Args:
+            given: the local names of `__init__`; the parameters are those in `arg_constraints`.
+        """
+        values = broadcast_all(*[given[name] for name in self.arg_constraints])
+        vars(self).update(zip(self.arg_constraints, values, strict=True))
+        Distribution.__init__(self, values[0].shape, validate_args=given["validate_args"])
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -131,12 +153,12 @@ class Distribution:
         """The standard deviation."""
         return self.variance.sqrt()
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Events drawn at random, without gradients: of shape sample_shape + batch + event."""
         with no_grad():
             return self._drawn(self._extended_shape(sample_shape))
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Events drawn at random, with gradients by the parameters.
 
         Raises:
@@ -152,7 +174,7 @@ class Distribution:
     def _drawn(self, shape: tuple[int, ...]) -> Any:
         raise NotImplementedError
 
-    def log_prob(self, value: Any) -> Tensor:
+    def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the probability, or of its density, of events.
 
         Raises:
@@ -162,10 +184,10 @@ class Distribution:
             self._validate_sample(value)
         return self._log_prob(value)
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         raise NotImplementedError
 
-    def cdf(self, value: Any) -> Tensor:
+    def cdf(self, value: Tensor) -> Tensor:
         """The probability of what is not greater.
 
         Raises:
@@ -175,10 +197,10 @@ class Distribution:
             self._validate_sample(value)
         return self._cdf(value)
 
-    def _cdf(self, value: Any) -> Any:
+    def _cdf(self, value: Tensor) -> Any:
         raise NotImplementedError
 
-    def icdf(self, value: Any) -> Tensor:
+    def icdf(self, value: Tensor) -> Tensor:
         """The inverse of `cdf`."""
         raise NotImplementedError
 
@@ -198,7 +220,7 @@ class Distribution:
         """
         raise NotImplementedError
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """The distribution with its parameters expanded to another batch."""
         shape = tuple(batch_shape)
         out = object.__new__(type(self))
@@ -212,13 +234,13 @@ class Distribution:
         out._batch_shape = shape
         return out
 
-    def _extended_shape(self, sample_shape: Any = ()) -> tuple[int, ...]:
+    def _extended_shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
         return tuple(sample_shape) + self._batch_shape + self._event_shape
 
-    def _validate_sample(self, value: Any) -> None:
+    def _validate_sample(self, value: Tensor) -> None:
         if not isinstance(value, Variable):
             raise ValueError("The value argument to log_prob must be a Tensor")
-        shape = tuple(value.shape)  # type: ignore[attr-defined]
+        shape = tuple(value.shape)
         events = len(shape) - len(self._event_shape)
         wanted = self._batch_shape + self._event_shape
         fits = shape[max(events, 0) :] == self._event_shape and all(

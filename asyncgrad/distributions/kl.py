@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.distributions.distribution import Distribution
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
 _KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
@@ -167,7 +168,7 @@ def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Any:
     return sizes + 0.5 * ((ratio**2).sum((-2, -1)) + distance - p.event_shape[0])
 
 
-def _alike(x: Any, y: Any) -> tuple[Any, Any]:
+def _alike(x: Tensor, y: Tensor) -> tuple[Any, Any]:
     return x + y * 0, y + x * 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.continuous import Gamma
@@ -15,6 +15,10 @@ from asyncgrad.ops.api.random import randn
 from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.api.transcendental import xlogy
+
+if TYPE_CHECKING:
+    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.tensor import Tensor
 
 
 class Dirichlet(Distribution):
@@ -31,7 +35,7 @@ class Dirichlet(Distribution):
     }
     support = constraints.simplex
 
-    def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
         if concentration.ndim < 1:
             raise ValueError("`concentration` parameter must be at least one-dimensional.")
         self.concentration = concentration
@@ -51,7 +55,7 @@ class Dirichlet(Distribution):
         return mode.masked_fill(nothing, 0) + corner.masked_fill(~nothing, 0)
 
     @staticmethod
-    def _corner(x: Any) -> Any:
+    def _corner(x: Tensor) -> Any:
         from_zero = x.argmax(-1, True)
         return x.new_zeros(tuple(x.shape)).scatter(-1, from_zero, 1.0)
 
@@ -60,11 +64,11 @@ class Dirichlet(Distribution):
         total = self.concentration.sum(-1, True)
         return self.concentration * (total - self.concentration) / (total**2 * (total + 1))
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         weights = Gamma(self.concentration, 1.0, validate_args=False)._drawn(shape)
         return weights / weights.sum(-1, True)
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         a = self.concentration
         return xlogy(a - 1, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
@@ -91,7 +95,7 @@ class Beta(Distribution):
     support = constraints.unit_interval
 
     def __init__(
-        self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
+        self, concentration1: Tensor, concentration0: Value, validate_args: bool | None = None
     ) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         super().__init__(self.concentration1.shape, validate_args=validate_args)
@@ -114,10 +118,10 @@ class Beta(Distribution):
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         return self._dirichlet._drawn((*shape, 2))[..., 0]
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         return self._dirichlet.log_prob(stack([value, 1 - value], -1))
 
     def entropy(self) -> Any:
@@ -145,19 +149,16 @@ class MultivariateNormal(Distribution):
     support = constraints.real_vector
 
     def __init__(
-        self,
-        loc: Any,
-        covariance_matrix: Any = None,
-        precision_matrix: Any = None,
-        scale_tril: Any = None,
+        self, loc: Tensor, covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None, scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
-    ) -> None:
-        given = {
+    ) -> None:  # fmt: skip
+        matrices = {
             "covariance_matrix": covariance_matrix,
             "precision_matrix": precision_matrix,
             "scale_tril": scale_tril,
         }
-        given = {name: matrix for name, matrix in given.items() if matrix is not None}
+        given = {name: matrix for name, matrix in matrices.items() if matrix is not None}
         if loc.ndim < 1:
             raise ValueError("loc must be at least one-dimensional.")
         if len(given) != 1:
@@ -210,11 +211,11 @@ class MultivariateNormal(Distribution):
     def variance(self) -> Any:
         return (self._lower**2).sum(-1)
 
-    def _drawn(self, shape: Any) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
         eps = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + matmul(self._lower, eps.unsqueeze(-1)).squeeze(-1)
 
-    def _log_prob(self, value: Any) -> Any:
+    def _log_prob(self, value: Tensor) -> Any:
         size = squared_distances(self._lower, value - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + size) - self._half_log_det
 

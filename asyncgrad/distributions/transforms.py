@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributions import constraints
@@ -13,6 +13,10 @@ from asyncgrad.ops.api.activation import softplus
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.bfloat16 import floating_info
+
+if TYPE_CHECKING:
+    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "AffineTransform",
@@ -36,7 +40,7 @@ class Transform:
         """The inverse."""
         return _Inverse(self)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """What x becomes."""
         return self._call(x)
 
@@ -44,13 +48,13 @@ class Transform:
         """The shape of what becomes of a tensor of a shape."""
         return shape
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Any:
         raise NotImplementedError
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         raise NotImplementedError
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         """The logarithm of how much it stretches there, of what x becomes, y."""
         raise NotImplementedError
 
@@ -76,13 +80,13 @@ class _Inverse(Transform):
     def codomain(self) -> Any:  # type: ignore[override]
         return self._of.domain
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Any:
         return self._of._inverse(x)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         return self._of(y)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         return -self._of.log_abs_det_jacobian(y, x)
 
 
@@ -92,13 +96,13 @@ class ExpTransform(Transform):
 
     codomain = constraints.positive
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Any:
         return x.exp()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         return y.log()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         return x
 
 
@@ -108,16 +112,16 @@ class SigmoidTransform(Transform):
 
     codomain = constraints.unit_interval
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Any:
         info = floating_info(x.dtype)
         return x.sigmoid().clamp(min=float(info.tiny), max=1 - float(info.eps))
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         info = floating_info(y.dtype)
         y = y.clamp(min=float(info.tiny), max=1 - float(info.eps))
         return y.log() - (-y).log1p()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         return -softplus(-x) - softplus(x)
 
 
@@ -127,13 +131,13 @@ class TanhTransform(Transform):
 
     codomain = constraints.interval(-1.0, 1.0)
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Any:
         return x.tanh()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         return y.atanh()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         return 2 * (math.log(2) - x - softplus(-2 * x))
 
 
@@ -141,8 +145,8 @@ class TanhTransform(Transform):
 class AffineTransform(Transform):
     """`y = loc + scale * x`."""
 
-    loc: Any
-    scale: Any
+    loc: Value
+    scale: Value
     event_dim: int = 0
 
     @property
@@ -156,7 +160,7 @@ class AffineTransform(Transform):
         if not isinstance(other, AffineTransform):
             return False
         return all(
-            bool((a == b).all()) if isinstance(a == b, Variable) else a == b
+            bool((a == b).all()) if isinstance(a == b, Variable) else a == b  # type: ignore[union-attr]
             for a, b in ((self.loc, other.loc), (self.scale, other.scale))
         )
 
@@ -166,15 +170,15 @@ class AffineTransform(Transform):
         held = [getattr(x, "shape", ()) for x in (self.loc, self.scale)]
         return broadcast_shapes(shape, *map(tuple, held))
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Any:
         return self.loc + self.scale * x
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         return (y - self.loc) / self.scale
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         if isinstance(self.scale, Variable):
-            size = self.scale.abs().log() + x * 0  # type: ignore[attr-defined]
+            size = self.scale.abs().log() + x * 0
         else:
             size = full_like(x, math.log(abs(self.scale)))
         return sum_rightmost(size, self.event_dim)
@@ -206,17 +210,17 @@ class ComposeTransform(Transform):
             shape = part.forward_shape(shape)
         return shape
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Any:
         for part in self.parts:
             x = part(x)
         return x
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         for part in reversed(self.parts):
             y = part._inverse(y)
         return y
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         """The logarithm of how much all of them stretch."""
         events = max([part.domain.event_dim for part in self.parts], default=0)
         total: Any = full_like(sum_rightmost(x, events), 0.0)

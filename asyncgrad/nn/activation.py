@@ -2,77 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asyncgrad.nn import functional as F
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import FunctionModule
 
 
-class Tanh(Module):
+class Tanh(FunctionModule, function=F.tanh):
     """The hyperbolic tangent."""
 
-    def forward(self, input: Any) -> Any:
-        """`tanh(x)` of each element."""
-        return F.tanh(input)
+
+class Sigmoid(FunctionModule, function=F.sigmoid):
+    """The logistic function, `1 / (1 + exp(-x))`."""
 
 
-class Sigmoid(Module):
-    """The logistic function."""
-
-    def forward(self, input: Any) -> Any:
-        """`1 / (1 + exp(-x))` of each element."""
-        return F.sigmoid(input)
-
-
-class LogSigmoid(Module):
+class LogSigmoid(FunctionModule, function=F.logsigmoid):
     """The logarithm of the logistic function."""
 
-    def forward(self, input: Any) -> Any:
-        """`log(sigmoid(x))` of each element."""
-        return F.logsigmoid(input)
 
-
-class ReLU(Module):
-    """The positive part.
+class _InPlace(FunctionModule):
+    """The base of activations with no other option.
 
     Args:
         inplace: overwrite the input.
     """
 
     def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
-
-    def forward(self, input: Any) -> Any:
-        """`max(x, 0)` of each element."""
-        return F.relu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        """Whether the input is overwritten."""
-        return "inplace=True" if self.inplace else ""
+        self._keep(locals())
 
 
-class SiLU(Module):
-    """The input times its logistic function.
+class ReLU(_InPlace, function=F.relu):
+    """The positive part, `max(x, 0)`.
 
     Args:
         inplace: overwrite the input.
     """
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
-    def forward(self, input: Any) -> Any:
-        """`x * sigmoid(x)` of each element."""
-        return F.silu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        """Whether the input is overwritten."""
-        return "inplace=True" if self.inplace else ""
+class SiLU(_InPlace, function=F.silu):
+    """The input times its logistic function. The argument is that of `ReLU`."""
 
 
-class LeakyReLU(Module):
+class LeakyReLU(FunctionModule, function=F.leaky_relu):
     """The input, times a slope where it is negative.
 
     Args:
@@ -81,20 +50,10 @@ class LeakyReLU(Module):
     """
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__()
-        self.negative_slope = negative_slope
-        self.inplace = inplace
-
-    def forward(self, input: Any) -> Any:
-        """The elements, the negative ones times the slope."""
-        return F.leaky_relu(input, self.negative_slope, self.inplace)
-
-    def extra_repr(self) -> str:
-        """The slope, and whether the input is overwritten."""
-        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
+        self._keep(locals())
 
 
-class ELU(Module):
+class ELU(FunctionModule, function=F.elu):
     """The input, or `alpha * (exp(x) - 1)` where it is negative.
 
     Args:
@@ -103,20 +62,10 @@ class ELU(Module):
     """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
-        self.alpha = alpha
-        self.inplace = inplace
-
-    def forward(self, input: Any) -> Any:
-        """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
-        return F.elu(input, self.alpha, self.inplace)
-
-    def extra_repr(self) -> str:
-        """The factor, and whether the input is overwritten."""
-        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+        self._keep(locals())
 
 
-class GELU(Module):
+class GELU(FunctionModule, function=F.gelu):
     """The input times the standard normal distribution function of it.
 
     Args:
@@ -124,19 +73,10 @@ class GELU(Module):
     """
 
     def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        self.approximate = approximate
-
-    def forward(self, input: Any) -> Any:
-        """`x * Phi(x)` of each element."""
-        return F.gelu(input, approximate=self.approximate)
-
-    def extra_repr(self) -> str:
-        """The approximation, as `repr` shows it."""
-        return f"approximate={self.approximate!r}"
+        self._keep(locals())
 
 
-class Softplus(Module):
+class Softplus(FunctionModule, function=F.softplus):
     """The smooth positive part, `log(1 + exp(beta * x)) / beta`.
 
     Args:
@@ -145,54 +85,27 @@ class Softplus(Module):
     """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        self.beta = beta
-        self.threshold = threshold
-
-    def forward(self, input: Any) -> Any:
-        """`log(1 + exp(beta * x)) / beta` of each element."""
-        return F.softplus(input, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
-        return f"beta={self.beta}, threshold={self.threshold}"
+        self._keep(locals())
 
 
-class Softmax(Module):
+class _AlongAxis(FunctionModule):
+    """The base of functions of the elements along an axis.
+
+    Args:
+        dim: the axis.
+    """
+
+    def __init__(self, dim: int | None = None) -> None:
+        self._keep(locals())
+
+
+class Softmax(_AlongAxis, function=F.softmax):
     """Positive numbers that sum to 1 along an axis.
 
     Args:
-        dim: the axis.
+        dim: the axis; None for PyTorch's deprecated choice, which is warned of.
     """
 
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
 
-    def forward(self, input: Any) -> Any:
-        """The softmax along `dim`."""
-        return F.softmax(input, self.dim, _stacklevel=5)
-
-    def extra_repr(self) -> str:
-        """The axis, as `repr` shows it."""
-        return f"dim={self.dim}"
-
-
-class LogSoftmax(Module):
-    """The logarithm of the softmax along an axis.
-
-    Args:
-        dim: the axis.
-    """
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Any) -> Any:
-        """The logarithm of the softmax along `dim`."""
-        return F.log_softmax(input, self.dim, _stacklevel=5)
-
-    def extra_repr(self) -> str:
-        """The axis, as `repr` shows it."""
-        return f"dim={self.dim}"
+class LogSoftmax(_AlongAxis, function=F.log_softmax):
+    """The logarithm of the softmax. The argument is that of `Softmax`."""

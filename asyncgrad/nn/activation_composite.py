@@ -3,83 +3,43 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.activation import _AlongAxis, _InPlace
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import new_parameter
 
-
-class _InPlace(Module):
-    """The base of activations that can overwrite their input."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
-
-    def extra_repr(self) -> str:
-        """Whether the input is overwritten."""
-        return "inplace=True" if self.inplace else ""
+if TYPE_CHECKING:
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
 
 
-class Hardsigmoid(_InPlace):
-    """Piecewise linear: 0 below -3, 1 above 3, and a line between."""
-
-    def forward(self, input: Any) -> Any:
-        """`clamp(x / 6 + 0.5, 0, 1)` of each element."""
-        return F.hardsigmoid(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        """Show no options, as in PyTorch."""
-        return ""
+class Hardsigmoid(_InPlace, function=F.hardsigmoid, shown=()):
+    """Piecewise linear: 0 below -3, 1 above 3, and `x / 6 + 0.5` between."""
 
 
-class Hardswish(_InPlace):
+class Hardswish(_InPlace, function=F.hardswish, shown=()):
     """The input times its `Hardsigmoid`."""
 
-    def forward(self, input: Any) -> Any:
-        """`x * hardsigmoid(x)` of each element."""
-        return F.hardswish(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        """Show no options, as in PyTorch."""
-        return ""
-
-
-class Mish(_InPlace):
+class Mish(_InPlace, function=F.mish):
     """The input times the hyperbolic tangent of its softplus."""
 
-    def forward(self, input: Any) -> Any:
-        """`x * tanh(softplus(x))` of each element."""
-        return F.mish(input, self.inplace)
 
-
-class SELU(_InPlace):
+class SELU(_InPlace, function=F.selu):
     """A scaled `ELU` whose constants keep mean 0 and variance 1 in self-normalising networks."""
 
-    def forward(self, input: Any) -> Any:
-        """The positive elements and `alpha * (exp(x) - 1)` of the others, times a scale."""
-        return F.selu(input, self.inplace)
 
-
-class CELU(_InPlace):
+class CELU(FunctionModule, function=F.celu):
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.alpha = alpha
-
-    def forward(self, input: Any) -> Any:
-        """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
-        return F.celu(input, self.alpha, self.inplace)
-
-    def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
-        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+        self._keep(locals())
 
 
-class Hardtanh(_InPlace):
+class Hardtanh(FunctionModule, function=F.hardtanh):
     """The input clamped between two bounds.
 
     Args:
@@ -91,14 +51,9 @@ class Hardtanh(_InPlace):
     """
 
     def __init__(
-        self,
-        min_val: float = -1.0,
-        max_val: float = 1.0,
-        inplace: bool = False,
-        min_value: float | None = None,
-        max_value: float | None = None,
-    ) -> None:
-        super().__init__(inplace)
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False,
+        min_value: float | None = None, max_value: float | None = None,
+    ) -> None:  # fmt: skip
         if min_value is not None or max_value is not None:
             warnings.warn(
                 "keyword arguments `min_value` and `max_value` are deprecated; use `min_val` and "
@@ -110,44 +65,22 @@ class Hardtanh(_InPlace):
             max_val = max_val if max_value is None else max_value
         if max_val <= min_val:
             raise AssertionError(f"Hardtanh: max_val has to be above min_val, got {max_val}")
-        self.min_val = min_val
-        self.max_val = max_val
-
-    def forward(self, input: Any) -> Any:
-        """`clamp(x, min_val, max_val)` of each element."""
-        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
-
-    def extra_repr(self) -> str:
-        """The bounds, and whether the input is overwritten."""
-        bounds = f"min_val={self.min_val}, max_val={self.max_val}"
-        return bounds + (", inplace=True" if self.inplace else "")
+        self._keep(locals())
 
 
-class ReLU6(_InPlace):
+class ReLU6(_InPlace, function=F.relu6):
     """The input clamped between 0 and 6."""
 
-    def forward(self, input: Any) -> Any:
-        """`clamp(x, 0, 6)` of each element."""
-        return F.relu6(input, self.inplace)
 
-
-class Softsign(Module):
+class Softsign(FunctionModule, function=F.softsign):
     """`x / (1 + |x|)`."""
 
-    def forward(self, input: Any) -> Any:
-        """`x / (1 + |x|)` of each element."""
-        return F.softsign(input)
 
-
-class Tanhshrink(Module):
+class Tanhshrink(FunctionModule, function=F.tanhshrink):
     """`x - tanh(x)`."""
 
-    def forward(self, input: Any) -> Any:
-        """`x - tanh(x)` of each element."""
-        return F.tanhshrink(input)
 
-
-class PReLU(Module):
+class PReLU(FunctionModule, function=F.prelu, members=("weight",), shown=("num_parameters",)):
     """The input, the negative elements times a learnt slope.
 
     Args:
@@ -158,28 +91,19 @@ class PReLU(Module):
     """
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
-    ) -> None:
-        super().__init__()
-        self.num_parameters = num_parameters
-        self.init = init
+        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
         self.weight = new_parameter(num_parameters, device=device, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reset the parameters to their initial values."""
+        """Set the slopes to their initial value."""
         init.constant_(self.weight, self.init)
 
-    def forward(self, input: Any) -> Any:
-        """The elements, the negative ones times the slope."""
-        return F.prelu(input, self.weight)
 
-    def extra_repr(self) -> str:
-        """How many slopes there are."""
-        return f"num_parameters={self.num_parameters}"
-
-
-class GLU(Module):
+class GLU(FunctionModule, function=F.glu):
     """The first half of an axis times the logistic function of the second.
 
     Args:
@@ -187,39 +111,24 @@ class GLU(Module):
     """
 
     def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Any) -> Any:
-        """The gated half, half as long as the input along the axis."""
-        return F.glu(input, self.dim)
-
-    def extra_repr(self) -> str:
-        """The axis, as `repr` shows it."""
-        return f"dim={self.dim}"
+        self._keep(locals())
 
 
-class PixelShuffle(Module):
+class PixelShuffle(FunctionModule, function=F.pixel_shuffle):
     """Channels laid out as squares of pixels.
 
     Args:
         upscale_factor: the length of the squares.
+
+    Shapes:
+        (..., channels * factor**2, h, w) becomes (..., channels, h * factor, w * factor).
     """
 
     def __init__(self, upscale_factor: int) -> None:
-        super().__init__()
-        self.upscale_factor = upscale_factor
-
-    def forward(self, input: Any) -> Any:
-        """(..., channels * factor**2, h, w) as (..., channels, h * factor, w * factor)."""
-        return F.pixel_shuffle(input, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        """The factor, as `repr` shows it."""
-        return f"upscale_factor={self.upscale_factor}"
+        self._keep(locals())
 
 
-class PixelUnshuffle(Module):
+class PixelUnshuffle(FunctionModule, function=F.pixel_unshuffle):
     """The inverse of `PixelShuffle`.
 
     Args:
@@ -227,49 +136,24 @@ class PixelUnshuffle(Module):
     """
 
     def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = downscale_factor
-
-    def forward(self, input: Any) -> Any:
-        """(..., channels, h * factor, w * factor) as (..., channels * factor**2, h, w)."""
-        return F.pixel_unshuffle(input, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        """The factor, as `repr` shows it."""
-        return f"downscale_factor={self.downscale_factor}"
+        self._keep(locals())
 
 
-class Softmin(Module):
-    """The softmax of the negated elements.
-
-    Args:
-        dim: the axis.
-    """
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Any) -> Any:
-        """The softmin, of the input's shape."""
-        return F.softmin(input, self.dim)
-
-    def extra_repr(self) -> str:
-        """The axis, as `repr` shows it."""
-        return f"dim={self.dim}"
+class Softmin(_AlongAxis, function=F.softmin):
+    """The softmax of the negated elements. The argument is that of `Softmax`."""
 
 
-class Softmax2d(Module):
+class Softmax2d(FunctionModule):
     """The softmax over the channels at each place of an image."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """An input of shape (n, channels, rows, columns) or (channels, rows, columns)."""
         if input.ndim not in {3, 4}:
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
         return F.softmax(input, -3)
 
 
-class Threshold(_InPlace):
+class Threshold(FunctionModule, function=F.threshold):
     """Replaces elements that are not above a threshold by a number.
 
     Args:
@@ -279,21 +163,10 @@ class Threshold(_InPlace):
     """
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.threshold = threshold
-        self.value = value
-
-    def forward(self, input: Any) -> Any:
-        """The elements above the threshold, and `value` for the others."""
-        return F.threshold(input, self.threshold, self.value, self.inplace)
-
-    def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
-        more = ", inplace=True" if self.inplace else ""
-        return f"threshold={self.threshold}, value={self.value}{more}"
+        self._keep(locals())
 
 
-class _Shrink(Module):
+class _Shrink(FunctionModule):
     """The base of functions that are zero near zero.
 
     Args:
@@ -301,31 +174,22 @@ class _Shrink(Module):
     """
 
     def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
+        self._keep(locals())
 
     def extra_repr(self) -> str:
-        """The bound `lambd`, as `repr` shows it."""
+        """The bound `lambd`, without its name."""
         return f"{self.lambd}"
 
 
-class Hardshrink(_Shrink):
+class Hardshrink(_Shrink, function=F.hardshrink):
     """Zero where `|x| <= lambd`, and the elements themselves elsewhere."""
 
-    def forward(self, input: Any) -> Any:
-        """The elements with `|x| > lambd`, and zero for the others."""
-        return F.hardshrink(input, self.lambd)
 
-
-class Softshrink(_Shrink):
+class Softshrink(_Shrink, function=F.softshrink):
     """Zero where `|x| <= lambd`, and the elements moved towards zero by `lambd` elsewhere."""
 
-    def forward(self, input: Any) -> Any:
-        """The elements moved towards zero by `lambd`, and zero where they are nearer."""
-        return F.softshrink(input, self.lambd)
 
-
-class RReLU(_InPlace):
+class RReLU(FunctionModule, function=F.rrelu):
     """The elements, with negative ones times slopes that are random in training.
 
     Args:
@@ -335,14 +199,4 @@ class RReLU(_InPlace):
     """
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.lower = lower
-        self.upper = upper
-
-    def forward(self, input: Any) -> Any:
-        """The elements, the negative ones times random or, in evaluation, mean slopes."""
-        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        """The slopes, and whether the input is overwritten."""
-        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" * self.inplace)
+        self._keep(locals())

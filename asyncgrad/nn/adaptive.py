@@ -18,6 +18,9 @@ from asyncgrad.ops.api.shape import cat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
+
 
 class _ASMoutput(NamedTuple):
     """What `AdaptiveLogSoftmaxWithLoss` returns."""
@@ -47,15 +50,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        n_classes: int,
-        cutoffs: Sequence[int],
-        div_value: float = 4.0,
-        head_bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
+        head_bias: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         cutoffs = list(cutoffs)
         if not cutoffs:
@@ -78,7 +75,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.shortlist_size = self.cutoffs[0]
         self.n_clusters = len(self.cutoffs) - 1
         self.head_size = self.shortlist_size + self.n_clusters
-        place = {"device": device, "dtype": dtype}
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.head = Linear(in_features, self.head_size, bias=head_bias, **place)
         self.tail = ModuleList()
         for i, (start, end) in enumerate(zip(self.cutoffs, self.cutoffs[1:], strict=False)):
@@ -93,7 +90,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             first.reset_parameters()
             second.reset_parameters()
 
-    def forward(self, input: Any, target: Any) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> Any:
         """The logarithms of the targets' probabilities, and minus their mean.
 
         Raises:
@@ -130,7 +127,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         loss = -output.mean()
         return _ASMoutput(output if ndim else output.squeeze(0), loss)
 
-    def log_prob(self, input: Any) -> Any:
+    def log_prob(self, input: Tensor) -> Any:
         """The logarithms of the probabilities of all classes, of shape (n, n_classes)."""
         head = F.log_softmax(self.head(input), dim=1)
         parts = [head[:, : self.shortlist_size]]
@@ -139,7 +136,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             parts.append(F.log_softmax(tail(input), dim=1) + head[:, place : place + 1])
         return cat(parts, 1)
 
-    def predict(self, input: Any) -> Any:
+    def predict(self, input: Tensor) -> Any:
         """The most probable class of each input; tails are used where the head prefers one."""
         head = argmax(self.head(input), dim=1)
         rare = head >= self.shortlist_size

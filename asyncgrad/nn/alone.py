@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -27,18 +33,10 @@ class SyncBatchNorm(_BatchNorm):
     """
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, process_group: object = None,
+        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
         if process_group is not None:
             raise ValueError(
                 "SyncBatchNorm: there is no torch.distributed here, and so no process group: leave "
@@ -48,14 +46,14 @@ class SyncBatchNorm(_BatchNorm):
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
         )
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """The normalised input of shape (n, features, ...)."""
         if input.ndim < 2:
             raise ValueError(f"expected at least 2D input (got {input.ndim}D input)")
         return super().forward(input)
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+    def convert_sync_batchnorm(cls, module: Module, process_group: object = None) -> Module:
         """Replace the batch norms in a module; the new ones share the old ones' tensors."""
         out = module
         if isinstance(module, _BatchNorm):
@@ -90,7 +88,11 @@ class DataParallel(Module):
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
+        self,
+        module: Module,
+        device_ids: Sequence[DeviceLike] | None = None,
+        output_device: DeviceLike = None,
+        dim: int = 0,
     ) -> None:
         super().__init__()
         if device_ids is not None and len(device_ids) > 1:

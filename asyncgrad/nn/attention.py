@@ -11,7 +11,8 @@ from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.multihead_attention import Heads, attention_of_heads
 
 if TYPE_CHECKING:
-    from asyncgrad.nn.parameter import Parameter
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike, Parameter
+    from asyncgrad.tensor import Tensor
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -48,19 +49,11 @@ class MultiheadAttention(Module):
     bias_v: Any
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        add_bias_kv: bool = False,
-        add_zero_attn: bool = False,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
+        vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
                 f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
@@ -116,16 +109,10 @@ class MultiheadAttention(Module):
                 init.xavier_normal_(bias)
 
     def forward(
-        self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
-        need_weights: bool = True,
-        attn_mask: Any = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Any, Any]:
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True, is_causal: bool = False,
+    ) -> tuple[Any, Any]:  # fmt: skip
         """Attend to the values with queries and keys.
 
         Args:

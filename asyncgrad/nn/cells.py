@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
@@ -13,11 +13,15 @@ from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
 
+if TYPE_CHECKING:
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
+
 #: The number of gates of each kind of cell.
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
-def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) -> Any:
+def advance(mode: str, x: Tensor, state: tuple[Any, ...], weights: dict[str, Any]) -> Any:
     """Run a cell over a sequence.
 
     Args:
@@ -54,7 +58,7 @@ def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) 
     return stack(states), (h, c)
 
 
-def _no_bias(w: Any) -> Any:
+def _no_bias(w: Tensor) -> Any:
     return zeros(len(w), dtype=w.dtype, device=w.device)
 
 
@@ -78,7 +82,13 @@ class _Cell(Module):
     bias_hh: Any
 
     def __init__(
-        self, mode: str, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        device: DeviceLike,
+        dtype: DTypeLike,
     ) -> None:
         super().__init__()
         self._mode = mode
@@ -100,7 +110,7 @@ class _Cell(Module):
         """Redraw the parameters, uniform in +-1/sqrt(hidden_size)."""
         reset(self, self.hidden_size)
 
-    def _step(self, input: Any, hx: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    def _step(self, input: Tensor, hx: tuple[Any, ...] | None) -> tuple[Any, ...]:
         """The state's tensors after one step."""
         name = self._get_name()
         if input.ndim not in {1, 2}:
@@ -148,7 +158,21 @@ class _Cell(Module):
         return words
 
 
-class RNNCell(_Cell):
+class _OneStateCell(_Cell):
+    """The base of cells whose state is one tensor."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
+
+        Raises:
+            RuntimeError: if shapes or dtypes do not fit.
+            ValueError: for other numbers of axes.
+        """
+        state: Tensor = self._step(input, None if hx is None else (hx,))[0]
+        return state
+
+
+class RNNCell(_OneStateCell):
     """An Elman cell: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
 
     Args:
@@ -164,66 +188,35 @@ class RNNCell(_Cell):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
+        device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, RuntimeError)
         mode = f"RNN_{nonlinearity.upper()}"
         super().__init__(mode, input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
-        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
 
-        Raises:
-            RuntimeError: if shapes or dtypes do not fit.
-            ValueError: for other numbers of axes.
-        """
-        return self._step(input, None if hx is None else (hx,))[0]
-
-
-class GRUCell(_Cell):
+class GRUCell(_OneStateCell):
     """A gated recurrent unit. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
-
-    def forward(self, input: Any, hx: Any = None) -> Any:
-        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
-
-        Raises:
-            RuntimeError: if shapes or dtypes do not fit.
-            ValueError: for other numbers of axes.
-        """
-        return self._step(input, None if hx is None else (hx,))[0]
 
 
 class LSTMCell(_Cell):
     """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+    def forward(self, input: Tensor, hx: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
         """State and memory after an input of shape (n, input_size), or without n.
 
         Args:

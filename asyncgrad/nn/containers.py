@@ -6,12 +6,51 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import index as as_index
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex, TypeAlias
 
 from asyncgrad.nn.module import Module
 
+#: What a `ModuleDict` is made of.
+Modules: TypeAlias = Mapping[str, Module] | Iterable[tuple[str, Module]]
 
-class Sequential(Module):
+
+class _Sequence(Module):
+    """The base of containers whose modules are numbered."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        raise NotImplementedError
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, member_name(self, index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        _delete(self, index)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.register_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def pop(self, key: int | slice) -> Any:
+        """Remove and return a module."""
+        module = self[key]
+        del self[key]
+        return module
+
+
+class Sequential(_Sequence):
     """Modules called one after another, each with the output of the one before.
 
     Args:
@@ -33,23 +72,11 @@ class Sequential(Module):
             input = module(input)
         return input
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._modules.values())
-
     def __getitem__(self, index: int | slice) -> Any:
         """A module, or for a slice a sequence of the same modules."""
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
         return self._modules[member_name(self, index)]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, member_name(self, index), module)
-
-    def __delitem__(self, index: int | slice) -> None:
-        _delete(self, index)
 
     def __add__(self, other: Iterable[Module]) -> Sequential:
         _check_sequential(other)
@@ -67,30 +94,13 @@ class Sequential(Module):
     def __imul__(self, other: int) -> Self:
         return self.extend([*self] * (_times(other) - 1))
 
-    def pop(self, key: int | slice) -> Any:
-        """Remove and return a module."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        self.register_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules at the end."""
-        for module in modules:
-            self.append(module)
-        return self
-
     def insert(self, index: int, module: Module) -> Self:
         """Add a module before a place."""
         _insert(self, index, module)
         return self
 
 
-class ModuleList(Module):
+class ModuleList(_Sequence):
     """A list of modules, which are registered.
 
     Args:
@@ -101,12 +111,6 @@ class ModuleList(Module):
         super().__init__()
         self.extend(modules or ())
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._modules.values())
-
     def __contains__(self, module: object) -> bool:
         return module in self._modules.values()
 
@@ -116,38 +120,15 @@ class ModuleList(Module):
             return type(self)(list(self)[index])
         return self._modules[member_name(self, index)]
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, member_name(self, index), module)
-
-    def __delitem__(self, index: int | slice) -> None:
-        _delete(self, index)
-
     def __iadd__(self, modules: Iterable[Module]) -> Self:
         return self.extend(modules)
 
     def __add__(self, modules: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *modules])
 
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        self.register_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules at the end."""
-        for module in modules:
-            self.append(module)
-        return self
-
     def insert(self, index: int, module: Module) -> None:
         """Add a module before a place."""
         _insert(self, index, module)
-
-    def pop(self, key: int | slice) -> Any:
-        """Remove and return a module."""
-        module = self[key]
-        del self[key]
-        return module
 
     def __repr__(self) -> str:
         """The modules; consecutive ones with equal `repr` are shown as one."""
@@ -170,7 +151,7 @@ class ModuleDict(Module):
         modules: a mapping, or pairs.
     """
 
-    def __init__(self, modules: Any = None) -> None:
+    def __init__(self, modules: Modules | None = None) -> None:
         super().__init__()
         if modules is not None:
             self.update(modules)
@@ -213,7 +194,7 @@ class ModuleDict(Module):
         """Pairs of names and modules."""
         return self._modules.items()
 
-    def update(self, modules: Any) -> None:
+    def update(self, modules: Modules) -> None:
         """Add modules from a mapping or from pairs.
 
         Raises:
@@ -229,7 +210,7 @@ class ModuleDict(Module):
             self[name] = module
 
 
-def _check_sequential(other: Any) -> None:
+def _check_sequential(other: object) -> None:
     """Raise unless `other` is a `Sequential`."""
     if not isinstance(other, Sequential):
         raise ValueError(
@@ -238,7 +219,7 @@ def _check_sequential(other: Any) -> None:
         )
 
 
-def _times(other: Any) -> int:
+def _times(other: object) -> int:
     """The number of times to repeat a sequence.
 
     Raises:
@@ -252,7 +233,7 @@ def _times(other: Any) -> int:
     return other
 
 
-def place_of(container: Any, index: Any) -> int:
+def place_of(container: Module, index: SupportsIndex) -> int:
     """An index as one from 0; negative indices count from the end.
 
     Raises:
@@ -265,14 +246,14 @@ def place_of(container: Any, index: Any) -> int:
     return place % length
 
 
-def member_name(container: Any, index: Any) -> str:
+def member_name(container: Module, index: SupportsIndex) -> str:
     """The name of the module at a place."""
     place = place_of(container, index)
     names: list[str] = list(container._modules)
     return names[place]
 
 
-def _delete(container: Any, index: int | slice) -> None:
+def _delete(container: Module, index: int | slice) -> None:
     """Remove members; later ones move forward."""
     members = list(container._modules.items())
     del members[index]
@@ -282,7 +263,7 @@ def _delete(container: Any, index: int | slice) -> None:
         container._modules[str(place) if numbered else name] = module
 
 
-def _insert(container: Any, index: int, module: Any) -> None:
+def _insert(container: Module, index: int, module: Module) -> None:
     """Insert a member before an index; later ones move back.
 
     Raises:

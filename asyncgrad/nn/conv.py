@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
@@ -11,14 +11,20 @@ from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
+
+#: An option of an image: a number, or one for each axis.
+Size: TypeAlias = "int | Sequence[int]"
+_Value = TypeVar("_Value")
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-def for_each(value: Any, ndim: int) -> tuple[Any, ...]:
+def for_each(value: _Value | Sequence[_Value], ndim: int) -> tuple[_Value, ...]:
     """Expand an option to one number for each axis of the image."""
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim  # type: ignore[return-value]
 
 
 class _Convolution(Module):
@@ -27,27 +33,19 @@ class _Convolution(Module):
     #: The number of axes of the image.
     _ndim: int
     #: The function of `nn.functional`.
-    _function: Callable[..., Any]
+    _function: Callable[..., Tensor]
     transposed: bool
     in_channels: int
     out_channels: int
     bias: Any
+    #: A tuple, or a string with which `conv1d` and its kin choose it.
+    padding: Any
 
     def _prepare(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        output_padding: Any,
-        groups: int,
-        bias: bool,
-        padding_mode: str,
-        device: Any,
-        dtype: Any,
-    ) -> None:
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size,
+        padding: Size | str, dilation: Size, output_padding: Size, groups: int, bias: bool,
+        padding_mode: str, device: DeviceLike, dtype: DTypeLike,
+    ) -> None:  # fmt: skip
         """Check and keep the options, and create the parameters."""
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
@@ -86,10 +84,9 @@ class _Convolution(Module):
         self.weight = new_parameter(
             first, second // groups, *self.kernel_size, device=device, dtype=dtype
         )
-        if bias:
-            self.bias = new_parameter(out_channels, device=device, dtype=dtype)
-        else:
-            self.register_parameter("bias", None)
+        self.register_parameter(
+            "bias", new_parameter(out_channels, device=device, dtype=dtype) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -128,26 +125,17 @@ class _Forwards(_Convolution):
     transposed = False
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
+        padding: Size | str = 0, dilation: Size = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self._prepare(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
             padding_mode, device, dtype,
         )  # fmt: skip
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The convolution of an input of shape (n, in_channels, *image), or without n."""
         convolve, padding = type(self)._function, self.padding
         if self.padding_mode != "zeros":
@@ -176,20 +164,11 @@ class _Transposed(_Convolution):
     transposed = True
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
+        padding: Size | str = 0, output_padding: Size = 0, groups: int = 1, bias: bool = True,
+        dilation: Size = 1, padding_mode: str = "zeros", device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         if padding_mode != "zeros":
             raise ValueError(
@@ -201,7 +180,7 @@ class _Transposed(_Convolution):
             groups, bias, padding_mode, device, dtype,
         )  # fmt: skip
 
-    def forward(self, input: Any, output_size: Any = None) -> Any:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The adjoint, of an input of shape (n, in_channels, *image), or without n.
 
         Args:
@@ -214,17 +193,11 @@ class _Transposed(_Convolution):
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
         convolve = type(self)._function
         return convolve(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            extra,
-            self.groups,
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
             self.dilation,
-        )
+        )  # fmt: skip
 
-    def _extra(self, input: Any, output_size: Any) -> tuple[int, ...]:
+    def _extra(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
         """The `output_padding` that gives `output_size`."""
         ndim = self._ndim
         wanted = tuple(output_size)

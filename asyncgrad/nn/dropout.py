@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from asyncgrad.nn import functional as F
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import FunctionModule
 
 
-class _Dropout(Module):
+class _Dropout(FunctionModule):
     """The base of all kinds of dropout.
 
     Args:
@@ -20,60 +18,34 @@ class _Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
         if not 0 <= p <= 1:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-        self.p = p
-        self.inplace = inplace
+        self._keep(locals())
 
     def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
+        """Both options, whatever they are."""
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_Dropout):
+class Dropout(_Dropout, function=F.dropout):
     """In training mode, zeroes elements at random and scales the others up; else does nothing."""
 
-    def forward(self, input: Any) -> Any:
-        """The input; in training mode, with elements zeroed."""
-        return F.dropout(input, self.p, self.training, self.inplace)
 
-
-class Dropout1d(_Dropout):
+class Dropout1d(_Dropout, function=F.dropout1d):
     """In training mode, zeroes whole channels of shape (length,) at random."""
 
-    def forward(self, input: Any) -> Any:
-        """The input; in training mode, with channels zeroed."""
-        return F.dropout1d(input, self.p, self.training, self.inplace)
 
-
-class Dropout2d(_Dropout):
+class Dropout2d(_Dropout, function=F.dropout2d):
     """In training mode, zeroes whole channels of shape (height, width) at random."""
 
-    def forward(self, input: Any) -> Any:
-        """The input; in training mode, with channels zeroed."""
-        return F.dropout2d(input, self.p, self.training, self.inplace)
 
-
-class Dropout3d(_Dropout):
+class Dropout3d(_Dropout, function=F.dropout3d):
     """In training mode, zeroes whole channels of shape (depth, height, width) at random."""
 
-    def forward(self, input: Any) -> Any:
-        """The input; in training mode, with channels zeroed."""
-        return F.dropout3d(input, self.p, self.training, self.inplace)
 
-
-class AlphaDropout(_Dropout):
+class AlphaDropout(_Dropout, function=F.alpha_dropout):
     """In training mode, dropout that keeps mean 0 and variance 1, for networks of `SELU`."""
 
-    def forward(self, input: Any) -> Any:
-        """The input; in training mode, with elements zeroed."""
-        return F.alpha_dropout(input, self.p, self.training, self.inplace)
 
-
-class FeatureAlphaDropout(_Dropout):
+class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
     """`AlphaDropout` of whole channels."""
-
-    def forward(self, input: Any) -> Any:
-        """The input; in training mode, with channels zeroed."""
-        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

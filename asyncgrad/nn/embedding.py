@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import Parameter, new_parameter
 
+if TYPE_CHECKING:
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
 
-class Embedding(Module):
+
+class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
     """A table of vectors, looked up by integers.
 
     Args:
@@ -32,22 +36,11 @@ class Embedding(Module):
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-        _weight: Any = None,
-        _freeze: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
+        device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise AssertionError(
@@ -55,11 +48,7 @@ class Embedding(Module):
                     f"{num_embeddings}"
                 )
             padding_idx %= num_embeddings
-        self.padding_idx = padding_idx
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        self.sparse = sparse
+        self._keep(locals())
         if _weight is None:
             self.weight = new_parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
             self.weight.requires_grad_(not _freeze)
@@ -78,57 +67,28 @@ class Embedding(Module):
         if self.padding_idx is not None:
             init.zeros_(self.weight.data[self.padding_idx : self.padding_idx + 1])
 
-    def forward(self, input: Any) -> Any:
-        """The vectors of integers of any shape, along a new last axis."""
-        return F.embedding(
-            input,
-            self.weight,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.sparse,
-        )
-
     @classmethod
     def from_pretrained(
-        cls,
-        embeddings: Any,
-        freeze: bool = True,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Create a module from an existing table.
 
         Args:
             embeddings: the table, of two axes.
             freeze: it needs no gradient.
-            padding_idx: the vector that gets no gradient.
-            max_norm: vectors that are looked up are scaled down to this norm first.
-            norm_type: the order of that norm.
-            scale_grad_by_freq: divide gradients by the number of look-ups of each vector.
-            sparse: gradients hold only the rows that were looked up.
+
+        The other arguments are those of the class.
 
         Raises:
             AssertionError: if the table has not two axes.
         """
-        if not isinstance(embeddings, Variable) or len(embeddings._metadata.shape) != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        rows, columns = embeddings._metadata.shape
+        rows, columns = _sizes(embeddings)
         return cls(
-            rows,
-            columns,
-            padding_idx,
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            sparse,
-            _weight=embeddings,
-            _freeze=freeze,
-        )
+            rows, columns, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
+            _weight=embeddings, _freeze=freeze,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
         """The sizes and options, as `repr` shows them."""
@@ -146,121 +106,63 @@ class Embedding(Module):
         return ", ".join(parts)
 
 
-class EmbeddingBag(Module):
+class EmbeddingBag(
+    FunctionModule, function=F.embedding_bag, members=("weight",),
+    inputs=("input", "offsets=None", "per_sample_weights=None"),
+):  # fmt: skip
     """A table of vectors, whose rows are summed in bags.
 
     Args:
-        num_embeddings: how many vectors there are.
-        embedding_dim: their length.
-        max_norm: vectors that are looked up are scaled down to this norm first.
-        norm_type: the order of that norm.
-        scale_grad_by_freq: divide gradients by the number of look-ups of each vector.
         mode: "sum", "mean" or "max".
-        sparse: gradients hold only the rows that were looked up.
-        _weight: the table, of shape (num_embeddings, embedding_dim).
         include_last_offset: offsets also say where the last bag ends.
         padding_idx: the vector that is in no bag.
-        device: the device of the table.
-        dtype: its dtype.
+
+    The other arguments are those of `Embedding`. A call takes those of
+    `nn.functional.embedding_bag`: integers, where bags begin, and a weight for each integer.
 
     Raises:
         AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        _weight: Any = None,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+        sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
+        padding_idx: int | None = None, device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         table = Embedding(
             num_embeddings, embedding_dim, padding_idx, _weight=_weight, device=device, dtype=dtype
         )
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        self.padding_idx = table.padding_idx
+        padding_idx = table.padding_idx
+        self._keep(locals())
         self.weight = table.weight
-        self.mode = mode
-        self.sparse = sparse
-        self.include_last_offset = include_last_offset
 
     def reset_parameters(self) -> None:
         """Redraw the table from the standard normal distribution."""
         Embedding.reset_parameters(self)  # type: ignore[arg-type]
 
-    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
-        """The sum, mean or maximum of each bag: see `nn.functional.embedding_bag`."""
-        return F.embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            self.sparse,
-            per_sample_weights,
-            self.include_last_offset,
-            self.padding_idx,
-        )
-
     @classmethod
     def from_pretrained(
-        cls,
-        embeddings: Any,
-        freeze: bool = True,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-    ) -> Self:
+        cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+        sparse: bool = False, include_last_offset: bool = False, padding_idx: int | None = None,
+    ) -> Self:  # fmt: skip
         """Create a module from an existing table.
 
         Args:
             embeddings: the table, of two axes.
             freeze: it needs no gradient.
-            max_norm: vectors that are looked up are scaled down to this norm first.
-            norm_type: the order of that norm.
-            scale_grad_by_freq: divide gradients by the number of look-ups of each vector.
-            mode: "sum", "mean" or "max".
-            sparse: gradients hold only the rows that were looked up.
-            include_last_offset: offsets also say where the last bag ends.
-            padding_idx: the vector that is in no bag.
+
+        The other arguments are those of the class.
 
         Raises:
             AssertionError: if the table has not two axes.
         """
-        if not isinstance(embeddings, Variable) or len(embeddings._metadata.shape) != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        rows, columns = embeddings._metadata.shape
+        rows, columns = _sizes(embeddings)
         made = cls(
-            rows,
-            columns,
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            mode,
-            sparse,
-            embeddings,
-            include_last_offset,
-            padding_idx,
-        )
+            rows, columns, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
         made.weight.requires_grad_(not freeze)
         return made
 
@@ -277,3 +179,15 @@ class EmbeddingBag(Module):
         if self.padding_idx is not None:
             parts.append(f"padding_idx={self.padding_idx}")
         return ", ".join(parts)
+
+
+def _sizes(embeddings: Tensor) -> tuple[int, int]:
+    """The numbers of rows and columns of a table.
+
+    Raises:
+        AssertionError: if it has not two axes.
+    """
+    if not isinstance(embeddings, Variable) or len(embeddings._metadata.shape) != 2:
+        raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+    rows, columns = embeddings._metadata.shape
+    return rows, columns

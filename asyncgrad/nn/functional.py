@@ -293,12 +293,9 @@ def log_softmax(
 
 
 def rrelu(
-    input: Any,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
+    input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
     inplace: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The elements, with negative ones times slopes that are random in training.
 
     Args:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.variable import Variable
@@ -12,8 +13,6 @@ from asyncgrad.nn.backward_hooks import BackwardHooks
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.core.hooks import Hooks
     from asyncgrad.nn.module import Module
 
@@ -27,15 +26,19 @@ __all__ = [
 ]
 
 
+#: A hook of a module or an optimiser; what it is called with, its registration says.
+Hook: TypeAlias = Callable[..., Any]
+
+
 class ForwardHook(NamedTuple):
     """A forward hook or pre-hook with its options."""
 
-    function: Callable[..., Any]
+    function: Hook
     with_kwargs: bool
     always_call: bool = False
 
 
-def register(hooks: Hooks, hook: Any, *, prepend: bool = False) -> RemovableHandle:
+def register(hooks: Hooks, hook: object, *, prepend: bool = False) -> RemovableHandle:
     """Add a hook after all others or, with `prepend`, before them."""
     before = list(hooks)
     handle = RemovableHandle(hooks, hook)
@@ -56,7 +59,7 @@ def registered_anew(hooks: Hooks) -> Hooks:
 class _OnNode:
     """A forward hook that registers another hook on the output's `grad_fn`."""
 
-    def __init__(self, hook: Callable[..., Any]) -> None:
+    def __init__(self, hook: Hook) -> None:
         self._hook = hook
 
     def __call__(self, module: Module, args: Any, output: Any) -> None:
@@ -68,7 +71,7 @@ class _OnNode:
             node.register_hook(partial(self._hook, module))
 
 
-def on_node(module: Module | None, hook: Callable[..., Any]) -> ForwardHook:
+def on_node(module: Module | None, hook: Hook) -> ForwardHook:
     """A forward hook for `register_backward_hook`, PyTorch's older backward hooks.
 
     Raises:
@@ -96,30 +99,30 @@ def hooks_of(module: Module, table: str) -> dict[Any, Any]:
     return {key: hook for key, (where, hook) in EVERYWHERE.items() if where == table} | own
 
 
-def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_forward_pre_hook(hook: Hook) -> RemovableHandle:
     """Call a function before each module's `forward`: see `Module.register_forward_pre_hook`."""
     return RemovableHandle(EVERYWHERE, ("_forward_pre_hooks", ForwardHook(hook, False)))
 
 
 def register_module_forward_hook(
-    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+    hook: Hook, *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call a function after each module's `forward`: see `Module.register_forward_hook`."""
     entry = ForwardHook(hook, with_kwargs, always_call)
     return RemovableHandle(EVERYWHERE, ("_forward_hooks", entry))
 
 
-def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
     """Hook each module's output gradients: see `Module.register_full_backward_pre_hook`."""
     return RemovableHandle(EVERYWHERE, ("_backward_pre_hooks", hook))
 
 
-def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
     """Hook each module's input gradients: see `Module.register_full_backward_hook`."""
     return RemovableHandle(EVERYWHERE, ("_backward_hooks", hook))
 
 
-def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_backward_hook(hook: Hook) -> RemovableHandle:
     """Hook each module's last node: see `Module.register_backward_hook`."""
     return RemovableHandle(EVERYWHERE, ("_forward_hooks", on_node(None, hook)))
 

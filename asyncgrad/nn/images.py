@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.nn import functional as F
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import FunctionModule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.nn.conv import Size
+    from asyncgrad.tensor import Tensor
 
 
-class Upsample(Module):
+class Upsample(FunctionModule, function=F.interpolate):
     """Resizes images; see `nn.functional.interpolate`.
 
     Args:
@@ -23,35 +26,16 @@ class Upsample(Module):
     """
 
     def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
+        self, size: Size | None = None, scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest", align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.name = type(self).__name__
-        self.size = size
+    ) -> None:  # fmt: skip
         if isinstance(scale_factor, tuple):
             scale_factor = tuple(float(factor) for factor in scale_factor)
         elif scale_factor:
-            scale_factor = float(scale_factor)
-        self.scale_factor = scale_factor
-        self.mode = mode
-        self.align_corners = align_corners
-        self.recompute_scale_factor = recompute_scale_factor
-
-    def forward(self, input: Any) -> Any:
-        """An input of shape (n, channels, *image)."""
-        return F.interpolate(
-            input,
-            self.size,
-            self.scale_factor,
-            self.mode,
-            self.align_corners,
-            recompute_scale_factor=self.recompute_scale_factor,
-        )
+            scale_factor = float(scale_factor)  # type: ignore[arg-type]
+        self._keep(locals())
+        self.name = type(self).__name__
 
     def extra_repr(self) -> str:
         """The size or factor, and the mode."""
@@ -71,7 +55,9 @@ class UpsamplingNearest2d(Upsample):
         scale_factor: the factor of the size.
     """
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self, size: Size | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
         super().__init__(size, scale_factor, "nearest")
 
 
@@ -83,11 +69,13 @@ class UpsamplingBilinear2d(Upsample):
         scale_factor: the factor of the size.
     """
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self, size: Size | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
         super().__init__(size, scale_factor, "bilinear", align_corners=True)
 
 
-class Unfold(Module):
+class Unfold(FunctionModule, function=F.unfold):
     """Extracts the patches of images as columns.
 
     Args:
@@ -95,30 +83,18 @@ class Unfold(Module):
         dilation: the distance between the patch's elements.
         padding: zeros on both sides.
         stride: how far patches are apart.
+
+    Shapes:
+        (n, channels, rows, columns) becomes (n, channels * elements of a patch, patches).
     """
 
     def __init__(
-        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+        self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
     ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.dilation = dilation
-        self.padding = padding
-        self.stride = stride
-
-    def forward(self, input: Any) -> Any:
-        """(n, channels, rows, columns) as (n, channels * elements of a patch, patches)."""
-        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
-        return (
-            f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
-            f"stride={self.stride}"
-        )
+        self._keep(locals())
 
 
-class Fold(Module):
+class Fold(FunctionModule, function=F.fold):
     """Assembles images from patches, which are added where they overlap.
 
     Args:
@@ -130,35 +106,13 @@ class Fold(Module):
     """
 
     def __init__(
-        self,
-        output_size: Any,
-        kernel_size: Any,
-        dilation: Any = 1,
-        padding: Any = 0,
-        stride: Any = 1,
-    ) -> None:
-        super().__init__()
-        self.output_size = output_size
-        self.kernel_size = kernel_size
-        self.dilation = dilation
-        self.padding = padding
-        self.stride = stride
-
-    def forward(self, input: Any) -> Any:
-        """(n, channels * elements of a patch, patches) as (n, channels, rows, columns)."""
-        return F.fold(
-            input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
-        )
-
-    def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
-        return (
-            f"output_size={self.output_size}, kernel_size={self.kernel_size}, "
-            f"dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
-        )
+        self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0,
+        stride: Size = 1,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
 
-class ChannelShuffle(Module):
+class ChannelShuffle(FunctionModule, function=F.channel_shuffle):
     """Reorders channels: the first of each group, then the second, and so on.
 
     Args:
@@ -166,19 +120,10 @@ class ChannelShuffle(Module):
     """
 
     def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Any) -> Any:
-        """The reordered channels, of the input's shape."""
-        return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        """The number of groups, as `repr` shows it."""
-        return f"groups={self.groups}"
+        self._keep(locals())
 
 
-class _LPPool(Module):
+class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil_mode")):
     """The p-norm of each window.
 
     Args:
@@ -188,28 +133,18 @@ class _LPPool(Module):
         ceil_mode: let the last windows reach beyond the end.
     """
 
-    _function: Callable[..., Any]
+    _function: Callable[..., Tensor]
 
     def __init__(
-        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-    ) -> None:
-        super().__init__()
-        self.norm_type = norm_type
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.ceil_mode = ceil_mode
+        self, norm_type: float, kernel_size: Size, stride: Size | None = None,
+        ceil_mode: bool = False,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The norms of an input of shape (n, channels, *image), or without n."""
         return type(self)._function(
             input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
-        )
-
-    def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
-        return (
-            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"ceil_mode={self.ceil_mode}"
         )
 
 

@@ -98,13 +98,9 @@ def normal_(
 
 
 def trunc_normal_(
-    tensor: _T,
-    mean: float = 0.0,
-    std: float = 1.0,
-    a: float = -2.0,
-    b: float = 2.0,
+    tensor: _T, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
     generator: Generator | None = None,
-) -> _T:
+) -> _T:  # fmt: skip
     """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn.
 
     Raises:
@@ -225,35 +221,33 @@ def xavier_normal_(tensor: _T, gain: float = 1.0, generator: Generator | None = 
     return normal_(tensor, 0.0, std, generator)
 
 
-def kaiming_uniform_(
-    tensor: _T,
-    a: float = 0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-    generator: Generator | None = None,
-) -> _T:
-    """Fill uniformly, with the variance that keeps magnitudes in one pass through relus (He)."""
+def _kaiming_std(tensor: _T, a: float, mode: str, nonlinearity: str) -> float | None:
+    """The standard deviation by which to fill; None for a tensor without elements."""
     if 0 in tensor._metadata.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        return None
+    return calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+
+
+def kaiming_uniform_(
+    tensor: _T, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> _T:  # fmt: skip
+    """Fill uniformly, with the variance that keeps magnitudes in one pass through relus (He)."""
+    std = _kaiming_std(tensor, a, mode, nonlinearity)
+    if std is None:
         return tensor
-    std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
     bound = math.sqrt(3.0) * std
     return uniform_(tensor, -bound, bound, generator)
 
 
 def kaiming_normal_(
-    tensor: _T,
-    a: float = 0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
+    tensor: _T, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> _T:
+) -> _T:  # fmt: skip
     """Fill normally, with the variance that keeps magnitudes in one pass through relus (He)."""
-    if 0 in tensor._metadata.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
-        return tensor
-    std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
-    return normal_(tensor, 0.0, std, generator)
+    std = _kaiming_std(tensor, a, mode, nonlinearity)
+    return tensor if std is None else normal_(tensor, 0.0, std, generator)
 
 
 def orthogonal_(tensor: _T, gain: float = 1, generator: Generator | None = None) -> _T:

@@ -29,10 +29,14 @@ from asyncgrad.ops.signatures import Postponed
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import SupportsIndex
+
     from asyncgrad.nn.module import Module
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
 
 
-def is_lazy(param: Any) -> bool:
+def is_lazy(param: object) -> bool:
     """Whether a parameter or buffer has no shape yet."""
     return isinstance(param, _Uninitialized)
 
@@ -54,7 +58,9 @@ class _Uninitialized(Tensor):
             "an input first, which tells it the shape."
         )
 
-    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    def materialize(
+        self, shape: Sequence[int], device: DeviceLike = None, dtype: DTypeLike = None
+    ) -> None:
         """Become an ordinary parameter or buffer, of zeros.
 
         Args:
@@ -65,7 +71,7 @@ class _Uninitialized(Tensor):
         dtype = self.dtype if dtype is None else dtype
         self._become(zeros(shape, dtype=dtype, device=self.device if device is None else device))
 
-    def _become(self, data: Any) -> None:
+    def _become(self, data: Tensor) -> None:
         """Take a tensor's values and become an ordinary parameter or buffer."""
         self.data = data
         self.__class__ = Parameter if isinstance(self, Parameter) else Tensor  # type: ignore[assignment]
@@ -80,7 +86,7 @@ class _Uninitialized(Tensor):
         memo[id(self)] = copied = kind(*made)
         return copied
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Pickle the options."""
         return type(self), (self.requires_grad, str(self.device), self.dtype)
 
@@ -102,7 +108,7 @@ class UninitializedParameter(Parameter, _Uninitialized):
     __reduce_ex__ = _Uninitialized.__reduce_ex__
 
     def __new__(
-        cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
+        cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
     ) -> UninitializedParameter:
         """Create a placeholder without elements."""
         data = zeros(0, dtype=dtype, device=device)
@@ -122,12 +128,9 @@ class UninitializedBuffer(_Uninitialized):
     __slots__ = ()
 
     def __new__(
-        cls,
-        requires_grad: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        cls, requires_grad: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
         persistent: bool = True,
-    ) -> UninitializedBuffer:
+    ) -> UninitializedBuffer:  # fmt: skip
         """Create a placeholder without elements."""
         made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
         made.__class__ = cls
@@ -187,7 +190,7 @@ class _Lazy:
                 if tensor is not None and name != "num_batches_tracked":
                     table[name] = kind(tensor.requires_grad, tensor.device, tensor.dtype)
 
-    def _count(self: Any, input: Any) -> int:
+    def _count(self: Any, input: Tensor) -> int:
         """The value of the attribute `_told`, from the first input."""
         raise NotImplementedError
 
@@ -196,7 +199,7 @@ class _Lazy:
         members = itertools.chain(self._parameters.values(), self._buffers.values())
         return any(map(is_lazy, members))
 
-    def initialize_parameters(self: Any, input: Any) -> None:
+    def initialize_parameters(self: Any, input: Tensor) -> None:
         """Create the parameters for an input.
 
         Raises:
@@ -220,14 +223,18 @@ class _Lazy:
         self.__class__ = self.cls_to_become
         return self(*args, **kwargs)
 
-    def _save_to_state_dict(self: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(
+        self: Any, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
         """Save tensors without a shape as they are."""
         self.cls_to_become._save_to_state_dict(self, destination, prefix, keep_vars)
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             if is_lazy(tensor):
                 destination[prefix + name] = tensor
 
-    def _load_from_state_dict(self: Any, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(
+        self: Any, state_dict: dict[str, Any], prefix: str, *rest: Any
+    ) -> None:
         """Give tensors without a shape the shapes of the saved ones, then load."""
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             given = state_dict.get(prefix + name)
@@ -241,7 +248,7 @@ class LazyLinear(_Lazy, Linear):
 
     _told = "in_features"
 
-    def _count(self, input: Any) -> int:
+    def _count(self, input: Tensor) -> int:
         return int(input.shape[-1])
 
 
@@ -250,7 +257,7 @@ class _LazyConvolution(_Lazy):
 
     _told = "in_channels"
 
-    def _count(self: Any, input: Any) -> int:
+    def _count(self: Any, input: Tensor) -> int:
         axes = self._ndim
         if input.ndim not in {axes + 1, axes + 2}:
             raise RuntimeError(
@@ -266,7 +273,7 @@ class _LazyNorm(_Lazy):
     _told = "num_features"
     _wanted = ("affine", "track_running_stats")
 
-    def _count(self: Any, input: Any) -> int:
+    def _count(self: Any, input: Tensor) -> int:
         axes = self._axes
         if input.ndim not in axes:
             raise ValueError(

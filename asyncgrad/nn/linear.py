@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import flatten, unflatten
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
 
 
 class Identity(Module):
@@ -19,11 +26,30 @@ class Identity(Module):
         super().__init__()
 
     def forward(self, input: Any) -> Any:
-        """Return the input."""
+        """The input itself."""
         return input
 
 
-class Linear(Module):
+class _Affine(FunctionModule):
+    """The base of maps with a weight and perhaps a bias."""
+
+    def _add_parameters(
+        self, shape: tuple[int, ...], bias: bool, device: DeviceLike, dtype: DTypeLike
+    ) -> None:
+        """Create a weight whose first axis is that of the outputs, and a bias."""
+        self.weight = new_parameter(*shape, device=device, dtype=dtype)
+        self.register_parameter(
+            "bias", new_parameter(shape[0], device=device, dtype=dtype) if bias else None
+        )
+        self.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """The sizes, and whether there is a bias."""
+        sizes = "".join(f"{name}={getattr(self, name)}, " for name in self._options)
+        return f"{sizes}bias={self.bias is not None}"
+
+
+class Linear(_Affine, shown=("in_features", "out_features")):
     """`x @ weight.T + bias`.
 
     Args:
@@ -35,22 +61,11 @@ class Linear(Module):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.in_features = in_features
-        self.out_features = out_features
-        self.weight = new_parameter(out_features, in_features, device=device, dtype=dtype)
-        if bias:
-            self.bias = new_parameter(out_features, device=device, dtype=dtype)
-        else:
-            self.register_parameter("bias", None)
-        self.reset_parameters()
+        self, in_features: int, out_features: int, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
+        self._add_parameters((out_features, in_features), bias, device, dtype)
 
     def reset_parameters(self) -> None:
         """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
@@ -59,20 +74,15 @@ class Linear(Module):
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply the map to an input of shape (..., in_features)."""
         out = input @ self.weight.T
         return out if self.bias is None else out + self.bias
 
-    def extra_repr(self) -> str:
-        """The sizes, as `repr` shows them."""
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
-        )
 
-
-class Bilinear(Module):
+class Bilinear(
+    _Affine, function=F.bilinear, inputs=("input1", "input2"), members=("weight", "bias")
+):
     """`x1 @ weight @ x2 + bias`, for each of several matrices.
 
     Args:
@@ -88,27 +98,13 @@ class Bilinear(Module):
     """
 
     def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
+        device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         if in1_features <= 0:
             raise ValueError(f"in1_features must be > 0, but got {in1_features}")
-        self.in1_features = in1_features
-        self.in2_features = in2_features
-        self.out_features = out_features
-        shape = (out_features, in1_features, in2_features)
-        self.weight = new_parameter(*shape, device=device, dtype=dtype)
-        if bias:
-            self.bias = new_parameter(out_features, device=device, dtype=dtype)
-        else:
-            self.register_parameter("bias", None)
-        self.reset_parameters()
+        self._keep(locals())
+        self._add_parameters((out_features, in1_features, in2_features), bias, device, dtype)
 
     def reset_parameters(self) -> None:
         """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
@@ -117,36 +113,19 @@ class Bilinear(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input1: Any, input2: Any) -> Any:
-        """Apply the map to inputs of shapes (..., in1_features) and (..., in2_features)."""
-        return F.bilinear(input1, input2, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        """The sizes, as `repr` shows them."""
-        return (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
-            f"out_features={self.out_features}, bias={self.bias is not None}"
-        )
-
-
-class Flatten(Module):
+class Flatten(FunctionModule, shown=("start_dim", "end_dim")):
     """Merges the axes from `start_dim` to `end_dim` into one."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim = start_dim
-        self.end_dim = end_dim
+        self._keep(locals())
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The input with fewer axes."""
         return flatten(input, self.start_dim, self.end_dim)
 
-    def extra_repr(self) -> str:
-        """The axes, as `repr` shows them."""
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
-
-class Unflatten(Module):
+class Unflatten(FunctionModule, shown=("dim", "unflattened_size")):
     """Splits an axis into several.
 
     Args:
@@ -157,8 +136,7 @@ class Unflatten(Module):
         TypeError: if `unflattened_size` is neither an integer nor a sequence of integers.
     """
 
-    def __init__(self, dim: int, unflattened_size: Any) -> None:
-        super().__init__()
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         if not isinstance(dim, int):
             raise TypeError(f"expected dim to be an int, but got {type(dim).__name__}")
         if not isinstance(unflattened_size, (tuple, list)) or not all(
@@ -167,13 +145,8 @@ class Unflatten(Module):
             raise TypeError(
                 f"unflattened_size must be a tuple of ints, but got {unflattened_size!r}"
             )
-        self.dim = dim
-        self.unflattened_size = unflattened_size
+        self._keep(locals())
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The input with more axes."""
         return unflatten(input, self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        """The axis and its new lengths."""
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import functional as F
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.loss import chosen_reduction
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-class _Loss(Module):
-    """The base of losses, with their `reduction`."""
+    from asyncgrad.tensor import Tensor
+
+
+class _Loss(FunctionModule, inputs=("input", "target"), shown=()):
+    """The base of losses, whose options have no place in their `repr`."""
 
     def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
     ) -> None:
-        super().__init__()
-        if size_average is not None or reduce is not None:
-            reduction = chosen_reduction(reduction, size_average, reduce)
-        self.reduction = reduction
+        self._keep(locals())
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Keep the options, among them the reduction that the deprecated ones ask for."""
+        old = given.get("size_average"), given.get("reduce")
+        if old != (None, None):
+            reduction = chosen_reduction(given["reduction"], *old, stacklevel=4)
+            given = {**given, "reduction": reduction}
+        super()._keep(given)
 
 
-class L1Loss(_Loss):
+class L1Loss(_Loss, function=F.l1_loss):
     """The absolute difference.
 
     Args:
@@ -30,56 +41,37 @@ class L1Loss(_Loss):
         reduction: "mean", "sum" or "none".
     """
 
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of two tensors of one shape."""
-        return F.l1_loss(input, target, reduction=self.reduction)
 
-
-class MSELoss(_Loss):
+class MSELoss(_Loss, function=F.mse_loss):
     """The squared difference.
 
-    Args:
-        size_average: deprecated.
-        reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+    The arguments are those of `L1Loss`.
     """
 
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of two tensors of one shape."""
-        return F.mse_loss(input, target, reduction=self.reduction)
 
-
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
     """The absolute difference, smooth near 0.
 
     Args:
-        size_average: deprecated.
-        reduce: deprecated.
-        reduction: "mean", "sum" or "none".
         beta: below it the loss is a parabola.
+
+    The other arguments are those of `L1Loss`.
     """
 
     def __init__(
-        self,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-        beta: float = 1.0,
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.beta = beta
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of two tensors of one shape."""
-        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+        self, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean", beta: float = 1.0,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
 
-class HuberLoss(_Loss):
+class HuberLoss(_Loss, function=F.huber_loss):
     """Half the squared difference up to `delta`, and linear growth above.
 
     Args:
-        reduction: "mean", "sum" or "none".
         delta: the difference at which the loss becomes linear.
+
+    The other arguments are those of `L1Loss`.
 
     Raises:
         TypeError: if `delta` is not a number.
@@ -88,173 +80,98 @@ class HuberLoss(_Loss):
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         if not isinstance(delta, (int, float)):
             raise TypeError(f"delta must be a float or int, got: {type(delta)}")
-        super().__init__(reduction=reduction)
-        self.delta = delta
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of two tensors of one shape."""
-        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+        self._keep(locals())
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(_Loss, function=F.kl_div):
     """The divergence of a distribution from a target.
 
     Args:
-        size_average: deprecated.
-        reduce: deprecated.
         reduction: "batchmean", "mean", "sum" or "none".
         log_target: the target holds log-probabilities, as the input always does.
+
+    The other arguments are those of `L1Loss`.
     """
 
     def __init__(
-        self,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-        log_target: bool = False,
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.log_target = log_target
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of logarithms of probabilities."""
-        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+        self, size_average: bool | None = None, reduce: bool | None = None,
+        reduction: str = "mean", log_target: bool = False,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
 
-class _WeightedLoss(_Loss):
-    """A loss with a weight for each class or element, which is a buffer."""
-
-    def __init__(
-        self, weight: Any, reduction: str, size_average: Any = None, reduce: Any = None
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.register_buffer("weight", weight)
-
-
-class NLLLoss(_WeightedLoss):
+class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
     """The negative logarithm of the probability of the right class.
 
     Args:
         weight: a weight for each class.
         ignore_index: a class that does not count.
-        size_average: deprecated.
-        reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+
+    The other arguments are those of `L1Loss`.
     """
 
     def __init__(
-        self,
-        weight: Any = None,
-        size_average: Any = None,
-        ignore_index: int = -100,
-        reduce: Any = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(weight, reduction, size_average, reduce)
-        self.ignore_index = ignore_index
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of logarithms of probabilities."""
-        return F.nll_loss(
-            input,
-            target,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        self, weight: Tensor | None = None, size_average: bool | None = None,
+        ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
 
-class CrossEntropyLoss(_WeightedLoss):
+class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
     """The cross entropy of logits and classes.
 
     Args:
         weight: a weight for each class.
         ignore_index: a class that does not count.
-        size_average: deprecated.
-        reduce: deprecated.
-        reduction: "mean", "sum" or "none".
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
+
+    The other arguments are those of `L1Loss`.
     """
 
     def __init__(
-        self,
-        weight: Any = None,
-        size_average: Any = None,
-        ignore_index: int = -100,
-        reduce: Any = None,
-        reduction: str = "mean",
+        self, weight: Tensor | None = None, size_average: bool | None = None,
+        ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
         label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(weight, reduction, size_average, reduce)
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of logits and classes, or probabilities of classes."""
-        return F.cross_entropy(
-            input,
-            target,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
 
-class BCELoss(_WeightedLoss):
+class BCELoss(_Loss, function=F.binary_cross_entropy, buffers=("weight",)):
     """The binary cross entropy of probabilities.
 
     Args:
         weight: a weight for each element.
-        size_average: deprecated.
-        reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+
+    The other arguments are those of `L1Loss`.
     """
 
     def __init__(
-        self,
-        weight: Any = None,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(weight, reduction, size_average, reduce)
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of probabilities."""
-        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+        self, weight: Tensor | None = None, size_average: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean",
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
 
-class BCEWithLogitsLoss(_WeightedLoss):
+class BCEWithLogitsLoss(
+    _Loss, function=F.binary_cross_entropy_with_logits, buffers=("weight", "pos_weight")
+):
     """The binary cross entropy of logits.
 
     Args:
         weight: a weight for each element.
-        size_average: deprecated.
-        reduce: deprecated.
-        reduction: "mean", "sum" or "none".
         pos_weight: a weight for positive targets.
+
+    The other arguments are those of `L1Loss`.
     """
 
     def __init__(
-        self,
-        weight: Any = None,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-        pos_weight: Any = None,
-    ) -> None:
-        super().__init__(weight, reduction, size_average, reduce)
-        self.register_buffer("pos_weight", pos_weight)
-
-    def forward(self, input: Any, target: Any) -> Any:
-        """The loss of logits."""
-        return F.binary_cross_entropy_with_logits(
-            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
-        )
+        self, weight: Tensor | None = None, size_average: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(FunctionModule, function=F.cosine_similarity, inputs=("x1", "x2"), shown=()):
     """The cosine of the angle between vectors.
 
     Args:
@@ -263,13 +180,7 @@ class CosineSimilarity(Module):
     """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.dim = dim
-        self.eps = eps
-
-    def forward(self, x1: Any, x2: Any) -> Any:
-        """The cosines of vectors along `dim`."""
-        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+        self._keep(locals())
 
 
 class PairwiseDistance(Module):
@@ -287,6 +198,6 @@ class PairwiseDistance(Module):
         self.eps = eps
         self.keepdim = keepdim
 
-    def forward(self, x1: Any, x2: Any) -> Any:
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The distances of vectors along the last axis."""
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

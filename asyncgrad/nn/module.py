@@ -24,6 +24,7 @@ from asyncgrad.scheduler import check_awaited
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
 
 
@@ -47,7 +48,6 @@ class Module(Hooked):
     training: bool
 
     def __init__(self) -> None:
-        """Create the empty tables of parameters, buffers, modules and hooks; set training mode."""
         vars(self).update(
             training=True,
             _parameters={},
@@ -184,7 +184,7 @@ class Module(Hooked):
         """Move every parameter and buffer to host memory, in place."""
         return self._apply(lambda tensor: tensor.cpu())
 
-    def cuda(self, device: Any = None) -> Self:
+    def cuda(self, device: DeviceLike = None) -> Self:
         """Move every parameter and buffer to a CUDA device, in place.
 
         Args:
@@ -196,7 +196,7 @@ class Module(Hooked):
         place = cuda_device(device)
         return self._apply(lambda tensor: tensor.to(place))
 
-    def type(self, dst_type: Any) -> Self:
+    def type(self, dst_type: DTypeLike) -> Self:
         """Convert every parameter and buffer to a dtype, in place."""
         return self._apply(lambda tensor: tensor.to(dst_type))
 
@@ -220,7 +220,7 @@ class Module(Hooked):
         """
         return self.to(needs_bfloat16("Module.bfloat16()"))
 
-    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+    def to_empty(self, *, device: DeviceLike, recurse: bool = True) -> Self:
         """Move parameters and buffers to a device without copying values, in place.
 
         Args:
@@ -256,12 +256,9 @@ class Module(Hooked):
             destination[f"{prefix}_extra_state"] = self.get_extra_state()
 
     def state_dict(
-        self,
-        *args: Any,
-        destination: dict[str, Any] | None = None,
-        prefix: str = "",
+        self, *args: Any, destination: dict[str, Any] | None = None, prefix: str = "",
         keep_vars: bool = False,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any]:  # fmt: skip
         """The parameters and persistent buffers by their dotted names; memory is shared.
 
         Args:
@@ -294,15 +291,9 @@ class Module(Hooked):
         return destination
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any],
+        strict: bool, missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
         """Load this module's own state from a state dict, and collect errors.
 
         Args:
@@ -373,12 +364,9 @@ class Module(Hooked):
 
 
 def _target(
-    *args: Any,
-    device: Any = None,
-    dtype: Any = None,
-    non_blocking: bool = False,
+    *args: Any, device: DeviceLike = None, dtype: DTypeLike = None, non_blocking: bool = False,
     memory_format: Any = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """The device and dtype that the arguments of `to` name; None where unchanged."""
     for argument in args:
         if isinstance(argument, Variable):

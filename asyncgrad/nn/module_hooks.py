@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.nn.hooks import ForwardHook, on_node, register
 from asyncgrad.nn.module_tree import Members
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.core.hooks import Hooks, RemovableHandle
+    from asyncgrad.nn.hooks import Hook
 
 #: The tables of hooks that every module has.
 HOOKS = (
@@ -33,7 +32,7 @@ class Hooked(Members):
     _load_state_dict_post_hooks: Hooks
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call a function before `forward`; its result, unless None, replaces the arguments.
 
@@ -45,13 +44,9 @@ class Hooked(Members):
         return register(self._forward_pre_hooks, ForwardHook(hook, with_kwargs), prepend=prepend)
 
     def register_forward_hook(
-        self,
-        hook: Callable[..., Any],
-        *,
-        prepend: bool = False,
-        with_kwargs: bool = False,
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False,
         always_call: bool = False,
-    ) -> RemovableHandle:
+    ) -> RemovableHandle:  # fmt: skip
         """Call a function after `forward`; its result, unless None, replaces the output.
 
         Args:
@@ -63,7 +58,7 @@ class Hooked(Members):
         entry = ForwardHook(hook, with_kwargs, always_call)
         return register(self._forward_hooks, entry, prepend=prepend)
 
-    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_backward_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function with the gradients of the output's node, which PyTorch discourages.
 
         See `register_full_backward_hook`, which knows the module's arguments.
@@ -77,9 +72,7 @@ class Hooked(Members):
         """
         return register(self._forward_hooks, on_node(self, hook))  # type: ignore[arg-type]
 
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function once a pass has computed the gradients of the module's outputs.
 
         Args:
@@ -89,9 +82,7 @@ class Hooked(Members):
         """
         return register(self._backward_pre_hooks, hook, prepend=prepend)
 
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function once a pass has computed the gradients of the positional arguments.
 
         Args:
@@ -102,11 +93,11 @@ class Hooked(Members):
         """
         return register(self._backward_hooks, hook, prepend=prepend)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function of the module, the prefix and `keep_vars` before its state is saved."""
         return register(self._state_dict_pre_hooks, hook)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function after the state of the module and all submodules has been saved.
 
         Args:
@@ -115,7 +106,7 @@ class Hooked(Members):
         """
         return register(self._state_dict_hooks, hook)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function before the module loads its state from a state dict.
 
         Args:
@@ -125,7 +116,7 @@ class Hooked(Members):
         """
         return register(self._load_state_dict_pre_hooks, hook)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function after the module and all submodules have loaded their state.
 
         Args:

@@ -94,7 +94,7 @@ class Members:
             names.update(self.__dict__[table])
         return sorted(name for name in names if not name[0].isdigit())
 
-    def _check_name(self, kind: str, table: str, name: Any) -> None:
+    def _check_name(self, kind: str, table: str, name: object) -> None:
         """Raise unless `name` is a valid name that is not in use."""
         if table not in self.__dict__:
             raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
@@ -153,7 +153,7 @@ class Members:
         else:
             self._non_persistent_buffers_set.add(name)
 
-    def register_module(self, name: str, module: Any | None) -> None:
+    def register_module(self, name: str, module: Members | None) -> None:
         """Add a module under a name.
 
         Raises:
@@ -183,7 +183,7 @@ class Members:
             module = found
         return module
 
-    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:
+    def set_submodule(self, target: str, module: Members, strict: bool = False) -> None:
         """Put a module at a dotted path; it replaces a module that is already there.
 
         Args:
@@ -319,7 +319,7 @@ _REPLACEABLE: tuple[tuple[str, Any, str, str], ...] = (
 )
 
 
-def _has(module: Any, name: str) -> bool:
+def _has(module: Members, name: str) -> bool:
     """Whether the module already has an attribute of this name."""
     try:
         getattr(module, name)

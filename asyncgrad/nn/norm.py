@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.creation import ones, tensor, zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.module import Module
+from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import new_parameter
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-class _BatchNorm(Module):
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
+
+
+class _Scaled(FunctionModule, members=("weight", "bias")):
+    """The base of norms with a learnt scale and perhaps a shift."""
+
+    def _add_parameters(
+        self, shape: tuple[int, ...], wanted: dict[str, bool], device: DeviceLike, dtype: DTypeLike
+    ) -> None:
+        """Register the parameters by their names, None for those that are not wanted."""
+        for name, has in wanted.items():
+            made = new_parameter(*shape, device=device, dtype=dtype) if has else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the scale to ones and the shift to zeros."""
+        for name, reset in (("weight", init.ones_), ("bias", init.zeros_)):
+            parameter = self._parameters.get(name)
+            if parameter is not None:
+                reset(parameter)
+
+
+class _BatchNorm(
+    _Scaled, shown=("num_features", "eps", "momentum", "affine", "track_running_stats")
+):
     """The base of batch norms, for inputs with any number of axes."""
 
     #: State dicts have `num_batches_tracked` since version 2.
@@ -21,27 +49,11 @@ class _BatchNorm(Module):
     _axes: tuple[int, ...] = ()
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.num_features = num_features
-        self.eps = eps
-        self.momentum = momentum
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            self.register_parameter(
-                name, new_parameter(num_features, device=device, dtype=dtype) if wanted else None
-            )
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
+        self._keep(locals())
         buffers = dict.fromkeys(("running_mean", "running_var", "num_batches_tracked"))
         if track_running_stats:
             buffers = {
@@ -51,7 +63,8 @@ class _BatchNorm(Module):
             }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
-        self.reset_parameters()
+        wanted = {"weight": affine, "bias": affine and bias}
+        self._add_parameters((num_features,), wanted, device, dtype)
 
     def reset_running_stats(self) -> None:
         """Reset the running mean, variance and count of batches."""
@@ -63,12 +76,9 @@ class _BatchNorm(Module):
     def reset_parameters(self) -> None:
         """Reset the running values, the scale to ones and the shift to zeros."""
         self.reset_running_stats()
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        super().reset_parameters()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each feature."""
         if self._axes and input.ndim not in self._axes:
             raise ValueError(
@@ -90,28 +100,16 @@ class _BatchNorm(Module):
         )
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any],
+        strict: bool, missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
         """Add the count of batches, which state dicts before version 2 lack."""
         key = f"{prefix}num_batches_tracked"
         version = local_metadata.get("version")
         if (version is None or version < 2) and self.track_running_stats:
             state_dict.setdefault(key, self.num_batches_tracked)
         super()._load_from_state_dict(
-            state_dict,
-            prefix,
-            local_metadata,
-            strict,
-            missing_keys,
-            unexpected_keys,
-            error_msgs,
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
     def extra_repr(self) -> str:
@@ -143,15 +141,7 @@ class BatchNorm1d(_BatchNorm):
 class BatchNorm2d(_BatchNorm):
     """Normalises each channel over a batch of images and their positions.
 
-    Args:
-        num_features: how many channels there are, the length of the second axis.
-        eps: added to the variance.
-        momentum: the weight of a new batch in the running values; None for their plain mean.
-        affine: learn a scale and shift.
-        track_running_stats: keep running values, and use them in evaluation mode.
-        device: the device of parameters and buffers.
-        dtype: their dtype.
-        bias: learn a shift.
+    The arguments are those of `BatchNorm1d`.
     """
 
     _axes = (4,)
@@ -160,15 +150,7 @@ class BatchNorm2d(_BatchNorm):
 class BatchNorm3d(_BatchNorm):
     """Normalises each channel over a batch of volumes and their positions.
 
-    Args:
-        num_features: how many channels there are, the length of the second axis.
-        eps: added to the variance.
-        momentum: the weight of a new batch in the running values; None for their plain mean.
-        affine: learn a scale and shift.
-        track_running_stats: keep running values, and use them in evaluation mode.
-        device: the device of parameters and buffers.
-        dtype: their dtype.
-        bias: learn a shift.
+    The arguments are those of `BatchNorm1d`.
     """
 
     _axes = (5,)
@@ -177,34 +159,19 @@ class BatchNorm3d(_BatchNorm):
 class _InstanceNorm(_BatchNorm):
     """The base of instance norms, for inputs with any number of axes.
 
-    Args:
-        num_features: how many channels there are.
-        eps: added to the variance.
-        momentum: the weight of a new batch in the running values.
-        affine: learn a scale and shift.
-        track_running_stats: keep running values, and use them in evaluation mode.
-        device: the device of parameters and buffers.
-        dtype: their dtype.
-        bias: learn a shift.
+    The arguments are those of `BatchNorm1d`, with other defaults.
     """
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        *,
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+        track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *,
         bias: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
         )
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each channel of each example."""
         least, most = self._axes
         if input.ndim not in self._axes:
@@ -238,24 +205,33 @@ class _InstanceNorm(_BatchNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalises each channel of each line by itself."""
+    """Normalises each channel of each line by itself.
+
+    The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
+    """
 
     _axes = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalises each channel of each image by itself."""
+    """Normalises each channel of each image by itself.
+
+    The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
+    """
 
     _axes = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalises each channel of each volume by itself."""
+    """Normalises each channel of each volume by itself.
+
+    The arguments are those of `BatchNorm1d`; by default it has no parameters and no buffers.
+    """
 
     _axes = (4, 5)
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(FunctionModule, function=F.local_response_norm):
     """Divides by a power of the mean square over neighbouring channels.
 
     Args:
@@ -266,42 +242,14 @@ class LocalResponseNorm(Module):
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
-        super().__init__()
-        self.size = size
-        self.alpha = alpha
-        self.beta = beta
-        self.k = k
-
-    def forward(self, input: Any) -> Any:
-        """An input of shape (n, channels, ...)."""
-        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+        self._keep(locals())
 
     def extra_repr(self) -> str:
-        """The options, as `repr` shows them."""
+        """The options, the first one without its name."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
-class _Scaled(Module):
-    """The base of norms with a learnt scale and shift."""
-
-    def _add_parameters(
-        self, shape: tuple[int, ...], affine: bool, bias: bool, device: Any, dtype: Any
-    ) -> None:
-        """Register scale and shift, None for what is disabled."""
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            made = new_parameter(*shape, device=device, dtype=dtype) if wanted else None
-            self.register_parameter(name, made)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Reset the parameters to their initial values."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
-
-
-class LayerNorm(_Scaled):
+class LayerNorm(_Scaled, function=F.layer_norm):
     """Normalises over the last axes.
 
     Args:
@@ -314,23 +262,14 @@ class LayerNorm(_Scaled):
     """
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.normalized_shape = _shape(normalized_shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
-        self._add_parameters(self.normalized_shape, elementwise_affine, bias, device, dtype)
-
-    def forward(self, input: Any) -> Any:
-        """Normalise the input over its last axes."""
-        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5,
+        elementwise_affine: bool = True, bias: bool = True, device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
+        normalized_shape = _shape(normalized_shape)
+        self._keep(locals())
+        wanted = {"weight": elementwise_affine, "bias": elementwise_affine and bias}
+        self._add_parameters(normalized_shape, wanted, device, dtype)
 
     def extra_repr(self) -> str:
         """The shape and options, as `repr` shows them."""
@@ -340,7 +279,7 @@ class LayerNorm(_Scaled):
         )
 
 
-class GroupNorm(_Scaled):
+class GroupNorm(_Scaled, function=F.group_norm):
     """Normalises groups of channels.
 
     Args:
@@ -357,30 +296,16 @@ class GroupNorm(_Scaled):
     """
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
         if num_channels % num_groups:
             raise ValueError(
                 f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
             )
-        self.num_groups = num_groups
-        self.num_channels = num_channels
-        self.eps = eps
-        self.affine = affine
-        self._add_parameters((num_channels,), affine, bias, device, dtype)
-
-    def forward(self, input: Any) -> Any:
-        """Normalise each group of channels."""
-        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        self._keep(locals())
+        wanted = {"weight": affine, "bias": affine and bias}
+        self._add_parameters((num_channels,), wanted, device, dtype)
 
     def extra_repr(self) -> str:
         """The numbers and options, as `repr` shows them."""
@@ -390,7 +315,7 @@ class GroupNorm(_Scaled):
         )
 
 
-class RMSNorm(Module):
+class RMSNorm(_Scaled, function=F.rms_norm):
     """Divides by the root of the mean square over the last axes.
 
     Args:
@@ -402,33 +327,12 @@ class RMSNorm(Module):
     """
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.normalized_shape = _shape(normalized_shape)
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
-        self.register_parameter(
-            "weight",
-            new_parameter(*self.normalized_shape, device=device, dtype=dtype)
-            if elementwise_affine
-            else None,
-        )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Reset the parameters to their initial values."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-
-    def forward(self, input: Any) -> Any:
-        """Divide the input by its root mean square, and scale it."""
-        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+        self, normalized_shape: int | Sequence[int], eps: float | None = None,
+        elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
+        normalized_shape = _shape(normalized_shape)
+        self._keep(locals())
+        self._add_parameters(normalized_shape, {"weight": elementwise_affine}, device, dtype)
 
     def extra_repr(self) -> str:
         """The shape and options, as `repr` shows them."""
@@ -437,7 +341,7 @@ class RMSNorm(Module):
         )
 
 
-def _shape(normalized_shape: Any) -> tuple[int, ...]:
+def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(normalized_shape, int):
         return (normalized_shape,)
     return tuple(normalized_shape)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
 from asyncgrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from asyncgrad.nn.conv import Size
+    from asyncgrad.tensor import Tensor
 
 
 class _Pad(Module):
@@ -20,11 +24,11 @@ class _Pad(Module):
     _axes: int
     _mode: str
 
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: Size) -> None:
         super().__init__()
         self.padding = for_each(padding, 2 * self._axes)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The padded input."""
         return F.pad(input, self.padding, self._mode)
 
@@ -74,7 +78,7 @@ class _CircularPad(_Pad):
 
     _mode = "circular"
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The padded input."""
         least = self._axes + 1
         if input.ndim not in {least, least + 1}:
@@ -110,11 +114,11 @@ class _ConstantPad(_Pad):
 
     _mode = "constant"
 
-    def __init__(self, padding: Any, value: float) -> None:
+    def __init__(self, padding: Size, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The padded input."""
         return F.pad(input, self.padding, "constant", self.value)
 
@@ -148,7 +152,7 @@ class _ZeroPad(_ConstantPad):
         padding: the widths: a number, or one for each side, the last axis first.
     """
 
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: Size) -> None:
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
-from asyncgrad.creation import from_numpy, zeros
-from asyncgrad.devices import CPU
+from asyncgrad.creation import zeros
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.shape import clone
 from asyncgrad.ops.promotion import category
-from asyncgrad.ops.tensors.copies import warn_of_hooks
-from asyncgrad.ops.tensors.transfer import on_host
+from asyncgrad.ops.tensors.copies import _rebuilt, pickled
 from asyncgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from asyncgrad.devices import Device
+    from asyncgrad.ops.dtype import DType
+
+
+#: A device, or what names one; None for the current one.
+DeviceLike: TypeAlias = "Device | str | int | None"
+#: A dtype; None for the default one.
+DTypeLike: TypeAlias = "DType | np.dtype[Any] | type | str | None"
 
 
 class Parameter(Tensor):
@@ -81,13 +91,9 @@ class Parameter(Tensor):
         memo[id(self)] = copied
         return copied
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Pickle the values and user attributes, but neither gradient nor hooks."""
-        warn_of_hooks(self)
-        device = self._metadata.device
-        where = () if device is CPU else (device,)
-        made = type(self), on_host(self), requires_grad(self), *where
-        return _rebuild, made, vars(self) or None
+        return _rebuild, (type(self), *pickled(self)), vars(self) or None
 
 
 class Buffer(Tensor):
@@ -120,14 +126,13 @@ class Buffer(Tensor):
         return self
 
 
-def _rebuild(
-    kind: type[Parameter], array: Any, requires_grad: bool, device: Any = CPU
-) -> Parameter:
+def _rebuild(kind: type[Parameter], *given: Any) -> Parameter:
     """Restore a pickled parameter on its former device."""
-    return kind(from_numpy(array).to(device), requires_grad)
+    data = _rebuilt(*given)
+    return kind(data.detach(), requires_grad(data))
 
 
-def new_parameter(*shape: int, device: Any = None, dtype: Any = None) -> Parameter:
+def new_parameter(*shape: int, device: DeviceLike = None, dtype: DTypeLike = None) -> Parameter:
     """A parameter of zeros, to be initialised."""
     data = zeros(shape, dtype=dtype)
     return Parameter(data if device is None else data.to(device))

@@ -226,7 +226,7 @@ def _two(place: int, pair: Any) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def _check_key(key: Any) -> None:
+def _check_key(key: object) -> None:
     if not isinstance(key, str):
         raise TypeError(
             f"Index given to ParameterDict cannot be used as a key as it is not a string (type is "

@@ -17,6 +17,9 @@ from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
 
 
@@ -27,19 +30,10 @@ class _Recurrent(Module):
     mode: str
 
     def __init__(
-        self,
-        mode: str,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        proj_size: int,
-        device: Any,
-        dtype: Any,
-    ) -> None:
+        self, mode: str, input_size: int, hidden_size: int, num_layers: int, bias: bool,
+        batch_first: bool, dropout: float, bidirectional: bool, proj_size: int, device: DeviceLike,
+        dtype: DTypeLike,
+    ) -> None:  # fmt: skip
         super().__init__()
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size)
         for name, flag in (("bias", bias), ("batch_first", batch_first)):
@@ -90,7 +84,15 @@ class _Recurrent(Module):
             for ending in self._endings(layer)
         ]
 
-    def _sequence(self, input: Any, hx: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
+    def _run(
+        self, input: Tensor | PackedSequence, hx: tuple[Tensor, ...] | None
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Run over a tensor or a packed sequence; return the outputs and the final states."""
+        if isinstance(input, PackedSequence):
+            return self._packed(input, hx)
+        return self._sequence(input, hx)
+
+    def _sequence(self, input: Tensor, hx: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
         """Run over a tensor; return the outputs and the final states."""
         self._check_input(input)
         batched = input.ndim == 3
@@ -107,7 +109,9 @@ class _Recurrent(Module):
             return x[:, 0], tuple(part[:, 0] for part in final)
         return (transpose(x, 0, 1) if self.batch_first else x), final
 
-    def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, tuple[Any, ...]]:
+    def _packed(
+        self, input: PackedSequence, hx: tuple[Tensor, ...] | None
+    ) -> tuple[PackedSequence, tuple[Any, ...]]:
         """Run over a packed sequence; return the outputs and the final states."""
         data, sizes, order, back = input
         self._check_input(data, packed=True)
@@ -119,7 +123,9 @@ class _Recurrent(Module):
             final = tuple(index_select(part, 1, back) for part in final)
         return PackedSequence(x, sizes, order, back), final
 
-    def _layers(self, x: Any, hx: tuple[Any, ...], over: Any) -> tuple[Any, tuple[Any, ...]]:
+    def _layers(
+        self, x: Tensor, hx: tuple[Any, ...], over: Callable[..., tuple[Tensor, tuple[Tensor, ...]]]
+    ) -> tuple[Any, tuple[Any, ...]]:
         """Run all layers; `over` runs one layer in one direction."""
         directions = 1 + self.bidirectional
         last: list[tuple[Any, ...]] = []
@@ -160,7 +166,7 @@ class _Recurrent(Module):
             )
 
     def _first_state(
-        self, x: Any, count: int, hx: tuple[Any, ...] | None, batched: bool
+        self, x: Tensor, count: int, hx: tuple[Any, ...] | None, batched: bool
     ) -> tuple[Any, ...]:
         """The initial states with a batch axis: `hx`, or zeros if it is None."""
         sizes = [self.proj_size or self.hidden_size]
@@ -209,7 +215,7 @@ class _Recurrent(Module):
 
 
 def _over(
-    mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any], backwards: int
+    mode: str, x: Tensor, state: tuple[Any, ...], weights: dict[str, Any], backwards: int
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run a layer in one direction; return the outputs and the final state."""
     out, state = advance(mode, flip(x, (0,)) if backwards else x, state, weights)
@@ -228,13 +234,9 @@ def segments(batch_sizes: list[int]) -> list[tuple[int, int, int]]:
 
 
 def _over_packed(
-    pieces: list[tuple[int, int, int]],
-    mode: str,
-    x: Any,
-    state: tuple[Any, ...],
-    weights: dict[str, Any],
-    backwards: int,
-) -> tuple[Any, tuple[Any, ...]]:
+    pieces: list[tuple[int, int, int]], mode: str, x: Tensor, state: tuple[Any, ...],
+    weights: dict[str, Any], backwards: int,
+) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
     """Run a layer in one direction over a packed sequence, one segment of equal batch size a time.
 
     Forwards, states of ended sequences are set aside. Backwards, states join as sequences begin.
@@ -293,7 +295,29 @@ def _check_options(
         )
 
 
-class RNN(_Recurrent):
+class _OneState(_Recurrent):
+    """The base of layers whose state is one tensor."""
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | None = None
+    ) -> tuple[Any, Tensor]:
+        """The states of the last layer for all steps, and the last states of all layers.
+
+        Args:
+            input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
+                packed sequence, and so are the outputs then.
+            hx: the initial states, of shape (layers * directions, n, hidden_size); zeros if
+                None.
+
+        Raises:
+            RuntimeError: if shapes do not fit.
+            ValueError: for other numbers of axes or dtypes.
+        """
+        out, (last,) = self._run(input, None if hx is None else (hx,))
+        return out, last
+
+
+class RNN(_OneState):
     """Stacked Elman layers: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
 
     Args:
@@ -313,18 +337,10 @@ class RNN(_Recurrent):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, ValueError)
         super().__init__(
             f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
@@ -332,55 +348,22 @@ class RNN(_Recurrent):
         )  # fmt: skip
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """The states of the last layer for all steps, and the last states of all layers.
 
-        Args:
-            input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
-                packed sequence, and so are the outputs then.
-            hx: the initial states, of shape (layers * directions, n, hidden_size); zeros if
-                None.
-
-        Raises:
-            RuntimeError: if shapes do not fit.
-            ValueError: for other numbers of axes or dtypes.
-        """
-        run = self._packed if isinstance(input, PackedSequence) else self._sequence
-        out, (last,) = run(input, None if hx is None else (hx,))
-        return out, last
-
-
-class GRU(_Recurrent):
+class GRU(_OneState):
     """Stacked layers of gated recurrent units, with a reset and an update gate.
 
     The arguments are those of `RNN`, without `nonlinearity`.
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             0, device, dtype,
         )  # fmt: skip
-
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """The states of the last layer for all steps, and the last states of all layers.
-
-        The arguments and errors are those of `RNN.forward`.
-        """
-        run = self._packed if isinstance(input, PackedSequence) else self._sequence
-        out, (last,) = run(input, None if hx is None else (hx,))
-        return out, last
 
 
 class LSTM(_Recurrent):
@@ -391,24 +374,18 @@ class LSTM(_Recurrent):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        proj_size: int = 0, device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             proj_size, device, dtype,
         )  # fmt: skip
 
-    def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Any, tuple[Any, Any]]:
+    def forward(
+        self, input: Tensor | PackedSequence, hx: tuple[Any, Any] | None = None
+    ) -> tuple[Any, tuple[Any, Any]]:
         """The last layer's states for all steps, and all layers' final states and memories.
 
         Args:
@@ -421,6 +398,5 @@ class LSTM(_Recurrent):
             RuntimeError: if shapes do not fit.
             ValueError: for other numbers of axes or dtypes.
         """
-        run = self._packed if isinstance(input, PackedSequence) else self._sequence
-        out, (state, memory) = run(input, None if hx is None else tuple(hx))
+        out, (state, memory) = self._run(input, None if hx is None else tuple(hx))
         return out, (state, memory)

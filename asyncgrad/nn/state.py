@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncgrad.nn.module import Module
+    from asyncgrad.tensor import Tensor
 
 
 class LoadResult(NamedTuple):
@@ -47,13 +48,9 @@ def own_state(module: Module) -> dict[str, Any]:
 
 
 def load_own(
-    module: Module,
-    state_dict: Mapping[str, Any],
-    prefix: str,
-    assign: bool,
-    missing: list[str],
+    module: Module, state_dict: Mapping[str, Any], prefix: str, assign: bool, missing: list[str],
     errors: list[str],
-) -> None:
+) -> None:  # fmt: skip
     """Load a module's own tensors; collect missing keys and errors."""
     for name, tensor in own_state(module).items():
         key = prefix + name
@@ -77,7 +74,7 @@ def load_own(
         else:
             try:
                 if assign:
-                    _assign(module, name, tensor, given)
+                    _assign(module, name, tensor, given)  # type: ignore[arg-type]
                 else:
                     with no_grad():
                         tensor.copy_(given)
@@ -89,7 +86,7 @@ def load_own(
                 )
 
 
-def _assign(module: Module, name: str, tensor: Any, given: Any) -> None:
+def _assign(module: Module, name: str, tensor: Tensor, given: Tensor) -> None:
     """Use the given tensor itself as the parameter or buffer."""
     if not isinstance(tensor, Parameter):
         module._buffers[name] = given
@@ -114,14 +111,9 @@ def unexpected_keys(module: Module, state_dict: Mapping[str, Any], prefix: str) 
 
 
 def _load_below(
-    part: Module,
-    below: dict[str, Any],
-    prefix: str,
-    versions: Mapping[str, Any],
-    assign: bool,
-    result: LoadResult,
-    errors: list[str],
-) -> None:
+    part: Module, below: dict[str, Any], prefix: str, versions: Mapping[str, Any], assign: bool,
+    result: LoadResult, errors: list[str],
+) -> None:  # fmt: skip
     """Load a module and its submodules."""
     metadata = {**versions.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
     part._load_from_state_dict(below, prefix, metadata, True, *result, errors)
@@ -139,7 +131,7 @@ def _load_below(
             )
 
 
-def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadResult:
+def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> LoadResult:
     """Load a module and all its submodules; see `Module.load_state_dict`."""
     if not hasattr(state_dict, "keys"):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")

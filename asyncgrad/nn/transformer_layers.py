@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.attention import MultiheadAttention
@@ -13,18 +13,68 @@ from asyncgrad.nn.norm import LayerNorm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
+
+    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.tensor import Tensor
 
 
-def _activation(activation: Any) -> Any:
+def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """The activation of a name; functions are returned unchanged."""
     if not isinstance(activation, str):
         return activation
     if activation not in {"relu", "gelu"}:
         raise RuntimeError(f"activation should be relu/gelu, not {activation}")
-    return getattr(F, activation)
+    found: Callable[[Tensor], Tensor] = getattr(F, activation)
+    return found
 
 
-class TransformerEncoderLayer(Module):
+class _Layer(Module):
+    """The base of the layers: attention, once or twice, then a feedforward network."""
+
+    #: The attributes that are attention modules.
+    _attentions: tuple[str, ...]
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True,
+        device: DeviceLike = None, dtype: DTypeLike = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
+        for name in self._attentions:
+            heads = MultiheadAttention(
+                d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where
+            )
+            self.register_module(name, heads)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **where)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **where)
+        self.norm_first = norm_first
+        # A norm and a dropout for each attention, and for the feedforward network.
+        numbers = range(1, len(self._attentions) + 2)
+        for number in numbers:
+            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
+            self.register_module(f"norm{number}", norm)
+        for number in numbers:
+            self.register_module(f"dropout{number}", Dropout(dropout))
+        self.activation = _activation(activation)
+
+    def _run(self, x: Tensor, *parts: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add what each part makes of the sequence, with its norm before it or after the sum."""
+        for number, part in enumerate((*parts, self._feed), 1):
+            norm, drop = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
+            x = x + drop(part(norm(x))) if self.norm_first else norm(x + drop(part(x)))
+        return x
+
+    def _feed(self, x: Tensor) -> Tensor:
+        """The feedforward network."""
+        fed: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return fed
+
+
+class TransformerEncoderLayer(_Layer):
     """Self-attention, then a feedforward network for each element.
 
     Args:
@@ -44,42 +94,12 @@ class TransformerEncoderLayer(Module):
         RuntimeError: for an activation that is unknown.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        where = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(
-            d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where
-        )
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **where)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **where)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.activation = _activation(activation)
+    _attentions = ("self_attn",)
 
     def forward(
-        self,
-        src: Any,
-        src_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        is_causal: bool = False,
-    ) -> Any:
+        self, src: Tensor, src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
         """The sequence after this layer.
 
         Args:
@@ -89,71 +109,30 @@ class TransformerEncoderLayer(Module):
             is_causal: a hint that `src_mask` is the causal one.
         """
 
-        def attend(x: Any) -> Any:
+        def attend(x: Tensor) -> Tensor:
+            found: Tensor
             found, _ = self.self_attn(
                 x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal
             )
-            return self.dropout1(found)
+            return found
 
-        def change(x: Any) -> Any:
-            inner = self.dropout(self.activation(self.linear1(x)))
-            return self.dropout2(self.linear2(inner))
-
-        if self.norm_first:
-            src = src + attend(self.norm1(src))
-            return src + change(self.norm2(src))
-        src = self.norm1(src + attend(src))
-        return self.norm2(src + change(src))
+        return self._run(src, attend)
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to another sequence, then a feedforward network.
 
     The arguments are those of `TransformerEncoderLayer`.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        where = {"device": device, "dtype": dtype}
-        heads = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **where}
-        self.self_attn = MultiheadAttention(d_model, nhead, **heads)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, **heads)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **where)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **where)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
-        self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+    _attentions = ("self_attn", "multihead_attn")
 
     def forward(
-        self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
-        tgt_is_causal: bool = False,
-        memory_is_causal: bool = False,
-    ) -> Any:
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
         """The sequence after this layer.
 
         Args:
@@ -167,32 +146,17 @@ class TransformerDecoderLayer(Module):
             memory_is_causal: a hint that `memory_mask` is the causal one.
         """
 
-        def attend(x: Any) -> Any:
+        def attend(x: Tensor) -> Tensor:
+            found: Tensor
             found, _ = self.self_attn(
                 x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal
             )
-            return self.dropout1(found)
+            return found
 
-        def look(x: Any) -> Any:
-            found, _ = self.multihead_attn(
-                x,
-                memory,
-                memory,
-                memory_key_padding_mask,
-                False,
-                memory_mask,
-                is_causal=memory_is_causal,
-            )
-            return self.dropout2(found)
+        def look(x: Tensor) -> Tensor:
+            masks = memory_key_padding_mask, False, memory_mask
+            found: Tensor
+            found, _ = self.multihead_attn(x, memory, memory, *masks, is_causal=memory_is_causal)
+            return found
 
-        def change(x: Any) -> Any:
-            inner = self.dropout(self.activation(self.linear1(x)))
-            return self.dropout3(self.linear2(inner))
-
-        if self.norm_first:
-            tgt = tgt + attend(self.norm1(tgt))
-            tgt = tgt + look(self.norm2(tgt))
-            return tgt + change(self.norm3(tgt))
-        tgt = self.norm1(tgt + attend(tgt))
-        tgt = self.norm2(tgt + look(tgt))
-        return self.norm3(tgt + change(tgt))
+        return self._run(tgt, attend, look)

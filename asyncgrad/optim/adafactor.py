@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,43 +10,41 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_bound, count_step, new_step, refuse_complex
+from asyncgrad.optim.updates import (
+    Array,
+    Group,
+    Params,
+    Rate,
+    check_bound,
+    count_step,
+    host_number,
+    refuse_complex,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from asyncgrad.tensor import Tensor
 
 
 class Adafactor(Optimizer):
     """Adapts steps to each element, with only row and column means of a matrix's squared gradients.
 
     Args:
-        params: parameters or groups of them.
         lr: roughly the greatest step relative to the parameter's size; also scales weight decay.
         beta2_decay: new squares get the number of steps to this power as weight in the means.
         eps: a lower bound of the roots of mean squares (None: the dtype's machine epsilon), and a
             lower bound of the parameter's size.
         d: updates with a greater root mean square are scaled down to it.
         weight_decay: the parameter shrinks by this fraction times `lr`.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
         RuntimeError: in a step, if a parameter is complex.
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any = 1e-2,
-        beta2_decay: float = -0.8,
-        eps: tuple[float | None, float] = (None, 1e-3),
-        d: float = 1.0,
-        weight_decay: float = 0.0,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-    ) -> None:
+        self, params: Params, lr: Rate = 1e-2, beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
+        *, foreach: bool | None = None, maximize: bool = False,
+    ) -> None:  # fmt: skip
         check_bound("Learning rate", lr)
         if not beta2_decay <= 0.0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
@@ -55,23 +53,14 @@ class Adafactor(Optimizer):
         check_bound("epsilon2", eps[1])
         check_bound("Clipping threshold d", d, least=1)
         check_bound("weight_decay", weight_decay)
-        defaults = {
-            "lr": lr,
-            "beta2_decay": beta2_decay,
-            "eps": eps,
-            "d": d,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
+        self._declare(locals())
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         refuse_complex("Adafactor", parameter)
         state = self.state[parameter]
         factored = gradient.ndim > 1
         if not state:
-            state["step"] = new_step()
+            state["step"] = host_number(0.0)
             shape = gradient.shape
             sizes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
             for name, size in (sizes if factored else {"variance": shape}).items():
@@ -101,6 +90,6 @@ class Adafactor(Optimizer):
         p += change * (length if group["maximize"] else -length)
 
 
-def _size(array: Any) -> Any:
+def _size(array: Array) -> Array:
     """The root of the mean square, on the array's device: nobody waits for it."""
     return np.sqrt((array * array).sum() / max(1, array.size))

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import (
-    check_betas,
-    check_manner,
-    check_option,
-    count_step,
-    descending,
-    follow,
-    in_tiles,
-    new_step,
-    zeros_like,
-)
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import Array, Betas, Group, Params, Rate, check_options, follow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from asyncgrad.tensor import Tensor
 
 
-class Adam(Optimizer):
+class Adam(ElementwiseOptimizer):
     """Adapts the step to the mean and the mean square of each element's gradients.
 
     Args:
@@ -46,110 +36,75 @@ class Adam(Optimizer):
         ValueError: if an option is out of its range.
     """
 
+    _entries = ("exp_avg", "exp_avg_sq")
+
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        amsgrad: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        decoupled_weight_decay: bool = False,
-    ) -> None:
-        check_option("learning rate", lr)
-        check_option("epsilon value", eps)
-        check_betas(betas)
-        check_option("weight_decay value", weight_decay)
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+        fused: bool | None = None, decoupled_weight_decay: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr", "eps")
+        _check_kinds(betas)
+        check_options(locals(), "betas", "weight_decay")
         if foreach and not capturable:
-            for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
-                if isinstance(value, Variable):
-                    raise ValueError(
-                        f"{name} as a Tensor is not supported for capturable=False and foreach=True"
-                    )
-        check_manner(type(self).__name__, differentiable, foreach, fused)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-            "decoupled_weight_decay": decoupled_weight_decay,
-        }
-        super().__init__(params, defaults)
+            _refuse_tensors(lr, betas)
+        self._declare(locals())
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
-        state = self.state[parameter]
-        if "exp_avg" not in state:
-            state["step"] = new_step()
-            state["exp_avg"] = zeros_like(parameter)
-            state["exp_avg_sq"] = zeros_like(parameter)
-            if group["amsgrad"]:
-                state["max_exp_avg_sq"] = zeros_like(parameter)
-        step = count_step(state)
-        lr = float(group["lr"])
-        beta1, beta2 = map(float, group["betas"])
-        greatest = state["max_exp_avg_sq"]._array if group["amsgrad"] else None
-        arrays = (
-            self._values(parameter),
-            gradient,
-            state["exp_avg"]._array,
-            state["exp_avg_sq"]._array,
-            greatest,
-        )
-        options = (
-            lr,
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            group["decoupled_weight_decay"],
-            group["maximize"],
-            lr / (1 - beta1**step),
-            math.sqrt(1 - beta2**step),
-        )
+    def _wanted(self, group: Group) -> tuple[str, ...]:
+        return (*self._entries, "max_exp_avg_sq") if group["amsgrad"] else self._entries
+
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
+        state, step, arrays = self._operands(group, parameter, gradient)
         compiled = parameter._metadata.device.compiled.get("adapt")
-        if compiled is None or compiled(*arrays, *options) is NotImplemented:
-            in_tiles(_adapt, arrays, *options)
+        if compiled is not None and not group["amsgrad"]:
+            lr = float(group["lr"])
+            beta1, beta2 = map(float, group["betas"])
+            done = compiled(
+                *arrays, None, lr, beta1, beta2, group["eps"], group["weight_decay"],
+                group["decoupled_weight_decay"], group["maximize"],
+                lr / (1 - beta1**step), math.sqrt(1 - beta2**step),
+            )  # fmt: skip
+            if done is not NotImplemented:
+                return
+        self._run_kernel(group, state, step, arrays)
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        eps = group["eps"]
+        beta1, beta2 = map(float, group["betas"])
+        length = float(group["lr"]) / (1 - beta1**step)
+        correction = math.sqrt(1 - beta2**step)
+
+        def adapt(
+            p: Array, g: Array, mean: Array, square: Array, greatest: Array | None = None
+        ) -> None:
+            t = follow(g, mean, square, beta1, beta2)
+            if greatest is not None:
+                np.maximum(greatest, square, out=greatest)
+            np.sqrt(square if greatest is None else greatest, out=t)
+            t /= correction
+            t += eps
+            np.divide(mean, t, out=t)
+            t *= length
+            p -= t
+
+        return adapt
 
 
-def _adapt(
-    p: Any,
-    g: Any,
-    mean: Any,
-    square: Any,
-    greatest: Any,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool,
-    length: float,
-    correction: float,
-) -> None:
-    shrink = lr if decoupled else None
-    g = descending(g, p, weight_decay, maximize, shrink=shrink)
-    t = follow(g, mean, square, beta1, beta2)
-    if greatest is not None:
-        np.maximum(greatest, square, out=greatest)
-    np.sqrt(square if greatest is None else greatest, out=t)
-    t /= correction
-    t += eps
-    np.divide(mean, t, out=t)
-    t *= length
-    p -= t
+def _check_kinds(betas: Betas) -> None:
+    """Raise PyTorch's ValueError unless both betas are floats, or both tensors."""
+    _, _ = betas
+    if not any(all(isinstance(beta, kind) for beta in betas) for kind in (float, Variable)):
+        raise ValueError("betas must be either both floats or both Tensors")
+
+
+def _refuse_tensors(lr: Rate, betas: Betas) -> None:
+    """Raise PyTorch's ValueError for a tensor among the numbers."""
+    for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+        if isinstance(value, Variable):
+            raise ValueError(
+                f"{name} as a Tensor is not supported for capturable=False and foreach=True"
+            )
 
 
 class AdamW(Adam):
@@ -159,31 +114,13 @@ class AdamW(Adam):
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            maximize=maximize,
-            foreach=foreach,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach,
+            capturable=capturable, differentiable=differentiable, fused=fused,
             decoupled_weight_decay=True,
-        )
+        )  # fmt: skip

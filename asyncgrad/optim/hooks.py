@@ -10,9 +10,8 @@ from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.nn.hooks import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.core.hooks import Hooks
+    from asyncgrad.nn.hooks import Hook
 
 #: The attributes of an optimiser that hold hooks.
 HOOKS = (
@@ -39,7 +38,7 @@ class Hooked:
         if "step" in cls.__dict__:
             cls.step = _between_hooks(cls.__dict__["step"])  # type: ignore[attr-defined]
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function before each step.
 
         Args:
@@ -48,7 +47,7 @@ class Hooked:
         """
         return RemovableHandle(self._pre_hooks, hook)
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_step_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call a function after each step.
 
         Args:
@@ -57,26 +56,22 @@ class Hooked:
         """
         return RemovableHandle(self._post_hooks, hook)
 
-    def register_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function with the optimiser before each `state_dict`."""
         return register(self._state_pre_hooks, hook, prepend=prepend)
 
-    def register_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function with the optimiser and its state dict; it may return another one."""
         return register(self._state_post_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
+        self, hook: Hook, prepend: bool = False
     ) -> RemovableHandle:
         """Call a function with the optimiser and the state dict to load; it may return another."""
         return register(self._load_pre_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
+        self, hook: Hook, prepend: bool = False
     ) -> RemovableHandle:
         """Call a function with the optimiser after each `load_state_dict`."""
         return register(self._load_post_hooks, hook, prepend=prepend)

@@ -13,11 +13,13 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.line_search import Point, strong_wolfe
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_option, put_values
+from asyncgrad.optim.updates import Array, Params, Rate, check_option, put_values
 from asyncgrad.scheduler import offload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
+
+    from asyncgrad.tensor import Tensor
 
 #: `step_async` uses a thread if it expects more nanoseconds than this between two losses.
 _WORTH_A_THREAD = 250_000
@@ -60,27 +62,12 @@ class LBFGS(Optimizer):
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any = 1,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
+        self, params: Params, lr: Rate = 1, max_iter: int = 20, max_eval: int | None = None,
+        tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         check_option("learning rate", lr)
-        defaults = {
-            "lr": lr,
-            "max_iter": max_iter,
-            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
-            "tolerance_grad": tolerance_grad,
-            "tolerance_change": tolerance_change,
-            "history_size": history_size,
-            "line_search_fn": line_search_fn,
-        }
-        super().__init__(params, defaults)
+        self._declare({**locals(), "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval})
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
@@ -214,7 +201,7 @@ class LBFGS(Optimizer):
 class _Memory:
     """The estimate of the curvature, and the last step."""
 
-    def __init__(self, state: dict[str, Any], parameters: list[Any]) -> None:
+    def __init__(self, state: dict[str, Any], parameters: list[Tensor]) -> None:
         """Continue from a state, which may be empty."""
         self._device = parameters[0]._metadata.device
         self.direction = _raw(state.get("d"))
@@ -227,13 +214,13 @@ class _Memory:
         self._factors = [float(factor) for factor in state.get("ro") or ()]
         self._scale = float(state.get("H_diag") or 1.0)
 
-    def start(self, gradient: Any) -> None:
+    def start(self, gradient: Array) -> None:
         """Forget the curvature and choose steepest descent."""
         self.direction = -gradient
         self._changes, self._steps, self._factors = [], [], []
         self._scale = 1.0
 
-    def turn(self, gradient: Any, most: int) -> None:
+    def turn(self, gradient: Array, most: int) -> None:
         """Update the curvature from the last step, and choose the next direction."""
         change = gradient - self.gradient
         step = self.direction * self.length
@@ -263,7 +250,7 @@ class _Memory:
         if self.direction is None:
             return
 
-        def kept(array: Any) -> Any:
+        def kept(array: Array) -> Any:
             return wrap(array, metadata_of(array, self._device))
 
         state["d"] = kept(self.direction)
@@ -286,15 +273,15 @@ def _advance(iterations: Generator[None, float, None], loss: float) -> Any:
     return None
 
 
-def _raw(value: Any) -> Any:
+def _raw(value: Tensor | Array) -> Any:
     return value._array if isinstance(value, Variable) else value
 
 
-def _largest(vector: Any) -> float:
+def _largest(vector: Array) -> float:
     return float(abs(vector).max()) if vector.size else 0.0
 
 
-def _flat_gradient(parameters: list[Any]) -> Any:
+def _flat_gradient(parameters: list[Tensor]) -> Any:
     """All gradients as one new vector; complex elements become pairs of numbers."""
     pieces = []
     for parameter in parameters:
@@ -313,7 +300,7 @@ def _flat_gradient(parameters: list[Any]) -> Any:
 
 
 def _evaluate(
-    parameters: list[Any], start: list[Any], at: float, direction: Any
+    parameters: list[Tensor], start: list[Array], at: float, direction: Array
 ) -> Generator[None, float, Point]:
     """Move the parameters along a direction, and return the point there."""
     _move(parameters, start, at, direction)
@@ -322,7 +309,7 @@ def _evaluate(
     return Point(at, loss, gradient, float(gradient @ direction))
 
 
-def _move(parameters: list[Any], start: list[Any], length: float, direction: Any) -> None:
+def _move(parameters: list[Tensor], start: list[Array], length: float, direction: Array) -> None:
     """Set the parameters to `start + length * direction`; held parameters get new memory."""
     place = 0
     for parameter, origin in zip(parameters, start, strict=True):

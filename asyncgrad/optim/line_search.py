@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    from asyncgrad.optim.updates import Array
 
 #: Sufficient decrease: the loss has to fall by this fraction of what the slope predicts.
 _FALL = 1e-4
@@ -23,19 +25,15 @@ class Point(NamedTuple):
     at: float
     loss: float
     #: The gradient as one vector.
-    gradient: Any
+    gradient: Array
     #: The derivative of the loss along the direction.
     slope: float
 
 
 def strong_wolfe(
-    evaluate: Callable[[float], Generator[None, float, Point]],
-    start: Point,
-    first: float,
-    largest: float,
-    tolerance: float,
-    most: int,
-) -> Generator[None, float, tuple[Point, int]]:
+    evaluate: Callable[[float], Generator[None, float, Point]], start: Point, first: float,
+    largest: float, tolerance: float, most: int,
+) -> Generator[None, float, tuple[Point, int]]:  # fmt: skip
     """Search along a direction for a point that satisfies the strong Wolfe conditions.
 
     Args:

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_bound, refuse_complex, zeros_like
+from asyncgrad.optim.updates import (
+    Array,
+    Group,
+    Params,
+    Rate,
+    check_bound,
+    refuse_complex,
+    zeros_like,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from asyncgrad.tensor import Tensor
 
 #: By `adjust_lr_fn`: the factor of the learning rate for a matrix of a given shape.
 _LENGTHS = {
@@ -47,35 +55,19 @@ class Muon(Optimizer):
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any = 1e-3,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
+        self, params: Params, lr: Rate = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
-        eps: float = 1e-7,
-        ns_steps: int = 5,
-        adjust_lr_fn: str | None = None,
-    ) -> None:
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7,
+        ns_steps: int = 5, adjust_lr_fn: str | None = None,
+    ) -> None:  # fmt: skip
         check_bound("Learning rate", lr)
         check_bound("momentum", momentum)
         check_bound("weight decay", weight_decay)
         if adjust_lr_fn is not None and adjust_lr_fn not in _LENGTHS:
             raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "ns_coefficients": ns_coefficients,
-            "eps": eps,
-            "ns_steps": ns_steps,
-            "adjust_lr_fn": adjust_lr_fn,
-        }
-        super().__init__(params, defaults)
+        self._declare(locals())
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Group) -> None:
         """Add parameters as `Optimizer.add_param_group` does; they have to be matrices."""
         super().add_param_group(param_group)
         for parameter in self.param_groups[-1]["params"]:
@@ -86,12 +78,12 @@ class Muon(Optimizer):
                     f"{parameter.shape}. Give others to another optimizer, as AdamW."
                 )
 
-    def _cost(self, group: dict[str, Any], parameter: Any) -> float:
+    def _cost(self, group: Group, parameter: Tensor) -> float:
         small, large = sorted(parameter.shape)
         multiplications: int = group["ns_steps"] * small * small * (2 * large + small)
         return super()._cost(group, parameter) + 2 * multiplications / _FLOPS_PER_NS
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         refuse_complex("Muon", parameter)
         state = self.state[parameter]
         if "momentum_buffer" not in state:
@@ -107,7 +99,7 @@ class Muon(Optimizer):
 
 
 def _orthogonal(
-    matrix: Any, coefficients: tuple[float, float, float], steps: int, eps: float
+    matrix: Array, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Any:
     """Approximate the nearest orthogonal matrix with a polynomial (Newton-Schulz iteration).
 

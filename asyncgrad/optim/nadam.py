@@ -2,143 +2,64 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
 from asyncgrad.optim.updates import (
-    check_manner,
-    check_option,
-    count_step,
-    descending,
+    Array,
+    Betas,
+    Group,
+    Params,
+    Rate,
+    check_options,
     follow,
     host_number,
-    in_tiles,
-    new_step,
-    zeros_like,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
-
-class NAdam(Optimizer):
+class NAdam(ElementwiseOptimizer):
     """Adam with Nesterov's momentum, which looks ahead along the momentum.
 
     Args:
-        params: parameters or groups of them.
-        lr: the learning rate; roughly the greatest change of an element in a step.
-        betas: decay rates of the means of the gradient and of its square.
-        eps: added to the root of the mean square, against division by zero.
-        weight_decay: this multiple of the parameter is added to the gradient.
         momentum_decay: how fast the momentum approaches its final value.
-        decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
-        foreach: accepted for PyTorch's programs, without effect.
-        maximize: step along the gradient instead of against it.
-        capturable: accepted for PyTorch's programs, without effect.
-        differentiable: not supported.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        check_option("learning rate", lr)
-        check_option("epsilon value", eps)
-        check_option("beta parameter at index 0", betas[0], below=1.0)
-        check_option("beta parameter at index 1", betas[1], below=1.0)
-        check_option("weight_decay value", weight_decay)
-        check_option("momentum_decay value", momentum_decay)
-        check_manner("NAdam", differentiable, foreach)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
+    _entries = ("exp_avg", "exp_avg_sq")
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
-        state = self.state[parameter]
-        if "exp_avg" not in state:
-            state["step"] = new_step()
-            state["mu_product"] = host_number(1.0)
-            state["exp_avg"] = zeros_like(parameter)
-            state["exp_avg_sq"] = zeros_like(parameter)
-        step = count_step(state)
-        lr = float(group["lr"])
+    def __init__(
+        self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr", "eps", "betas", "weight_decay", "momentum_decay")
+        self._declare(locals())
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        lr, eps = float(group["lr"]), group["eps"]
         beta1, beta2 = group["betas"]
         now, ahead = (
             beta1 * (1.0 - 0.5 * 0.96 ** (number * group["momentum_decay"]))
             for number in (step, step + 1)
         )
+        if "mu_product" not in state:
+            state["mu_product"] = host_number(1.0)
         product = state["mu_product"]._array
         product *= now
-        in_tiles(
-            _adapt,
-            (
-                self._values(parameter),
-                gradient,
-                state["exp_avg"]._array,
-                state["exp_avg_sq"]._array,
-            ),
-            lr,
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            group["decoupled_weight_decay"],
-            group["maximize"],
-            lr * (1.0 - now) / (1.0 - float(product)),
-            lr * ahead / (1.0 - float(product) * ahead),
-            1 - beta2**step,
-        )
+        length = lr * (1.0 - now) / (1.0 - float(product))
+        length_ahead = lr * ahead / (1.0 - float(product) * ahead)
+        correction = 1 - beta2**step
 
+        def adapt(p: Array, g: Array, mean: Array, square: Array) -> None:
+            t = follow(g, mean, square, beta1, beta2)
+            np.divide(square, correction, out=t)
+            np.sqrt(t, out=t)
+            t += eps
+            change = length * g
+            change += length_ahead * mean
+            change /= t
+            p -= change
 
-def _adapt(
-    p: Any,
-    g: Any,
-    mean: Any,
-    square: Any,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool,
-    length: float,
-    length_ahead: float,
-    correction: float,
-) -> None:
-    shrink = lr if decoupled else None
-    g = descending(g, p, weight_decay, maximize, shrink=shrink)
-    t = follow(g, mean, square, beta1, beta2)
-    np.divide(square, correction, out=t)
-    np.sqrt(t, out=t)
-    t += eps
-    step = length * g
-    step += length_ahead * mean
-    step /= t
-    p -= step
+        return adapt

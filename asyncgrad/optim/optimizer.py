@@ -20,11 +20,14 @@ from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import HOOKS, Hooked
-from asyncgrad.optim.updates import copied_beside
+from asyncgrad.optim.updates import Group, check_manner, copied_beside
 from asyncgrad.scheduler import check_awaited, offload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from asyncgrad.optim.updates import Array, Params
+    from asyncgrad.tensor import Tensor
 
 #: `step_async` uses a thread if it expects a step to take more nanoseconds than this.
 _WORTH_A_THREAD = 250_000
@@ -46,7 +49,7 @@ class Optimizer(Hooked):
         ValueError: if `params` is empty, a tensor is no leaf, or a tensor is in two groups.
     """
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Variable):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or "
@@ -58,7 +61,7 @@ class Optimizer(Hooked):
         vars(self).update({table: {} for table in HOOKS})
         #: During a step, the new arrays of parameters that are not updated in place.
         self._drafts: dict[Any, Any] = {}
-        groups = list(params)
+        groups: list[Any] = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):
@@ -66,7 +69,18 @@ class Optimizer(Hooked):
         for group in groups:
             self.add_param_group(group)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def _declare(self, given: Mapping[str, Any]) -> None:
+        """Initialise with the local names of a subclass's `__init__`: its options are among them.
+
+        Raises:
+            NotImplementedError: for `differentiable`.
+            RuntimeError: for options that exclude one another.
+        """
+        options = {key: given[key] for key in given if key not in {"self", "params", "__class__"}}
+        check_manner(type(self).__name__, options)
+        Optimizer.__init__(self, given["params"], options)
+
+    def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters with its own options.
 
         Args:
@@ -131,18 +145,18 @@ class Optimizer(Hooked):
                 )
         self.param_groups.append(group)
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         """Update one parameter's values and its state from its gradient's array."""
         raise NotImplementedError(
             f"{type(self).__name__} defines neither _update() nor a step() of its own"
         )
 
-    def _cost(self, group: dict[str, Any], parameter: Any) -> float:
+    def _cost(self, group: Group, parameter: Tensor) -> float:
         """The expected nanoseconds of a parameter's update."""
         cost: float = parameter._metadata.cost * _PASSES
         return cost
 
-    def _values(self, parameter: Any) -> Any:
+    def _values(self, parameter: Tensor) -> Array:
         """The array that the current step changes."""
         return self._drafts.get(parameter, parameter._array)
 
@@ -256,7 +270,7 @@ class Optimizer(Hooked):
             self._drafts = {}
         return drafts
 
-    def _change(self, group: dict[str, Any], parameter: Any, gradient: Any, beside: bool) -> None:
+    def _change(self, group: Group, parameter: Tensor, gradient: Array, beside: bool) -> None:
         """Update one parameter in place, or in a new array if its old values are still needed."""
         if beside or is_held(parameter):
             self._drafts[parameter] = parameter._array.copy(order="K")
@@ -265,7 +279,7 @@ class Optimizer(Hooked):
         else:
             self._update(group, parameter, gradient)
 
-    def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
+    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         """Update a parameter from a row-sparse gradient; not all optimisers support this."""
         raise RuntimeError(
             f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, "

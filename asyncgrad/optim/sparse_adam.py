@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_option, zeros_like
+from asyncgrad.optim.updates import (
+    Array,
+    Betas,
+    Group,
+    Params,
+    Rate,
+    check_option,
+    check_options,
+    zeros_like,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from asyncgrad.ops.tensors.sparse_rows import Rows
+    from asyncgrad.tensor import Tensor
 
 
 class SparseAdam(Optimizer):
@@ -21,33 +29,20 @@ class SparseAdam(Optimizer):
 
     Args:
         params: parameters or groups of them, whose gradients are row-sparse.
-        lr: the learning rate; roughly the greatest change of an element in a step.
-        betas: decay rates of the means of the gradient and of its square.
-        eps: added to the root of the mean square, against division by zero.
-        maximize: step along the gradient instead of against it.
 
-    Raises:
-        ValueError: if an option is out of its range.
+    The other arguments are those of `Adam`.
     """
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
         maximize: bool = False,
-    ) -> None:
-        for name, value in (("learning rate", lr), ("epsilon value", eps)):
-            check_option(name, value)
-            if not value > 0.0:
-                raise ValueError(f"Invalid {name}: {value}")
-        check_option("beta parameter at index 0", betas[0], below=1.0)
-        check_option("beta parameter at index 1", betas[1], below=1.0)
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize}
-        super().__init__(params, defaults)
+    ) -> None:  # fmt: skip
+        _check_positive("learning rate", lr)
+        _check_positive("epsilon value", eps)
+        check_options(locals(), "betas")
+        self._declare(locals())
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Group) -> None:
         """Add parameters as `Optimizer.add_param_group` does; they must not be complex."""
         super().add_param_group(param_group)
         members = self.param_groups[-1]["params"]
@@ -59,12 +54,12 @@ class SparseAdam(Optimizer):
                 f"parameters"
             )
 
-    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         raise RuntimeError(
             "SparseAdam does not support dense gradients, please consider Adam instead"
         )
 
-    def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
+    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         state = self.state[parameter]
         if not state:
             state["step"] = 0
@@ -84,3 +79,10 @@ class SparseAdam(Optimizer):
         step = state["step"]
         length = float(group["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
         self._values(parameter)[places] -= length * mean / (np.sqrt(square) + group["eps"])
+
+
+def _check_positive(name: str, value: float | Tensor) -> None:
+    """Raise PyTorch's ValueError unless an option is greater than 0."""
+    check_option(name, value)
+    if not value > 0.0:
+        raise ValueError(f"Invalid {name}: {value}")

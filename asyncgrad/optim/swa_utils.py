@@ -15,15 +15,16 @@ from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups
 from asyncgrad.optim.updates import put_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncgrad.optim.optimizer import Optimizer
+    from asyncgrad.tensor import Tensor
 
 
 def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
     """The plain mean, as a function of the average, the new value and the number averaged."""
 
-    def average(averaged: Any, current: Any, num_averaged: Any) -> Any:
+    def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Any:
         return averaged + (current - averaged) / (num_averaged + 1)
 
     return average
@@ -37,7 +38,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
     """
     _check_decay(decay)
 
-    def average(averaged: Any, current: Any, num_averaged: Any) -> Any:
+    def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Any:
         return decay * averaged + (1 - decay) * current
 
     return average
@@ -46,7 +47,9 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
 def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
     """The plain mean, as a function that updates a list of averages in place."""
 
-    def average(averaged: Any, current: Any, num_averaged: Any) -> None:
+    def average(
+        averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
+    ) -> None:
         weight = 1 / (int(num_averaged) + 1)
         with no_grad():
             for mean, value in zip(averaged, current, strict=True):
@@ -63,7 +66,9 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None
     """
     _check_decay(decay)
 
-    def average(averaged: Any, current: Any, num_averaged: Any) -> None:
+    def average(
+        averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
+    ) -> None:
         with no_grad():
             for mean, value in zip(averaged, current, strict=True):
                 mean.copy_(mean * decay + value * (1 - decay))
@@ -107,13 +112,10 @@ class AveragedModel(Module):
     """
 
     def __init__(
-        self,
-        model: Module,
-        device: Any = None,
+        self, model: Module, device: Any = None,
         avg_fn: Callable[[Any, Any, Any], Any] | None = None,
-        multi_avg_fn: Callable[[Any, Any, Any], None] | None = None,
-        use_buffers: bool = False,
-    ) -> None:
+        multi_avg_fn: Callable[[Any, Any, Any], None] | None = None, use_buffers: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
@@ -161,7 +163,7 @@ class AveragedModel(Module):
         return model.parameters()
 
 
-def _put(mean: Any, value: Any) -> None:
+def _put(mean: Tensor, value: Tensor) -> None:
     put_values(mean, value._array.astype(mean._metadata.dtype).reshape(mean._metadata.shape))
 
 
@@ -208,13 +210,9 @@ class SWALR(LRScheduler):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        swa_lr: Any,
-        anneal_epochs: int = 10,
-        anneal_strategy: str = "cos",
-        last_epoch: int = -1,
-    ) -> None:
+        self, optimizer: Optimizer, swa_lr: float | Sequence[float], anneal_epochs: int = 10,
+        anneal_strategy: str = "cos", last_epoch: int = -1,
+    ) -> None:  # fmt: skip
         rates = for_groups(optimizer, swa_lr, "swa_lr")
         if anneal_strategy not in {"cos", "linear"}:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,19 +15,34 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+
+    from asyncgrad.tensor import Tensor
+
+#: An array of a device.
+Array: TypeAlias = Any
+#: A group of parameters: the list `params`, and options by their names.
+Group: TypeAlias = dict[str, Any]
+#: A learning rate, and the decay rates of two means.
+Rate: TypeAlias = "float | Tensor"
+Betas: TypeAlias = "tuple[float, float] | tuple[Tensor, Tensor]"
+#: What optimisers are made for: tensors, pairs of a name and a tensor, or groups with options.
+Params: TypeAlias = (
+    "Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[MutableMapping[str, Any]]"
+)
 
 #: The number of elements updated at a time, so that the arrays of an update stay in the cache.
 TILE = 65_536
 
 
-def zeros_like(parameter: Any) -> Any:
+def zeros_like(parameter: Tensor) -> Tensor:
     """A tensor of zeros for an optimiser's state, with the parameter's memory layout."""
     metadata = parameter._metadata
-    return wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
+    made: Tensor = wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
+    return made
 
 
-def copied_beside(key: str, value: Any, parameter: Any) -> Any:
+def copied_beside(key: str, value: Any, parameter: Tensor) -> Any:
     """Copy a loaded state value to the parameter's device, and to its dtype if that is real.
 
     A complex parameter has both real and complex state, so that dtypes are kept. The step count
@@ -48,7 +63,7 @@ def copied_beside(key: str, value: Any, parameter: Any) -> Any:
         return to(value, place, dtype, copy=True)  # type: ignore[arg-type]
 
 
-def put_values(variable: Any, values: Any) -> None:
+def put_values(variable: Tensor, values: Array) -> None:
     """Copy new values into a leaf, or give it the new array if its old values are still needed."""
     if is_held(variable):
         with weights_lock:
@@ -58,30 +73,34 @@ def put_values(variable: Any, values: Any) -> None:
         variable._metadata.device.launching(np.copyto)(variable._array, values)
 
 
-def host_number(value: float) -> Any:
+def filled_like(parameter: Tensor, value: float) -> Tensor:
+    """A state tensor of one number, in both parts of a complex parameter's."""
+    metadata = parameter._metadata
+    number = complex(value, value) if metadata.is_complex else value
+    made: Tensor = wrap(metadata.F.xp.full_like(parameter._array, number), metadata)
+    return made
+
+
+def host_number(value: float) -> Tensor:
     """A number of an optimiser's state as a host tensor, as in PyTorch's state dicts."""
     array = np.array(value, dtype=np.float32)
-    return wrap(array, metadata_of(array, CPU))
-
-
-def new_step() -> Any:
-    """A new step count."""
-    return host_number(0.0)
+    made: Tensor = wrap(array, metadata_of(array, CPU))
+    return made
 
 
 def count_step(state: dict[str, Any]) -> int:
     """Count a step; returns its number, from 1."""
     step = state.get("step")
     if step is None:
-        step = state["step"] = new_step()
+        step = state["step"] = host_number(0.0)
     array = step._array
     array += 1
     return int(array)
 
 
 def descending(
-    g: Any, p: Any, weight_decay: float, maximize: bool, *, shrink: float | None = None
-) -> Any:
+    g: Array, p: Array, weight_decay: float, maximize: bool, *, shrink: float | None = None
+) -> Array:
     """The gradient to descend along, with weight decay; it may be a new array.
 
     Args:
@@ -100,7 +119,7 @@ def descending(
     return g
 
 
-def follow_mean(g: Any, mean: Any, beta: float) -> Any:
+def follow_mean(g: Array, mean: Array, beta: float) -> Array:
     """Update the mean of the gradient; returns a temporary array that may be overwritten."""
     t = g - mean
     t *= 1 - beta
@@ -108,7 +127,7 @@ def follow_mean(g: Any, mean: Any, beta: float) -> Any:
     return t
 
 
-def follow_square(g: Any, square: Any, beta: float, out: Any = None) -> Any:
+def follow_square(g: Array, square: Array, beta: float, out: Array | None = None) -> Array:
     """Update the mean of the squared gradient; returns a temporary array, `out` if given."""
     t = np.multiply(g, g, out=out)
     t *= 1 - beta
@@ -117,45 +136,42 @@ def follow_square(g: Any, square: Any, beta: float, out: Any = None) -> Any:
     return t
 
 
-def follow(g: Any, mean: Any, square: Any, beta1: float, beta2: float) -> Any:
+def follow(g: Array, mean: Array, square: Array, beta1: float, beta2: float) -> Array:
     """Update both means; returns a temporary array that may be overwritten."""
     return follow_square(g, square, beta2, follow_mean(g, mean, beta1))
 
 
-def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any) -> None:
+def in_tiles(kernel: Callable[..., None], arrays: Sequence[Array]) -> None:
     """Run an elementwise update on arrays, in tiles if they are large.
 
     Complex arrays are updated as their real and imaginary parts.
 
     Args:
-        kernel: a function of the arrays, which it changes in place, and of the options.
-        arrays: arrays of one shape; None for arrays that the update does not use.
-        options: numbers.
+        kernel: a function of the arrays, which it changes in place.
+        arrays: arrays of one shape.
     """
     first = arrays[0]
     if first.dtype.kind == "c":
         for part in ("real", "imag"):
-            in_tiles(
-                kernel, tuple(None if a is None else getattr(a, part) for a in arrays), *options
-            )
+            in_tiles(kernel, [getattr(a, part) for a in arrays])
         return
     if not first.shape:
         # NumPy's operations on 0-d arrays return scalars, which can't be written to.
-        arrays = tuple(None if a is None else a.reshape(1) for a in arrays)
+        arrays = [a.reshape(1) for a in arrays]
         first = arrays[0]
     size = first.size
     # On other devices each launch is costly, and tiles would not help: the cache is the host's.
     if (
         size <= TILE
         or not isinstance(first, np.ndarray)
-        or not all(a is None or a.flags.c_contiguous for a in arrays)
+        or not all(a.flags.c_contiguous for a in arrays)
     ):
-        kernel(*arrays, *options)
+        kernel(*arrays)
         return
-    flat = tuple(None if a is None else a.reshape(-1) for a in arrays)
+    flat = [a.reshape(-1) for a in arrays]
     for start in range(0, size, TILE):
         piece = slice(start, start + TILE)
-        kernel(*[None if a is None else a[piece] for a in flat], *options)
+        kernel(*[a[piece] for a in flat])
 
 
 def check_option(name: str, value: Any, *, below: float | None = None) -> None:
@@ -174,7 +190,7 @@ def check_bound(name: str, value: Any, *, least: float = 0) -> None:
         raise ValueError(f"{name} should be >= {least} but is: {value}")
 
 
-def refuse_complex(name: str, parameter: Any) -> None:
+def refuse_complex(name: str, parameter: Tensor) -> None:
     """Raise PyTorch's RuntimeError if a parameter is complex."""
     if parameter._metadata.is_complex:
         raise RuntimeError(
@@ -182,24 +198,30 @@ def refuse_complex(name: str, parameter: Any) -> None:
         )
 
 
-def check_betas(betas: Any) -> None:
-    """Raise PyTorch's ValueError unless betas are two floats, or two tensors, in [0, 1)."""
-    beta1, beta2 = betas
-    if not any(all(isinstance(beta, kind) for beta in betas) for kind in (float, Variable)):
-        raise ValueError("betas must be either both floats or both Tensors")
-    check_option("beta parameter at index 0", beta1, below=1.0)
-    check_option("beta parameter at index 1", beta2, below=1.0)
+#: How errors call an option: by its name and "value" if it is not here.
+_LABELS = {"lr": "learning rate", "eps": "epsilon value"}
 
 
-def check_manner(name: str, differentiable: bool, foreach: Any, fused: Any = None) -> None:
+def check_options(options: Mapping[str, Any], *names: str) -> None:
+    """Raise PyTorch's ValueError unless options are at least 0, and `betas` less than 1."""
+    for name in names:
+        value = options[name]
+        if name == "betas":
+            for index in range(2):
+                check_option(f"beta parameter at index {index}", value[index], below=1.0)
+        else:
+            check_option(_LABELS.get(name, f"{name} value"), value)
+
+
+def check_manner(name: str, options: Mapping[str, Any]) -> None:
     """Raise for `differentiable`, which in-place updates lack, and for conflicting options."""
-    if fused and (foreach or differentiable):
+    if options.get("fused") and (options["foreach"] or options["differentiable"]):
         raise RuntimeError(
             "`fused` and `foreach` cannot be `True` together."
-            if foreach
+            if options["foreach"]
             else "`fused` does not support `differentiable`"
         )
-    if differentiable:
+    if options.get("differentiable"):
         raise NotImplementedError(
             f"{name}: differentiable=True is not supported: a step is not recorded. Write the "
             f"update as tensor operations, with gradients from asyncgrad.grad(create_graph=True)."

@@ -182,7 +182,6 @@ class _Setting(Mode):
     """Overrides an argument of `checkpoint` within a block."""
 
     def __init__(self, **setting: Any) -> None:
-        """Keep the value; it is in force from `__enter__` on."""
         super().__init__()
         self._setting = setting
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pickle
 import threading
 
@@ -15,6 +16,20 @@ from asyncgrad.errors import PendingBackwardError
 
 def parameter(*values):
     return ag.tensor(list(values), dtype=ag.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("name", [name for name in ag.optim.__all__ if name[0].isupper()])
+@pytest.mark.parametrize("given", [{}, {"foreach": True}, {"fused": True}])
+def test_the_options_of_a_group_are_the_arguments(name, given):
+    """Options are the local names of `__init__`; any other one there would become an option."""
+    kind = getattr(ag.optim, name)
+    names = [*inspect.signature(kind).parameters][1:]
+    if name == "Optimizer" or not given.keys() <= {*names}:
+        return
+    optimizer = kind([ag.ones(2, 2, requires_grad=True)], **given)
+    more = ["decoupled_weight_decay"] if name == "AdamW" else []
+    assert sorted(optimizer.defaults) == sorted(names + more)
+    assert sorted(optimizer.param_groups[0]) == sorted([*names, *more, "params"])
 
 
 def test_groups_have_options_of_their_own():

@@ -16,8 +16,11 @@ from asyncgrad.scheduler import check_awaited
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from asyncgrad.optim.updates import Array
+    from asyncgrad.tensor import Tensor
 
-def _gradients(parameters: Any) -> list[Any]:
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Any]:
     """The gradients of one parameter or several, without those that are None."""
     parameters = [parameters] if isinstance(parameters, Variable) else list(parameters)
     metas = [parameter._autograd for parameter in parameters]
@@ -66,7 +69,7 @@ def get_total_norm(
     return out
 
 
-def _norm(array: Any, order: float) -> Any:
+def _norm(array: Array, order: float) -> Any:
     vector = array.reshape(-1)
     if not vector.size:
         return abs(vector).sum()
@@ -74,7 +77,10 @@ def _norm(array: Any, order: float) -> Any:
 
 
 def clip_grads_with_norm_(
-    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Array,
+    foreach: bool | None = None,
 ) -> None:
     """Scale gradients in place by `max_norm / total_norm`, if that is less than 1.
 
@@ -87,7 +93,7 @@ def clip_grads_with_norm_(
     _scale(_gradients(parameters), max_norm, total_norm)
 
 
-def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
+def _scale(gradients: Iterable[Tensor], max_norm: float, total_norm: Array) -> None:
     if isinstance(total_norm, Variable) and total_norm._metadata.device.streamed:
         _scale_unseen(gradients, max_norm, total_norm)
         return
@@ -102,7 +108,7 @@ def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
             gradient._metadata.device.launching(operator.imul)(gradient._array, factor)
 
 
-def _scale_unseen(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
+def _scale_unseen(gradients: Iterable[Tensor], max_norm: float, total_norm: Array) -> None:
     """Scale by a norm on a device without reading it, since the host would wait for it."""
     home = total_norm._metadata.device
     factor = home.launching(_bounded)(total_norm._metadata.F.xp, max_norm, total_norm._array)
@@ -113,17 +119,14 @@ def _scale_unseen(gradients: Iterable[Any], max_norm: float, total_norm: Any) ->
         place.launching(operator.imul)(gradient._array, here)
 
 
-def _bounded(xp: Any, max_norm: float, total: Any) -> Any:
+def _bounded(xp: Any, max_norm: float, total: Array) -> Any:
     return xp.minimum(float(max_norm) / (total + 1e-6), 1.0)
 
 
 def clip_grad_norm_(
-    parameters: Any,
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> Any:
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
+    error_if_nonfinite: bool = False, foreach: bool | None = None,
+) -> Any:  # fmt: skip
     """Scale gradients in place so that their total norm is at most `max_norm`.
 
     Args:
@@ -147,7 +150,9 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Clamp the elements of the gradients to [-clip_value, clip_value], in place.
 
     Args:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
-def norm_except_dim(v: Any, dim: int) -> Any:
+def norm_except_dim(v: Tensor, dim: int) -> Any:
     """The norm over all axes but `dim`, or over all axes if `dim` is -1."""
     if dim == -1:
         return vector_norm(v, 2)
@@ -60,11 +60,11 @@ class _WeightNorm(Module):
         super().__init__()
         self.dim = -1 if dim is None else dim
 
-    def forward(self, weight_g: Any, weight_v: Any) -> Any:
+    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Any:
         """The tensor with the given lengths and direction."""
         return weight_v * (weight_g / norm_except_dim(weight_v, self.dim))
 
-    def right_inverse(self, weight: Any) -> Sequence[Any]:
+    def right_inverse(self, weight: Tensor) -> Sequence[Any]:
         """The lengths, and the tensor itself as its direction."""
         return norm_except_dim(weight, self.dim), weight
 
@@ -107,7 +107,7 @@ class _SpectralNorm(Module):
     """Divides a matrix by its greatest singular value, estimated by power iteration."""
 
     def __init__(
-        self, weight: Any, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
+        self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
     ) -> None:
         super().__init__()
         ndim = weight.ndim
@@ -127,19 +127,19 @@ class _SpectralNorm(Module):
                 self.register_buffer(key, F.normalize(vector, dim=0, eps=eps))
             self._iterate(matrix, 15)
 
-    def _matrix(self, weight: Any) -> Any:
+    def _matrix(self, weight: Tensor) -> Any:
         """The tensor as a matrix whose rows are the axis `dim`."""
         order = [self.dim, *(axis for axis in range(weight.ndim) if axis != self.dim)]
         return weight.permute(order).flatten(1)
 
-    def _iterate(self, matrix: Any, times: int) -> None:
+    def _iterate(self, matrix: Tensor, times: int) -> None:
         """Improve the singular vectors, in place."""
         with no_grad():
             for _ in range(times):
                 self._u.copy_(F.normalize(mv(matrix, self._v), dim=0, eps=self.eps))
                 self._v.copy_(F.normalize(mv(matrix.mH, self._u), dim=0, eps=self.eps))
 
-    def forward(self, weight: Any) -> Any:
+    def forward(self, weight: Tensor) -> Any:
         """The tensor with a greatest singular value of 1."""
         if weight.ndim == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
@@ -150,18 +150,15 @@ class _SpectralNorm(Module):
         u, v = self._u.clone(), self._v.clone()
         return weight / vdot(u, mv(matrix, v))
 
-    def right_inverse(self, value: Any) -> Any:
+    def right_inverse(self, value: Tensor) -> Any:
         """The value itself, which is assumed to be normalised."""
         return value
 
 
 def spectral_norm(
-    module: Module,
-    name: str = "weight",
-    n_power_iterations: int = 1,
-    eps: float = 1e-12,
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Divide a tensor by the greatest singular value of its matrix.
 
     Args:
@@ -192,7 +189,7 @@ def spectral_norm(
     return register_parametrization(module, name, function)
 
 
-def _reflected(columns: Any, lengths: Any) -> Any:
+def _reflected(columns: Tensor, lengths: Tensor) -> Any:
     """The first k columns of a product of Householder reflections `1 - length * v @ v.T`.
 
     Args:
@@ -208,13 +205,13 @@ def _reflected(columns: Any, lengths: Any) -> Any:
     return out
 
 
-def _orthogonal_part(matrix: Any) -> Any:
+def _orthogonal_part(matrix: Tensor) -> Any:
     """The factor Q of a QR decomposition in which R has a positive diagonal."""
     q, r = linalg.qr(matrix)
     return q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
-def _vectors_of(matrix: Any) -> Any:
+def _vectors_of(matrix: Tensor) -> Any:
     """The Householder vectors of a matrix, with the signs of its columns on the diagonal."""
     array, lengths = np.linalg.qr(matrix.detach().cpu().numpy(), mode="raw")
     packed = array.swapaxes(-1, -2).copy()
@@ -230,7 +227,7 @@ class _Orthogonal(Module):
 
     base: Tensor | None
 
-    def __init__(self, weight: Any, orthogonal_map: str, use_trivialization: bool) -> None:
+    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool) -> None:
         super().__init__()
         if weight.is_complex() and orthogonal_map == "householder":
             raise ValueError("The householder parametrization does not support complex tensors.")
@@ -239,7 +236,7 @@ class _Orthogonal(Module):
         if use_trivialization:
             self.register_buffer("base", None)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         """The orthogonal matrix that any matrix is mapped to."""
         wide = x.shape[-2] < x.shape[-1]
         x = x.mT if wide else x
@@ -261,7 +258,7 @@ class _Orthogonal(Module):
             q = self.base @ q
         return q.mT if wide else q
 
-    def right_inverse(self, matrix: Any) -> Any:
+    def right_inverse(self, matrix: Tensor) -> Any:
         """A matrix that is mapped to the given one, or to an orthogonal matrix near it."""
         if matrix.shape != self.shape:
             raise ValueError(
@@ -292,12 +289,9 @@ class _Orthogonal(Module):
 
 
 def orthogonal(
-    module: Module,
-    name: str = "weight",
-    orthogonal_map: str | None = None,
-    *,
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
     use_trivialization: bool = True,
-) -> Module:
+) -> Module:  # fmt: skip
     """Learn a matrix while its columns, or rows if these are longer, stay orthonormal.
 
     Args:

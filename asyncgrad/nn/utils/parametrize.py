@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from asyncgrad.nn.module import Module
+    from asyncgrad.ops.dtype import DType
 
 __all__ = [
     "ParametrizationList",
@@ -151,21 +152,21 @@ def _count(values: Any) -> int:
     return len(values)
 
 
-def _leaf_like(original: Any, part: Any) -> Any:
+def _leaf_like(original: Tensor, part: Tensor) -> Any:
     """A leaf with the values of `part`, a parameter if the original is one."""
     if isinstance(original, Parameter):
         return Parameter(part.detach(), original.requires_grad)
     return part.detach().requires_grad_(original.requires_grad)
 
 
-def _register(module: Module, name: str, tensor: Any) -> None:
+def _register(module: Module, name: str, tensor: Tensor) -> None:
     if isinstance(tensor, Parameter):
         module.register_parameter(name, tensor)
     else:
         module.register_buffer(name, tensor)
 
 
-def _check(what: str, shape: Any, dtype: Any, value: Any) -> None:
+def _check(what: str, shape: tuple[int, ...], dtype: DType, value: Tensor) -> None:
     """Raise unless a parametrized tensor has the shape and dtype of the one before."""
     if not isinstance(value, Tensor):
         raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
@@ -183,7 +184,7 @@ def _refused(module: Module) -> Any:
     )
 
 
-def _copied(module: Any, memo: dict[int, Any]) -> Any:
+def _copied(module: Module, memo: dict[int, Any]) -> Any:
     """A deep copy with its own class, so that removing parametrizations changes only one module."""
     kind = type(module)
     replica: Any = object.__new__(type(kind.__name__, kind.__bases__, dict(kind.__dict__)))
@@ -195,7 +196,7 @@ def _copied(module: Any, memo: dict[int, Any]) -> Any:
 def _property(name: str) -> property:
     """The attribute that computes a parametrized tensor."""
 
-    def get(module: Any) -> Any:
+    def get(module: Module) -> Any:
         function = module.parametrizations[name]
         known = current().parametrized
         if known is None:
@@ -205,7 +206,7 @@ def _property(name: str) -> property:
             known[key] = function()
         return known[key]
 
-    def put(module: Any, value: Any) -> None:
+    def put(module: Module, value: Any) -> None:
         module.parametrizations[name].right_inverse(value)
 
     return property(get, put)

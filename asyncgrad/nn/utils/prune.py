@@ -7,325 +7,32 @@ ones and zeros. `weight` is their product, recomputed before each call of the mo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.nn.utils.pruning_methods import (
+    BasePruningMethod,
+    CustomFromMask,
+    Identity,
+    L1Unstructured,
+    LnStructured,
+    PruningContainer,
+    RandomStructured,
+    RandomUnstructured,
+    _pruned_by,
+)
 from asyncgrad.nn.utils.vectors import parameters_to_vector
-from asyncgrad.ops.api.creation import ones_like, zeros_like
-from asyncgrad.ops.api.random import rand, rand_like
-from asyncgrad.ops.api.reduction import vector_norm
-from asyncgrad.ops.api.sort import topk
+from asyncgrad.ops.api.creation import ones_like
 
 if TYPE_CHECKING:
     from asyncgrad.nn.module import Module
     from asyncgrad.tensor import Tensor
 
-
-class BasePruningMethod:
-    """A method that chooses elements, and the forward pre-hook that holds them at zero.
-
-    Subclasses define `PRUNING_TYPE` ("unstructured", "structured" with an attribute `dim`, or
-    "global") and `compute_mask`.
-    """
-
-    PRUNING_TYPE: str
-    _tensor_name: str | None = None
-
-    def __call__(self, module: Module, inputs: Any) -> None:
-        """Recompute the pruned tensor before a call of the module."""
-        setattr(module, str(self._tensor_name), self.apply_mask(module))
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The new mask: ones, and zeros for pruned elements.
-
-        Args:
-            t: the importance of each element, usually the parameter itself.
-            default_mask: the mask so far.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define compute_mask()")
-
-    def apply_mask(self, module: Module) -> Tensor:
-        """The parameter times its mask."""
-        name = self._tensor_name
-        if name is None:
-            raise AssertionError(f"Module {module} has to be pruned")
-        original: Tensor = getattr(module, f"{name}_orig")
-        pruned: Tensor = getattr(module, f"{name}_mask").to(original.dtype) * original
-        return pruned
-
-    @classmethod
-    def apply(
-        cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
-    ) -> BasePruningMethod:
-        """Prune a parameter, in addition to any earlier pruning.
-
-        Args:
-            module: the module that has the parameter.
-            name: its name.
-            args: arguments of the method.
-            importance_scores: of the parameter's shape; if None, the parameter itself.
-            kwargs: keyword arguments of the method.
-
-        Raises:
-            AssertionError: if the shapes differ.
-        """
-        method: BasePruningMethod = cls(*args, **kwargs)
-        method._tensor_name = name
-        original = getattr(module, name)
-        scores = _checked(importance_scores, original, f"parameter {name} of {module}")
-        found = _pruned_by(module, name)
-        if found is None:
-            mask = method.compute_mask(scores, default_mask=ones_like(original))
-            module.register_parameter(f"{name}_orig", original)
-            del module._parameters[name]
-        else:
-            key, old = found
-            both = old if isinstance(old, PruningContainer) else PruningContainer(old)
-            both.add_pruning_method(method)
-            mask = getattr(module, f"{name}_mask").detach().clone()
-            method, mask = both, both.compute_mask(scores, default_mask=mask)
-            del module._forward_pre_hooks[key]
-        module.register_buffer(f"{name}_mask", mask)
-        method(module, ())
-        module.register_forward_pre_hook(method)
-        return method
-
-    def prune(self, t: Tensor, default_mask: Any = None, importance_scores: Any = None) -> Tensor:
-        """A tensor whose chosen elements are zero.
-
-        Args:
-            t: the tensor.
-            default_mask: the mask so far; ones if None.
-            importance_scores: of the tensor's shape; if None, the tensor itself.
-        """
-        mask = ones_like(t) if default_mask is None else default_mask
-        return t * self.compute_mask(_checked(importance_scores, t, "tensor t"), default_mask=mask)
-
-    def remove(self, module: Module) -> None:
-        """Make the parameter an ordinary one again, with zeros for pruned elements."""
-        name = self._tensor_name
-        if name is None:
-            raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
-        original = module._parameters[f"{name}_orig"]
-        assert original is not None
-        original.data = self.apply_mask(module).detach()
-        for attribute in (name, f"{name}_orig", f"{name}_mask"):
-            delattr(module, attribute)
-        setattr(module, name, original)
-
-
-class PruningContainer(BasePruningMethod):
-    """Methods that prune a parameter in turn, each among the elements that remain.
-
-    Args:
-        args: the methods.
-    """
-
-    def __init__(self, *args: BasePruningMethod) -> None:
-        self._pruning_methods: tuple[BasePruningMethod, ...] = ()
-        if args:
-            self._tensor_name = args[0]._tensor_name
-        for method in args:
-            self.add_pruning_method(method)
-
-    def add_pruning_method(self, method: Any) -> None:
-        """Add a method.
-
-        Raises:
-            TypeError: if it is not a pruning method.
-            ValueError: if it is for another parameter.
-        """
-        if not isinstance(method, BasePruningMethod):
-            raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
-        if method._tensor_name != self._tensor_name:
-            raise ValueError(
-                f"Can only add pruning methods acting on the parameter named "
-                f"'{self._tensor_name}' to PruningContainer {self}. Found '{method._tensor_name}'"
-            )
-        self._pruning_methods += (method,)
-
-    def __len__(self) -> int:
-        return len(self._pruning_methods)
-
-    def __getitem__(self, idx: int) -> BasePruningMethod:
-        return self._pruning_methods[idx]
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method, which chooses among the remaining elements.
-
-        Raises:
-            ValueError: if its `PRUNING_TYPE` is unknown.
-        """
-        method = self._pruning_methods[-1]
-        where: Any
-        if method.PRUNING_TYPE == "unstructured":
-            where = default_mask == 1
-        elif method.PRUNING_TYPE == "structured":
-            dim = _axis(t, method.dim)  # type: ignore[attr-defined]
-            others = [axis for axis in range(t.ndim) if axis != dim]
-            where = (*(slice(None),) * dim, default_mask.sum(others) != 0)
-        elif method.PRUNING_TYPE == "global":
-            where = ...
-        else:
-            raise ValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
-        mask = default_mask.to(t.dtype, copy=True)
-        part = method.compute_mask(t.detach()[where], default_mask=default_mask[where])
-        mask[where] = part.to(mask.dtype)
-        return mask
-
-
-class _Amount(BasePruningMethod):
-    """A method that prunes a number or a fraction of the elements or channels."""
-
-    def __init__(self, amount: Any) -> None:
-        kind: Any = type(amount)
-        if not issubclass(kind, Real):
-            raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
-        #: The amount is a fraction, not a number.
-        self._is_part = not issubclass(kind, Integral)
-        if amount < 0 or (self._is_part and amount > 1):
-            raise ValueError(
-                f"amount={amount} should either be a float in the range [0, 1] or a non-negative "
-                f"integer"
-            )
-        self.amount = amount
-
-    def _number(self, size: int) -> int:
-        """The number to prune out of `size`."""
-        number = round(self.amount * size) if self._is_part else int(self.amount)
-        if number > size:
-            raise ValueError(
-                f"amount={self.amount} should be smaller than the number of parameters to "
-                f"prune={size}"
-            )
-        return number
-
-    def _least(self, scores: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for the lowest scores."""
-        mask = default_mask.detach().clone().reshape(-1)
-        mask[topk(scores.reshape(-1), self._number(mask.numel()), largest=False).indices] = 0
-        return mask.reshape(default_mask.shape)
-
-
-class _Channels(_Amount):
-    """The base of methods that prune whole channels."""
-
-    PRUNING_TYPE = "structured"
-
-    def __init__(self, amount: Any, dim: int = -1) -> None:
-        super().__init__(amount)
-        self.dim = dim
-
-    def _scores(self, t: Tensor, dim: int) -> Tensor:
-        """The importance of each channel."""
-        raise NotImplementedError
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for the channels of the lowest scores."""
-        if t.ndim <= 1:
-            raise ValueError(
-                f"Structured pruning can only be applied to multidimensional tensors. Found tensor "
-                f"of shape {t.shape} with {t.ndim} dims"
-            )
-        dim = _axis(t, self.dim)
-        size = t.shape[dim]
-        number = self._number(size)
-        if not number:
-            return default_mask
-        kept = topk(self._scores(t.detach(), dim), size - number).indices
-        mask = zeros_like(default_mask)
-        mask[(*(slice(None),) * dim, kept)] = 1
-        return mask * default_mask
-
-
-class Identity(BasePruningMethod):
-    """Prunes nothing."""
-
-    PRUNING_TYPE = "unstructured"
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The unchanged mask."""
-        return default_mask
-
-
-class RandomUnstructured(_Amount):
-    """Prunes elements at random.
-
-    Args:
-        amount: their number, or, as a float in [0, 1], their fraction.
-    """
-
-    PRUNING_TYPE = "unstructured"
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for the chosen elements."""
-        return self._least(rand_like(t.detach()), default_mask)
-
-
-class L1Unstructured(_Amount):
-    """Prunes the elements of the least absolute values.
-
-    Args:
-        amount: their number, or, as a float in [0, 1], their fraction.
-    """
-
-    PRUNING_TYPE = "unstructured"
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with zeros for the chosen elements."""
-        return self._least(t.detach().abs(), default_mask)
-
-
-class RandomStructured(_Channels):
-    """Prunes channels at random.
-
-    Args:
-        amount: their number, or, as a float in [0, 1], their fraction.
-        dim: the axis of the channels.
-    """
-
-    def _scores(self, t: Tensor, dim: int) -> Tensor:
-        return rand(t.shape[dim], device=t.device)
-
-
-class LnStructured(_Channels):
-    """Prunes the channels of the least norms.
-
-    Args:
-        amount: their number, or, as a float in [0, 1], their fraction.
-        n: the order of the norm.
-        dim: the axis of the channels.
-    """
-
-    def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
-        super().__init__(amount, dim)
-        self.n = n
-
-    def _scores(self, t: Tensor, dim: int) -> Tensor:
-        others = [axis for axis in range(t.ndim) if axis != dim]
-        return vector_norm(t, 2 if self.n == "fro" else self.n, others)
-
-
-class CustomFromMask(BasePruningMethod):
-    """Prunes by a mask.
-
-    Args:
-        mask: ones, and zeros for elements to prune.
-    """
-
-    PRUNING_TYPE = "global"
-
-    def __init__(self, mask: Tensor) -> None:
-        self.mask = mask
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The product of both masks."""
-        if default_mask.shape != self.mask.shape:
-            raise AssertionError(
-                f"default_mask shape {default_mask.shape} must match self.mask shape "
-                f"{self.mask.shape}"
-            )
-        return default_mask * self.mask.to(default_mask.dtype)
+__all__ = [
+    "BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured",
+    "PruningContainer", "RandomStructured", "RandomUnstructured", "custom_from_mask",
+    "global_unstructured", "identity", "is_pruned", "l1_unstructured", "ln_structured",
+    "random_structured", "random_unstructured", "remove",
+]  # fmt: skip
 
 
 def identity(module: Module, name: str) -> Module:
@@ -341,7 +48,7 @@ def random_unstructured(module: Module, name: str, amount: float) -> Module:
 
 
 def l1_unstructured(
-    module: Module, name: str, amount: float, importance_scores: Any = None
+    module: Module, name: str, amount: float, importance_scores: Tensor | None = None
 ) -> Module:
     """Prune the elements of the least absolute values: see `L1Unstructured`; returns the module.
 
@@ -365,7 +72,12 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
 
 
 def ln_structured(
-    module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Any = None
+    module: Module,
+    name: str,
+    amount: float,
+    n: float | str,
+    dim: int,
+    importance_scores: Tensor | None = None,
 ) -> Module:
     """Prune the channels of the least norms: see `LnStructured`; returns the module."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
@@ -379,8 +91,9 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
 
 def global_unstructured(
-    parameters: Any, pruning_method: Any, importance_scores: Any = None, **kwargs: Any
-) -> None:
+    parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
+    importance_scores: dict[tuple[Module, str], Tensor] | None = None, **kwargs: Any,
+) -> None:  # fmt: skip
     """Prune elements of several parameters as if they were one.
 
     Args:
@@ -397,7 +110,7 @@ def global_unstructured(
     scores = {} if importance_scores is None else importance_scores
     if not isinstance(scores, dict):
         raise TypeError("global_unstructured(): importance_scores must be of type dict")
-    pairs = list(parameters)
+    pairs: list[Any] = list(parameters)
     tensors = [getattr(module, name) for module, name in pairs]
     masks = [
         getattr(module, f"{name}_mask", ones_like(tensor))
@@ -442,30 +155,3 @@ def is_pruned(module: Module) -> bool:
         for below in module.modules()
         for hook in below._forward_pre_hooks.values()
     )
-
-
-def _pruned_by(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
-    """The hook that prunes a parameter, and its key."""
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook.function, BasePruningMethod) and hook.function._tensor_name == name:
-            return key, hook.function
-    return None
-
-
-def _checked(scores: Any, tensor: Tensor, words: str) -> Any:
-    """The scores, checked to have the tensor's shape; if None, the tensor itself."""
-    if scores is None:
-        return tensor
-    if scores.shape != tensor.shape:
-        raise AssertionError(
-            f"importance_scores should have the same shape as {words}, got {scores.shape} vs "
-            f"{tensor.shape}"
-        )
-    return scores
-
-
-def _axis(t: Tensor, dim: int) -> int:
-    """An axis, counted from the front."""
-    if not -t.ndim <= dim < t.ndim:
-        raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
-    return dim % t.ndim

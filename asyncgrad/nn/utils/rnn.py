@@ -22,6 +22,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.tensor import Tensor
+
 
 class PackedSequence(NamedTuple):
     """Packed sequences, made by `pack_padded_sequence` and used by recurrent layers.
@@ -68,7 +70,7 @@ class PackedSequence(NamedTuple):
         return bool(self.data.is_cuda)
 
 
-def invert_permutation(permutation: Any) -> Any:
+def invert_permutation(permutation: Tensor | None) -> Any:
     """The inverse of a permutation; None for None."""
     if permutation is None:
         return None
@@ -209,7 +211,9 @@ def pad_sequence(
     return out if batch_first else transpose(out, 0, 1)
 
 
-def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
+) -> list[Any]:
     """The sequences of a padded tensor, each without its padding.
 
     Args:

@@ -15,6 +15,7 @@ from asyncgrad.ops.api.linalg import mv
 
 if TYPE_CHECKING:
     from asyncgrad.nn.module import Module
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
@@ -28,11 +29,11 @@ class _WeightNorm:
         self.name = name
         self.dim = -1 if dim is None else dim
 
-    def compute(self, module: Any) -> Any:
+    def compute(self, module: Module) -> Any:
         lengths, direction = (getattr(module, f"{self.name}_{key}") for key in "gv")
         return direction * (lengths / norm_except_dim(direction, self.dim))
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: tuple[Any, ...] | None) -> None:
         setattr(module, self.name, self.compute(module))
 
 
@@ -48,12 +49,12 @@ class _SpectralNorm:
         self.n_power_iterations = n_power_iterations
         self.eps = eps
 
-    def matrix(self, weight: Any) -> Any:
+    def matrix(self, weight: Tensor) -> Any:
         """The tensor as a matrix whose rows are the axis `dim`."""
         order = [self.dim, *(axis for axis in range(weight.ndim) if axis != self.dim)]
         return weight.permute(order).reshape(weight.shape[self.dim], -1)
 
-    def compute(self, module: Any, iterate: bool) -> Any:
+    def compute(self, module: Module, iterate: bool) -> Any:
         """The tensor with a greatest singular value of 1; `iterate` improves u and v in place."""
         weight, u, v = (getattr(module, f"{self.name}_{key}") for key in ("orig", "u", "v"))
         matrix = self.matrix(weight)
@@ -66,7 +67,7 @@ class _SpectralNorm:
             u, v = u.clone(), v.clone()
         return weight / vdot(u, mv(matrix, v))
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: tuple[Any, ...] | None) -> None:
         setattr(module, self.name, self.compute(module, module.training))
 
 
@@ -146,12 +147,9 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 
 
 def spectral_norm(
-    module: Module,
-    name: str = "weight",
-    n_power_iterations: int = 1,
-    eps: float = 1e-12,
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Divide a parameter by the greatest singular value of its matrix.
 
     Args:

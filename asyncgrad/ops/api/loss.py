@@ -44,7 +44,10 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 
 def chosen_reduction(
-    reduction: str, size_average: bool | None = None, reduce: bool | None = None
+    reduction: str,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    stacklevel: int = 3,
 ) -> str:
     """The reduction, or the one that the deprecated arguments ask for."""
     if size_average is not None or reduce is not None:
@@ -52,7 +55,7 @@ def chosen_reduction(
         warnings.warn(
             f"size_average and reduce args will be deprecated, please use "
             f"reduction='{reduction}' instead.",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     if reduction not in _REDUCTIONS:
         raise ValueError(

@@ -70,14 +70,11 @@ def reduced(variable: Variable, protocol: Any) -> Any:
             "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
             "does not support crossing process boundaries. Pickle its values: .detach()."
         )
-    warn_of_hooks(variable)
-    device = variable._metadata.device
-    where = () if device is CPU else (device,)
-    return _rebuilt, (on_host(variable), requires_grad(variable), *where)
+    return _rebuilt, pickled(variable)
 
 
-def warn_of_hooks(variable: Variable) -> None:
-    """Warn that a tensor's hooks are not pickled."""
+def pickled(variable: Variable) -> tuple[Any, ...]:
+    """The arguments of `_rebuilt` for a tensor; warns if it has hooks, which are not pickled."""
     meta = variable._autograd
     extras = None if meta is None else meta.extras
     if extras is not None and any(extras.tensor.values()):
@@ -86,6 +83,9 @@ def warn_of_hooks(variable: Variable) -> None:
             "tensor has been loaded.",
             stacklevel=4,
         )
+    device = variable._metadata.device
+    where = () if device is CPU else (device,)
+    return on_host(variable), requires_grad(variable), *where
 
 
 def _rebuilt(array: Any, requires_grad: bool, device: Any = CPU) -> Any:

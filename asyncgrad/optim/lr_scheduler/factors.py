@@ -163,13 +163,9 @@ class LinearLR(_Relative):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1.0 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ) -> None:
+        self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0,
+        total_iters: int = 5, last_epoch: int = -1,
+    ) -> None:  # fmt: skip
         if not 0 < start_factor <= 1.0:
             raise ValueError(
                 "Starting multiplicative factor expected to be greater than 0 and less or equal "

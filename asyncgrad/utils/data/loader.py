@@ -72,22 +72,13 @@ class DataLoader:
     """
 
     def __init__(
-        self,
-        dataset: Dataset[Any],
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable[int] | None = None,
-        batch_sampler: Iterable[list[int]] | None = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        *,
-        prefetch_factor: int | None = None,
+        self, dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None, batch_sampler: Iterable[list[int]] | None = None,
+        num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None, *, prefetch_factor: int | None = None,
         generator: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if num_workers < 0:
             raise ValueError("DataLoader: num_workers option should be non-negative")
         if timeout < 0:

@@ -53,12 +53,9 @@ class RandomSampler(Sampler[int]):
     """
 
     def __init__(
-        self,
-        data_source: Sized,
-        replacement: bool = False,
-        num_samples: int | None = None,
+        self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
         generator: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
@@ -124,12 +121,9 @@ class WeightedRandomSampler(Sampler[int]):
     """
 
     def __init__(
-        self,
-        weights: Sequence[float],
-        num_samples: int,
-        replacement: bool = True,
+        self, weights: Sequence[float], num_samples: int, replacement: bool = True,
         generator: Any = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         _check_count("WeightedRandomSampler", num_samples)
         self.weights = as_tensor(weights, dtype="float64")
         if self.weights.dim() != 1:

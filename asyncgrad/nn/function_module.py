@@ -1,0 +1,125 @@
+"""Modules that are a function of `nn.functional` and its options.
+
+Such a module declares its function and, as the arguments of `__init__`, its options. The options
+become attributes, are shown by `repr`, and are passed on by `forward` to the arguments of their
+names. `forward` is compiled from a line of source, which tracebacks and `inspect.getsource` show.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Arguments of `__init__` that are not kept: about the parameters, or deprecated.
+_NOT_KEPT = {
+    "device", "dtype", "bias", "_weight", "_freeze", "size_average", "reduce", "min_value",
+    "max_value",
+}  # fmt: skip
+
+
+class FunctionModule(Module):
+    """The base of modules that are a function of `nn.functional` and its options.
+
+    Class arguments; those that a subclass does not give are inherited:
+        function: what `forward` calls; without it, the class or a subclass has a `forward`.
+        inputs: the arguments of `forward`: the function's first ones, and others with defaults.
+        members: parameters and buffers that are passed on, as the options are.
+        shown: the options that `repr` shows, all if None; `inplace` only if it is True.
+        buffers: the options that become buffers.
+    """
+
+    #: The arguments of `__init__` that become attributes.
+    _options: tuple[str, ...] = ()
+    _inputs: tuple[str, ...] = ("input",)
+    _members: tuple[str, ...] = ()
+    _shown: tuple[str, ...] | None = None
+    _option_buffers: tuple[str, ...] = ()
+
+    def __init_subclass__(
+        cls, function: Callable[..., Any] | None = None, inputs: tuple[str, ...] | None = None,
+        members: tuple[str, ...] | None = None, shown: tuple[str, ...] | None = None,
+        buffers: tuple[str, ...] | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """Read the declaration, and make `forward` and `extra_repr`."""
+        super().__init_subclass__(**kwargs)
+        cls._inputs = cls._inputs if inputs is None else inputs
+        cls._members = cls._members if members is None else members
+        cls._shown = cls._shown if shown is None else shown
+        cls._option_buffers = cls._option_buffers if buffers is None else buffers
+        if function is None and shown is None:
+            return
+        if cls.__init__ is not Module.__init__:
+            _, *names = sum(_arguments(cls.__init__), ())
+            cls._options = tuple(name for name in names if name not in _NOT_KEPT)
+        if cls._options and cls._shown != () and cls.extra_repr is Module.extra_repr:
+            cls.extra_repr = _extra_repr  # type: ignore[assignment]
+        if function is not None:
+            cls.forward = _forward(cls, function)  # type: ignore[method-assign]
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Initialise, and keep the options; `given` are the local names of `__init__`."""
+        Module.__init__(self)
+        for name in self._options:
+            if name in self._option_buffers:
+                self.register_buffer(name, given[name])
+            else:
+                setattr(self, name, given[name])
+
+
+def _extra_repr(self: FunctionModule) -> str:
+    """The options, as `repr` shows them."""
+    names = self._options if self._shown is None else self._shown
+    values = {name: getattr(self, name) for name in names}
+    if not values.get("inplace", True):
+        del values["inplace"]
+    return ", ".join(
+        f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}"
+        for name, value in values.items()
+    )
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of a function's arguments: those that may be positional, and the others."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        known = inspect.signature(function).parameters.values()
+        named = [p.name for p in known if p.kind is not p.KEYWORD_ONLY]
+        return tuple(named), tuple(p.name for p in known if p.kind is p.KEYWORD_ONLY)
+    # `inspect.signature` would take 20 times as long, and the package longer to import.
+    count = code.co_argcount
+    return code.co_varnames[:count], code.co_varnames[count : count + code.co_kwonlyargcount]
+
+
+def _forward(cls: type[FunctionModule], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a class's `forward`."""
+    positional, keywords = _arguments(function)
+    inputs = [name for name in cls._inputs if "=" not in name]
+    more = {name.partition("=")[0] for name in cls._inputs[len(inputs) :]}
+    passed = {name: name for name in more} | {
+        name: f"self.{name}" for name in (*cls._options, *cls._members, "training")
+    }
+    values = [*inputs]
+    rest = positional[len(inputs) :]
+    while rest and rest[0] in passed:
+        values.append(passed[rest[0]])
+        rest = rest[1:]
+    values += [f"{name}={passed[name]}" for name in (*rest, *keywords) if name in passed]
+    source = (
+        f"def forward(self, {', '.join(cls._inputs)}):\n"
+        f"    return F.{function.__name__}({', '.join(values)})\n"
+    )
+    file = f"<forward of {cls.__module__}.{cls.__qualname__}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names: dict[str, Any] = {"F": F, "__name__": cls.__module__}
+    exec(compile(source, file, "exec"), names)
+    made: Callable[..., Any] = names["forward"]
+    made.__qualname__ = f"{cls.__qualname__}.forward"
+    made.__doc__ = f"Call `nn.functional.{function.__name__}` with the options."
+    return made

@@ -1,0 +1,90 @@
+"""Modules that declare a function of `nn.functional` and their options."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import traceback
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.function_module import FunctionModule
+
+
+def declared():
+    kinds = [FunctionModule]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return sorted({kind for kind in kinds if kind.__module__.startswith("asyncgrad.nn")}, key=repr)
+
+
+def is_made(kind):
+    return kind.forward.__code__.co_filename.startswith("<forward of")
+
+
+@pytest.mark.parametrize("kind", [*filter(is_made, declared())], ids=lambda kind: kind.__name__)
+def test_forward_has_a_source_that_calls_a_function(kind):
+    """Editors, debuggers and tracebacks show it."""
+    assert "F." in inspect.getsource(kind.forward)
+    assert kind.forward.__qualname__.endswith(".forward")
+    assert kind.forward.__module__.startswith("asyncgrad.nn.")
+    assert kind.forward.__doc__
+
+
+def test_options_become_attributes_repr_and_arguments():
+    class Bounded(FunctionModule, function=F.hardtanh):
+        def __init__(self, min_val: float, max_val: float = 2.0, inplace: bool = False) -> None:
+            self._keep(locals())
+
+    module = Bounded(-1.0)
+    assert repr(module) == "Bounded(min_val=-1.0, max_val=2.0)"
+    assert str(inspect.signature(Bounded.forward)) == "(self, input)"
+    x = ag.tensor([-3.0, 0.5, 3.0])
+    assert module(x).tolist() == [-1.0, 0.5, 2.0]
+    module.max_val = 1.0
+    assert module(x).tolist() == [-1.0, 0.5, 1.0]
+    module.inplace = True
+    module(x)
+    assert x.tolist() == [-1.0, 0.5, 1.0]
+    assert repr(module) == "Bounded(min_val=-1.0, max_val=1.0, inplace=True)"
+
+
+def test_options_may_be_buffers():
+    loss = nn.CrossEntropyLoss(weight=ag.tensor([1.0, 3.0]))
+    assert [*loss.state_dict()] == ["weight"]
+    assert [*nn.CrossEntropyLoss()._buffers] == ["weight"]
+    again = pickle.loads(pickle.dumps(copy.deepcopy(loss)))
+    assert again.weight.tolist() == [1.0, 3.0]
+    assert again.ignore_index == -100
+
+
+def test_forward_calls_what_the_function_is_at_the_time(monkeypatch):
+    """Programs and tests may replace a function of `nn.functional`."""
+    module = nn.ReLU()
+    monkeypatch.setattr(F, "relu", lambda input, inplace: (input, inplace))
+    assert module(3) == (3, False)
+
+
+def test_a_subclass_may_have_arguments_and_a_forward_of_its_own():
+    class Scaled(nn.HuberLoss):
+        def __init__(self, factor: float) -> None:
+            super().__init__("sum", delta=0.5)
+            self.factor = factor
+
+        def forward(self, input, target):
+            return self.factor * super().forward(input, target)
+
+    x = ag.tensor([1.0, 2.0])
+    plain = nn.HuberLoss("sum", delta=0.5)(x, x * 0)
+    assert Scaled(3.0)(x, x * 0).item() == 3 * plain.item()
+    assert repr(Scaled(3.0)) == "Scaled()"
+
+
+def test_a_traceback_shows_the_call():
+    with pytest.raises(RuntimeError, match="Expected 3D or 4D") as caught:
+        nn.MaxPool2d(2)(ag.ones(3))
+    assert "F.max_pool2d(input, self.kernel_size" in "".join(traceback.format_tb(caught.tb))
