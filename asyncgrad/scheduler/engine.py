@@ -373,11 +373,10 @@ class Engine(Host):
             self._complete(task)
             return
         task.drain()
-        if outcome is WAITING or task.state is not RUNNING:
+        if outcome is None or outcome is WAITING or task.state is not RUNNING:
             # Reports that it waited for may have come since the segment ended.
             outcome = task.outcome()
-        if outcome is not None:
-            self._after(task, outcome)
+        self._after(task, outcome)
 
     # -- coroutine nodes ---------------------------------------------------------
 
