@@ -292,6 +292,7 @@ class Engine(Host):
                     task.share_ns = share_of(cost)
                     budget = min(budget, task.share_ns)
         task.running = True
+        # `without_fp_errors` written out, whose call costs 1 % of a small pass.
         for token in fp_errors_ignored:
             try:
                 outcome = task.run(budget)
