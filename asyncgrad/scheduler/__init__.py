@@ -77,7 +77,7 @@ def check_awaited(name: str) -> None:
     loop = _get_running_loop()
     if loop is not None:
         running = engine_of(loop)
-        running.forgotten_awaits.check_awaited(running, name)
+        running.forgotten_awaits.check_awaited(running.live, name)
 
 
 # Hooks and Functions run in the context of their pass, so NumPy's errors are ignored there, too.

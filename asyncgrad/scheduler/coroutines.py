@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
 from asyncgrad.records import NamedTuple
-from asyncgrad.scheduler.completion import is_stop, stopped_by
 from asyncgrad.scheduler.segments import settle, tell_loop
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
+
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Suspended
-    from asyncgrad.scheduler.engine import Engine
+    from asyncgrad.scheduler.host import Host
+
+    #: What takes the end of a coroutine node.
+    Report: TypeAlias = Callable[[GraphTask, Suspended, "Ended"], None]
 
 #: The default limit of coroutine nodes of one pass that wait at the same time.
 LIMIT = 128
@@ -47,8 +52,14 @@ class CoroutineNodes:
         #: For each pass at its limit: the timer of its warning.
         self._full: dict[GraphTask, asyncio.TimerHandle] = {}
 
-    def launch(self, engine: Engine, task: GraphTask) -> None:
-        """Start the coroutines of a pass's suspended nodes, as far as the limit allows."""
+    def launch(self, host: Host, task: GraphTask, report: Report) -> None:
+        """Start the coroutines of a pass's suspended nodes, as far as the limit allows.
+
+        Args:
+            host: the engine.
+            task: the pass.
+            report: called with the pass and each node when it has ended.
+        """
         running = self._running.setdefault(task, {})
         while task.suspended and len(running) < self.limit:
             # Removed from the list only below: an interrupt in between must not lose it.
@@ -56,22 +67,23 @@ class CoroutineNodes:
             # Not `create_task`: an eager task factory would run the node at once, in here.
             waiting = asyncio.Task(
                 wait_for_node(suspended.waiting),
-                loop=engine.loop,
+                loop=host.loop,
                 name=f"asyncgrad {suspended.node.name()}",
                 context=None if task.context is None else task.context.copy(),
             )
-            waiting.add_done_callback(partial(self._ended, engine, task, suspended))
+            waiting.add_done_callback(partial(self._ended, task, report, suspended))
             running[waiting] = suspended
             del task.suspended[0]
-            engine.tell(task, f"awaits {suspended.node.name()}")
+            host.tell(task, f"awaits {suspended.node.name()}")
         if task.suspended and task not in self._full:
-            self._full[task] = engine.loop.call_later(STALLED, self._warn, task)
+            self._full[task] = host.loop.call_later(STALLED, self._warn, task)
 
-    def go_on(self, engine: Engine) -> None:
-        """Let passes start what a new limit allows."""
-        for task in tuple(self._running):
+    def moved(self) -> tuple[GraphTask, ...]:
+        """The passes with nodes, which may start more of them when the limit has changed."""
+        tasks = tuple(self._running)
+        for task in tasks:
             self._moves(task)
-            engine.hurry(task)
+        return tasks
 
     def _warn(self, task: GraphTask) -> None:
         del self._full[task]
@@ -89,7 +101,11 @@ class CoroutineNodes:
         return running is not None and asyncio.current_task() in running
 
     def _ended(
-        self, engine: Engine, task: GraphTask, suspended: Suspended, waiting: asyncio.Task[Any]
+        self,
+        task: GraphTask,
+        report: Report,
+        suspended: Suspended,
+        waiting: asyncio.Task[Any],
     ) -> None:
         """Report the end of a coroutine node, which may have been cancelled before it began."""
         running = self._running.get(task, {})
@@ -111,18 +127,14 @@ class CoroutineNodes:
         if suspended.node not in task.launched:
             # The pass has ended without it.
             return
-        if ended.error is not None and is_stop(ended.error):
-            # The loop has raised the error itself.
-            engine.fail_all(ended.error)
-            ended = Ended(error=stopped_by(ended.error))
         try:
-            engine.node_ended(task, suspended, ended)
+            report(task, suspended, ended)
         finally:
             # The error's traceback may hold this frame: a cycle.
             del ended, waiting, suspended
 
-    def stop(self, engine: Engine, task: GraphTask) -> None:
-        """Cancel the coroutine nodes of a pass, once."""
+    def stop(self, host: Host, task: GraphTask, report: Report) -> None:
+        """Cancel the coroutine nodes of a pass, once; `report` gets those that ignore it."""
         running = self._running.pop(task, None)
         self._moves(task)
         if not running:
@@ -132,16 +144,20 @@ class CoroutineNodes:
         if task.timer is not None:
             # This was the deadline's timer. The pass is ending anyway.
             task.timer.cancel()
-        task.timer = engine.loop.call_later(self.grace, self._give_up, engine, task, running)
+        task.timer = host.loop.call_later(self.grace, self._give_up, host, task, report, running)
 
     def _give_up(
-        self, engine: Engine, task: GraphTask, running: dict[asyncio.Task[Any], Suspended]
+        self,
+        host: Host,
+        task: GraphTask,
+        report: Report,
+        running: dict[asyncio.Task[Any], Suspended],
     ) -> None:
         """End the pass without those nodes that have ignored their cancellation."""
         for waiting, suspended in running.items():
             if waiting.done():
                 continue
-            engine.loop.call_exception_handler(
+            host.loop.call_exception_handler(
                 {
                     "message": f"a coroutine of {suspended.node.name()} has not ended "
                     f"{self.grace} s after it was cancelled: its pass ends without it. Let it "
@@ -149,11 +165,11 @@ class CoroutineNodes:
                     "task": waiting,
                 }
             )
-            engine.tell(task, f"gave {suspended.node.name()} up")
-            engine.node_ended(task, suspended, Ended())
+            host.tell(task, f"gave {suspended.node.name()} up")
+            report(task, suspended, Ended())
 
 
-async def wait_for_node(awaitable: Any) -> Any:
+async def wait_for_node(awaitable: Awaitable[Any]) -> Any:
     """Run a coroutine node, in its copy of the pass's context."""
     install(current().replace(in_node=False))
     # The pass's owner handles changes of the pass meanwhile. A cancellation here ends the node.

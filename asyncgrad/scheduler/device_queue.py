@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
 from asyncgrad.core.modes import current
 from asyncgrad.records import NamedTuple
+from asyncgrad.scheduler.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
-#: One turn in `_EVERY` goes to the pass that has waited longest, if that was for more than
-#: `_PATIENCE` turns: so no pass starves.
-_EVERY = 16
+#: How many turns of others the pass that has waited longest waits before it gets one.
 _PATIENCE = 400
 #: How many passes that have ended in the queue are skipped in one turn of the loop.
 _PASSED_OVER = 64
@@ -37,31 +34,21 @@ class Urgency(NamedTuple):
 ORDINARY = Urgency(0, inf, 0, 0)
 
 
-class Turn(NamedTuple):
-    """A pass in the queue; sorts by urgency, then by order of arrival."""
+class DeviceQueue:
+    """The passes that wait for a turn."""
 
-    urgency: Urgency
-    order: int
-    task: GraphTask
-    #: When it came, by the clock and as a number of turns.
-    since: int
-    turn: int
-
-
-class DeviceQueue(asyncio.PriorityQueue[Turn]):
-    """An asyncio priority queue of passes."""
-
-    #: The heap that `PriorityQueue` creates.
-    _queue: list[Turn]
+    __slots__ = ("_alone", "_clock", "_queue", "_since", "_waiting", "longest_ns", "waited_ns",
+                 "waits")  # fmt: skip
 
     def __init__(self) -> None:
         """Start empty."""
-        super().__init__()
-        #: A single waiting pass and its time of arrival, kept out of the heap: nothing to compare.
+        #: The passes, each with its time of arrival.
+        self._queue: FairQueue[Urgency, tuple[GraphTask, int]] = FairQueue(_PATIENCE)
+        #: How many there are, including any that have ended meanwhile.
+        self._waiting = 0
+        #: A single waiting pass and its time of arrival, kept out of the queue: nothing to compare.
         self._alone: GraphTask | None = None
         self._since = 0
-        self._order = 0
-        self._turn = 0
         #: The time used by the family that had the last turn; newcomers start from it.
         self._clock = 0
         #: The number of waits for a turn, and their total and longest time.
@@ -69,33 +56,33 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
 
     def enter(self, task: GraphTask, now: int) -> None:
         """Queue a pass."""
-        if self._alone is None and not self._queue:
+        if self._alone is None and not self._waiting:
             self._alone, self._since = task, now
         else:
             self._compare()
-            self._enqueue(task, now)
+            self._push(task, now)
 
     def _compare(self) -> None:
-        """Move the single waiting pass into the heap."""
+        """Move the single waiting pass into the queue."""
         if self._alone is not None:
             task, self._alone = self._alone, None
-            self._enqueue(task, self._since)
+            self._push(task, self._since)
 
-    def _enqueue(self, task: GraphTask, since: int) -> None:
-        self._order += 1
-        self.put_nowait(Turn(self.urgency(task), self._order, task, since, self._turn))
+    def _push(self, task: GraphTask, since: int) -> None:
+        self._waiting += 1
+        self._queue.push(self.urgency(task), (task, since))
 
     def empty(self) -> bool:
         """Whether no pass waits."""
-        return self._alone is None and not self._queue
+        return self._alone is None and not self._waiting
 
     def qsize(self) -> int:
         """How many passes wait, including any that have ended meanwhile."""
-        return len(self._queue) + (self._alone is not None)
+        return self._waiting + (self._alone is not None)
 
     def waiting(self) -> int:
         """How many waiting passes have not ended."""
-        tasks = [turn.task for turn in self._queue]
+        tasks = [task for task, _ in self._queue.items()]
         if self._alone is not None:
             tasks.append(self._alone)
         return sum(task.future is not None for task in tasks)
@@ -128,25 +115,25 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         task = self._alone
         if task is not None:
             self._alone = None
-            self._turn += 1
+            self._queue.taken += 1
             since = self._since
-            used = task.virtual_time
-            if used < 0 or task.parent is not None:
-                used = self.charge(task, 0)
             task.queued = False
             if task.future is None:
                 return None
         else:
             for _ in range(_PASSED_OVER):
-                if not self._queue:
+                if not self._waiting:
                     return None
-                turn = self.get_nowait()
-                task, since, used = turn.task, turn.since, turn.urgency.used
+                self._waiting -= 1
+                task, since = self._queue.pop(self._renewed)
                 task.queued = False
                 if task.future is not None:
                     break
             else:
                 return None
+        used = task.virtual_time
+        if used < 0 or task.parent is not None:
+            used = self.charge(task, 0)
         if used > self._clock:
             self._clock = used
         waited = now - since
@@ -156,27 +143,10 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
             self.longest_ns = waited
         return task, waited
 
-    def _put(self, turn: Turn) -> None:
-        heappush(self._queue, turn)
-
-    def _get(self) -> Turn:
-        """Remove and return the next turn."""
-        self._compare()
-        queue = self._queue
-        self._turn += 1
-        if self._turn % _EVERY == 0:
-            oldest = min(queue, key=lambda turn: turn.order)
-            if self._turn - oldest.turn > _PATIENCE:
-                queue.remove(oldest)
-                heapify(queue)
-                return oldest
-        while True:
-            turn: Turn = heappop(queue)
-            used = self.charge(turn.task, 0)
-            if used == turn.urgency.used:
-                return turn
-            # Other passes of its family have run meanwhile, so its urgency is out of date.
-            heappush(queue, turn._replace(urgency=turn.urgency._replace(used=used)))
+    def _renewed(self, urgency: Urgency, entry: tuple[GraphTask, int]) -> Urgency:
+        """The urgency of a pass of whose family other passes may have run meanwhile."""
+        used = self.charge(entry[0], 0)
+        return urgency if used == urgency.used else urgency._replace(used=used)
 
 
 def _first_of_family(task: GraphTask) -> GraphTask:

@@ -13,13 +13,12 @@ import weakref
 from asyncio import current_task
 from functools import partial
 from operator import index
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.devices.pool import POOL
-from asyncgrad.errors import AutogradError, add_note
+from asyncgrad.errors import add_note
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.admission import Admission
 from asyncgrad.scheduler.completion import (
@@ -36,23 +35,20 @@ from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, 
 from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
-from asyncgrad.scheduler.idle_queue import IdleQueue
-from asyncgrad.scheduler.segments import ThreadSegments
-from asyncgrad.scheduler.shutdown import register, shut_down
-from asyncgrad.scheduler.statistics import Collections, EngineStatistics, statistics_of
-from asyncgrad.scheduler.story import Story
+from asyncgrad.scheduler.host import SLICE_NS, Host
+from asyncgrad.scheduler.segments import ThreadSegments, settle, tell_loop
+from asyncgrad.scheduler.shutdown import register
+from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
-from asyncgrad.scheduler.yield_queue import YieldQueue
+from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Outcome, Suspended
 
-#: The longest time of a slice.
-SLICE_NS = 550_000
 #: How much a caller's first slice may overdraw the rest of a turn. A turn's budget is less than a
 #: slice by this much.
 _OVERDRAFT_NS = 100_000
@@ -63,7 +59,7 @@ _REST = 3
 IDLE_S = 10.0
 
 
-class Engine:
+class Engine(Host):
     """Runs the passes of one event loop."""
 
     def __init__(
@@ -79,11 +75,9 @@ class Engine:
             forget: called when the engine must not be used any more.
             after_collection: called after runs of the garbage collector.
         """
-        self._loop = weakref.ref(loop)
+        super().__init__(loop)
         self._forget = forget
-        self.slice_ns = SLICE_NS
         self.queue = DeviceQueue()
-        self.clock: Callable[[], int] = perf_counter_ns
         #: Passes that were not finished by their first slice.
         self.live: set[GraphTask] = set()
         #: Running `MultiPass` tasks, kept alive here because the loop refers to them only weakly.
@@ -92,9 +86,9 @@ class Engine:
         self.longest_turn_ns = 0
         self.collections = Collections(after_collection)
         self.collections.watch()
-        self.worker = Worker()
-        self.admission = Admission()
-        self.thread_segments = ThreadSegments()
+        self.worker = Worker(self.queue)
+        self.admission = Admission(self.live)
+        self.thread_segments = ThreadSegments(self.queue)
         self.nodes = CoroutineNodes()
         self.forgotten_awaits = ForgottenAwaits()
         #: The same dictionary as `forgotten_awaits.unobserved`.
@@ -112,8 +106,7 @@ class Engine:
         self._watches_idle = False
         #: A future during shut-down: done when no pass is left.
         self.emptied: asyncio.Future[None] | None = None
-        self.closed = False
-        self._closer: AsyncGenerator[None, None] | None = register(self, loop)
+        self._closer = register(weakref.WeakMethod(self.shut_down), loop)
         if self._closer is None:
             self.close()
 
@@ -121,7 +114,29 @@ class Engine:
 
     async def shut_down(self) -> None:
         """Cancel passes that no task awaits, wait until no pass is left, and close."""
-        await shut_down(self)
+        if self.closed:
+            return
+        for task in tuple(self.live):
+            starter = task.future._starter
+            if not task.ending and (starter is None or starter.done()):
+                self.cancel(task)
+        loop = self.loop
+        if self.live:
+            self.emptied = loop.create_future()
+            # Other generators may start passes meanwhile; those that do after `close` run on the
+            # loop. If cancelled here, the runner is in a hurry: threads end with their segments.
+            await self.emptied
+        worker = self.worker.task
+        if worker is not None:
+            # No pass waits for a turn any more. If cancelled here, the loop ends the worker.
+            await asyncio.wait([worker])
+        gone = loop.create_future()
+        self.close(partial(tell_loop, loop, settle, gone))
+        # The threads finish offloaded functions. If cancelled here, they do so all the same.
+        await gone
+        while self.thread_segments.threads.alive():  # noqa: ASYNC110  there is no notification
+            # The last thread has called `ended`, and needs some microseconds to end.
+            await asyncio.sleep(0)
 
     def __repr__(self) -> str:
         return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"
@@ -145,19 +160,6 @@ class Engine:
         """Drop the engine in a forked child: its threads and its loop are the parent's."""
         self.closed = True
         self.collections.unwatch()
-
-    def is_abandoned(self) -> bool:
-        """Whether its loop was closed, or is gone."""
-        loop = self._loop()
-        return loop is None or loop.is_closed()
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the engine."""
-        loop = self._loop()
-        if loop is None:
-            raise AutogradError("the engine's event loop is gone")
-        return loop
 
     def limit(
         self, *, passes: int | None = None, coroutine_nodes: int = LIMIT, grace: float = GRACE
@@ -191,8 +193,9 @@ class Engine:
         self.admission.limit = passes
         self.nodes.limit = coroutine_nodes
         self.nodes.grace = grace
-        self.admission.let_in(self)
-        self.nodes.go_on(self)
+        self._admit()
+        for task in self.nodes.moved():
+            self.hurry(task)
 
     # -- passes ---------------------------------------------------------
 
@@ -207,8 +210,9 @@ class Engine:
         if loop.get_debug():
             left = 0
         self.passes += 1
-        if self.admission.limit is not None and self.admission.is_full(self, task):
-            self.admission.hold_back(self, task)
+        if self.admission.limit is not None and self.admission.is_full(task):
+            self.admission.hold_back(task)
+            self.tell(task, "waits for other passes to end")
         elif left > _OVERDRAFT_NS:
             self.run_slice(task, left)
         elif left > 0:
@@ -235,17 +239,9 @@ class Engine:
         task.inbox.append(partial(task.fail, deadline_error(task)))
         self._drain(task)
 
-    def tell(self, task: GraphTask, what: str, now: int | None = None) -> None:
-        """Add an event to the story of a pass."""
-        if now is None:
-            now = self.clock()
-        if task.story is None:
-            task.story = Story(now)
-        task.story.add(now, what)
-
     def _drain(self, task: GraphTask) -> None:
         """Make a pass end as its inbox says, after everything of it that still runs."""
-        self.nodes.stop(self, task)
+        self.nodes.stop(self, task, self.node_ended)
         if not task.ending:
             self.thread_segments.recall(task)
         self.hurry(task)
@@ -273,7 +269,7 @@ class Engine:
         self._turn_open = self.spent = False
         self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
         if not self.queue.empty():
-            self.worker.start(self)
+            self.worker.start(self, self.run_slice)
 
     def overdrawn(self) -> bool:
         """Whether this turn of the loop has used up its budget."""
@@ -299,6 +295,7 @@ class Engine:
                     task.share_ns = share_of(cost)
                     budget = min(budget, task.share_ns)
         task.running = True
+        # `without_fp_errors` written out, whose call costs 1 % of a small pass.
         for token in fp_errors_ignored:
             try:
                 outcome = task.run(budget)
@@ -338,20 +335,25 @@ class Engine:
     def _after(self, task: GraphTask, outcome: Outcome) -> None:
         """Arrange what comes after a slice or segment of a pass."""
         if task.state is DRAINING:
-            self.nodes.stop(self, task)
+            self.nodes.stop(self, task, self.node_ended)
             while task.suspended:
                 suspended = task.suspended.pop()
                 discard(suspended)
                 task.resume(suspended.node, suspended.evaluation, None, None)
             outcome = task.outcome()
         elif task.suspended:
-            self.nodes.launch(self, task)
+            self.nodes.launch(self, task, self.node_ended)
         if outcome is FINISHED:
             self._finish(task)
         elif outcome is MORE:
             self.enqueue(task)
         elif outcome is HEAVY:
-            self.thread_segments.send(self, task)
+            self.thread_segments.send(self, task, self.returned)
+
+    def _admit(self) -> None:
+        """Let passes in that the limit has held back."""
+        for task in self.admission.admitted():
+            self.enqueue(task)
 
     def enqueue(self, task: GraphTask) -> None:
         """Put a pass in the queue, unless it is there."""
@@ -360,11 +362,13 @@ class Engine:
         task.queued = True
         self.queue.enter(task, self.clock())
         if not self._turn_open:
-            self.worker.start(self)
+            self.worker.start(self, self.run_slice)
 
     # -- threads ---------------------------------------------------------
 
-    def returned(self, task: GraphTask, outcome: Any, error: BaseException | None) -> None:
+    def returned(
+        self, task: GraphTask, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
         """Take a pass back from a thread."""
         self.tell(task, "comes back from the thread")
         if error is not None:
@@ -373,7 +377,7 @@ class Engine:
             self._complete(task)
             return
         task.drain()
-        if outcome is WAITING or task.state is not RUNNING:
+        if outcome is None or outcome is WAITING or task.state is not RUNNING:
             # Reports that it waited for may have come since the segment ended.
             outcome = task.outcome()
         self._after(task, outcome)
@@ -383,6 +387,10 @@ class Engine:
     def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
         """Take the report of a coroutine node."""
         node, evaluation, _ = suspended
+        if ended.error is not None and is_stop(ended.error):
+            # The loop has raised the error itself.
+            self.fail_all(ended.error)
+            ended = Ended(error=stopped_by(ended.error))
         self.tell(task, f"{node.name()} has ended")
         if ended.cancelled:
             task.inbox.append(task.cancel)
@@ -422,7 +430,7 @@ class Engine:
                 self._complete(task)
                 return
             task.ending = False
-        self.thread_segments.own(self, task, partial(end_in_thread, task))
+        self.thread_segments.own(self, task, partial(end_in_thread, task), self.returned)
 
     def _complete(self, task: GraphTask) -> None:
         """Resolve the future of a pass."""
@@ -435,7 +443,8 @@ class Engine:
         if live:
             live.discard(task)
             if self.admission.held:
-                self.admission.left(self, task)
+                self.admission.left(task)
+                self._admit()
             if not live:
                 self._watch_idle()
                 if self.emptied is not None and not self.emptied.done():
@@ -491,7 +500,28 @@ class Engine:
 
     def statistics(self) -> EngineStatistics:
         """What the engine has done so far."""
-        return statistics_of(self)
+        queue, collections, thread_segments = self.queue, self.collections, self.thread_segments
+        held = len(self.admission.held)
+        return EngineStatistics(
+            passes=self.passes,
+            in_flight=len(self.live) - held,
+            held_back=held,
+            nodes=self.node_count,
+            slices=self.slices,
+            segments=thread_segments.segments,
+            queued=queue.waiting(),
+            queue_waits=queue.waits,
+            queue_wait=queue.waited_ns / 1e9,
+            longest_queue_wait=queue.longest_ns / 1e9,
+            offloads=thread_segments.offloads,
+            collections=collections.count,
+            collector_pause=collections.total_ns / 1e9,
+            longest_collector_pause=collections.longest_ns / 1e9,
+            bytes_held=POOL.unused,
+            loop_held=self.worker.held_ns / 1e9,
+            longest_hold=self.worker.longest_hold_ns / 1e9,
+            longest_turn=self.longest_turn_ns / 1e9,
+        )
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

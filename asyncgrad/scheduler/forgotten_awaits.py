@@ -10,7 +10,10 @@ from asyncgrad.errors import PendingBackwardError
 from asyncgrad.scheduler.reentrant import is_in_node
 
 if TYPE_CHECKING:
-    from asyncgrad.scheduler.engine import Engine
+    import asyncio
+    from collections.abc import Iterable
+
+    from asyncgrad.core.graph_task import GraphTask
 
 
 class ForgottenAwaits:
@@ -28,13 +31,18 @@ class ForgottenAwaits:
         #: The starters of unobserved passes whose futures are gone.
         self.lost: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def note_lost(self, starter: Any) -> None:
+    def note_lost(self, starter: asyncio.Task[Any] | None) -> None:
         """Note that an unobserved future is gone."""
         if starter is not None and not starter.done():
             self.lost.add(starter)
 
-    def check_awaited(self, engine: Engine, name: str) -> None:
-        """Raise if the current task has started a pass that it has not awaited."""
+    def check_awaited(self, live: Iterable[GraphTask], name: str) -> None:
+        """Raise if the current task has started a pass that it has not awaited.
+
+        Args:
+            live: the passes that have not ended.
+            name: what the caller does, for the message.
+        """
         starter = current_task()
         if is_in_node():
             # The node may belong to a pass that this very task has just started.
@@ -42,14 +50,14 @@ class ForgottenAwaits:
         if (
             id(starter) in self.unobserved.values()
             or self._take_lost(starter)
-            or any(task.future._starter is starter for task in engine.live if task.future)
+            or any(task.future._starter is starter for task in live if task.future)
         ):
             raise PendingBackwardError(
                 f"{name}: this task has started a backward pass that it has not awaited. Write "
                 f"`await loss.backward()` before it."
             )
 
-    def _take_lost(self, starter: Any) -> bool:
+    def _take_lost(self, starter: asyncio.Task[Any] | None) -> bool:
         """Whether an unobserved future of the task is gone; True only once."""
         lost = starter in self.lost
         if lost:

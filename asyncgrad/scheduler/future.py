@@ -11,7 +11,7 @@ import asyncio
 import warnings
 from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note, described
 from asyncgrad.scheduler.completion import ask_to_end
@@ -22,12 +22,27 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.scheduler.engine import Engine
+    from asyncgrad.scheduler.coroutines import CoroutineNodes
+    from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 
 _initialise = asyncio.Future.__init__
 _wait = asyncio.Future.__await__
 #: Gives a future its result.
 resolve = asyncio.Future.set_result
+
+
+class Runner(Protocol):
+    """What a future uses of the engine that runs its pass."""
+
+    #: By the `id` of each future whose outcome was not looked at, the `id` of the starter.
+    unobserved: dict[int, int]
+    #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
+    spent: bool
+    nodes: CoroutineNodes
+    forgotten_awaits: ForgottenAwaits
+
+    def cancel(self, task: GraphTask) -> bool:
+        """Ask a pass to drain; False if it is too late."""
 
 
 class BackwardFuture(asyncio.Future[Any]):
@@ -43,7 +58,13 @@ class BackwardFuture(asyncio.Future[Any]):
         "_task",
     )
 
-    def __init__(self, engine: Engine, loop: Any, task: GraphTask, starter: Any) -> None:
+    def __init__(
+        self,
+        engine: Runner,
+        loop: asyncio.AbstractEventLoop,
+        task: GraphTask,
+        starter: asyncio.Task[Any] | None,
+    ) -> None:
         """Make the future of a pass.
 
         Args:
@@ -53,7 +74,7 @@ class BackwardFuture(asyncio.Future[Any]):
             starter: the asyncio task that called, None outside of tasks.
         """
         _initialise(self, loop=loop)
-        self._engine: Engine = engine
+        self._engine = engine
         self._task: GraphTask | None = task
         self._starter = starter
         self._observed = False
@@ -112,7 +133,7 @@ class BackwardFuture(asyncio.Future[Any]):
         """Raise TypeError: the future can't be unpacked like the gradients."""
         raise TypeError("await the pass: `grads = await asyncgrad.grad(...)`")
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: object) -> Any:
         """Raise TypeError: the future can't be indexed like the gradients."""
         return iter(self)
 
@@ -179,7 +200,7 @@ class BackwardFuture(asyncio.Future[Any]):
         self._observe()
         super().add_done_callback(callback, context=context)
 
-    def cancel(self, msg: Any = None) -> bool:
+    def cancel(self, msg: object = None) -> bool:
         """Ask the pass to end; False if it has ended, has failed, or is being committed."""
         task = self._task
         # On False, asyncio cancels the awaiting task after the pass has ended by itself.
@@ -195,11 +216,11 @@ class BackwardFuture(asyncio.Future[Any]):
             tell_loop(loop, self._engine.cancel, task)
         return in_time
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: object) -> NoReturn:
         """Raise: only the pass sets its result."""
         raise AutogradError("a pass's result is its own: to stop waiting for it, cancel() it")
 
-    def set_exception(self, exception: Any) -> None:
+    def set_exception(self, exception: object) -> NoReturn:
         """Raise: only the pass sets its error."""
         self.set_result(exception)
 

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
+from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.completion import end_in_thread
 
@@ -34,7 +34,7 @@ class _Job:
     __slots__ = ("_call", "_done", "_error", "_open", "_result")
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self._call: Callable[[], Any] | None = call
+        self._call: Callable[[], Any] | None = without_fp_errors(call)
         #: Popping the entry claims the job.
         self._open = [None]
         self._done: SimpleQueue[None] = SimpleQueue()
@@ -49,16 +49,13 @@ class _Job:
             return
         call, self._call = self._call, None
         assert call is not None
-        for token in fp_errors_ignored:
-            try:
-                self._result = call()
-            except BaseException as error:
-                self._error = error
-            finally:
-                restore_fp_errors(token)
-                # The owner may continue before this thread does, so drop all references first.
-                del token, call
-            break
+        try:
+            self._result = call()
+        except BaseException as error:
+            self._error = error
+        finally:
+            # The owner may continue before this thread does, so drop all references first.
+            del call
         self._done.put(None)
 
     def result(self) -> Any:

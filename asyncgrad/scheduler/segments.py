@@ -14,40 +14,57 @@ from asyncgrad.scheduler.threads import Threads
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.scheduler.device_queue import Urgency
-    from asyncgrad.scheduler.engine import Engine
+    from asyncgrad.core.states import Outcome
+    from asyncgrad.scheduler.device_queue import DeviceQueue, Urgency
+    from asyncgrad.scheduler.host import Host
+
+    #: What takes a pass back from a thread, on the loop.
+    Returned: TypeAlias = Callable[[GraphTask, Outcome | None, BaseException | None], None]
 
 
 class ThreadSegments:
     """The jobs in the threads of one engine."""
 
-    def __init__(self) -> None:
-        """Start the threads."""
+    def __init__(self, queue: DeviceQueue) -> None:
+        """Start the threads.
+
+        Args:
+            queue: knows how urgent passes are, and what they have used.
+        """
+        self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
         self.threads = Threads(blas.CORES, "asyncgrad")
         self._switching = SwitchInterval()
         self.segments = self.offloads = 0
 
-    def send(self, engine: Engine, task: GraphTask) -> None:
-        """Make a thread the owner of a pass until cheap nodes follow, or another is due."""
-        helpers = Helpers(self.threads, engine.queue.urgency(task), len(task.suspended))
-        self.own(engine, task, partial(run_segment, task, helpers), helpers)
+    def send(self, host: Host, task: GraphTask, returned: Returned) -> None:
+        """Make a thread the owner of a pass until cheap nodes follow, or another is due.
+
+        Args:
+            host: the engine.
+            task: the pass.
+            returned: called on the loop with the pass, the outcome of the segment, and its error.
+        """
+        helpers = Helpers(self.threads, self._queue.urgency(task), len(task.suspended))
+        self.own(host, task, partial(run_segment, task, helpers), returned, helpers)
 
     def own(
         self,
-        engine: Engine,
+        host: Host,
         task: GraphTask,
-        segment: Callable[[], Any],
+        segment: Callable[[], Outcome | None],
+        returned: Returned,
         helpers: Helpers | None = None,
     ) -> None:
         """Make a thread the owner of a pass for one segment, and charge the pass for it."""
         self.segments += 1
-        engine.tell(task, "goes to a thread")
-        report = partial(self._returned, engine, task, helpers)
-        self.tasks[task] = self._run(engine, segment, report, engine.queue.urgency(task))
+        host.tell(task, "goes to a thread")
+        report = partial(self._returned, task, returned, helpers)
+        self.tasks[task] = self._run(host, segment, report, self._queue.urgency(task))
 
     def recall(self, task: GraphTask) -> None:
         """Return a pass to the loop if no thread has begun with it."""
@@ -57,24 +74,24 @@ class ThreadSegments:
 
     def offload(
         self,
-        engine: Engine,
+        host: Host,
         job: Callable[[], Any],
         report: Callable[[Any, BaseException | None], None],
     ) -> ThreadJob:
         """Run a function in a thread, and report its result or error on the loop."""
         self.offloads += 1
-        return self._run(engine, job, report, engine.queue.urgency_here())
+        return self._run(host, job, report, self._queue.urgency_here())
 
     def _run(
         self,
-        engine: Engine,
+        host: Host,
         job: Callable[[], Any],
         report: Callable[..., None],
         urgency: Urgency,
     ) -> ThreadJob:
-        loop = engine.loop
+        loop = host.loop
         thread_job = ThreadJob(job, report, self._switching.end)
-        if engine.closed or self.threads.closed:
+        if host.closed or self.threads.closed:
             # The loop is at the end of its shut-down, or there are no threads, as when the
             # interpreter ends: run the job on the loop.
             loop.call_soon(thread_job.run, thread_job.report)
@@ -92,18 +109,18 @@ class ThreadSegments:
 
     def _returned(
         self,
-        engine: Engine,
         task: GraphTask,
+        returned: Returned,
         helpers: Helpers | None,
-        outcome: Any,
+        outcome: Outcome | None,
         error: BaseException | None,
     ) -> None:
         """Return a pass to the loop after a segment."""
         del self.tasks[task]
         if helpers is not None:
-            engine.queue.charge(task, helpers.spent)
+            self._queue.charge(task, helpers.spent)
         try:
-            engine.returned(task, outcome, error)
+            returned(task, outcome, error)
         finally:
             # The error's traceback may hold this frame: a cycle.
             del task, error

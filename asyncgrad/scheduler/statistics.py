@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from asyncgrad.devices.pool import POOL
-
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from asyncgrad.scheduler.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +82,3 @@ class Collections:
         self.longest_ns = max(self.longest_ns, took)
         if info["generation"]:
             self._after()
-
-
-def statistics_of(engine: Engine) -> EngineStatistics:
-    """What an engine has done so far."""
-    queue, collections, thread_segments = engine.queue, engine.collections, engine.thread_segments
-    held = len(engine.admission.held)
-    return EngineStatistics(
-        passes=engine.passes,
-        in_flight=len(engine.live) - held,
-        held_back=held,
-        nodes=engine.node_count,
-        slices=engine.slices,
-        segments=thread_segments.segments,
-        queued=queue.waiting(),
-        queue_waits=queue.waits,
-        queue_wait=queue.waited_ns / 1e9,
-        longest_queue_wait=queue.longest_ns / 1e9,
-        offloads=thread_segments.offloads,
-        collections=collections.count,
-        collector_pause=collections.total_ns / 1e9,
-        longest_collector_pause=collections.longest_ns / 1e9,
-        bytes_held=POOL.unused,
-        loop_held=engine.worker.held_ns / 1e9,
-        longest_hold=engine.worker.longest_hold_ns / 1e9,
-        longest_turn=engine.longest_turn_ns / 1e9,
-    )

@@ -9,14 +9,12 @@ from __future__ import annotations
 import atexit
 import weakref
 from _thread import start_new_thread
-from collections import deque
-from heapq import heappop, heappush
-from itertools import count
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from asyncgrad.scheduler.device_queue import ORDINARY
+from asyncgrad.scheduler.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,17 +24,14 @@ if TYPE_CHECKING:
     #: Must not raise.
     Job = Callable[[], None]
 
-#: One job in `_EVERY` is the oldest, if more than `_PATIENCE` overtook it: so no job starves.
-_EVERY = 16
+#: How many jobs go before the one that has waited longest.
 _PATIENCE = 64
 
 
 class Threads:
     """A fixed number of threads that run jobs in order of urgency.
 
-    `submit` must not block, not even for a lock, so each of its steps is atomic in the interpreter.
-    A job is in a box (a list), which is in a heap and in a queue. Popping the job from its box
-    claims it, and empty boxes are skipped.
+    `submit` must not block, not even for a lock: see `FairQueue`.
     """
 
     def __init__(self, number: int, name: str) -> None:
@@ -48,13 +43,9 @@ class Threads:
         """
         #: True for each job, False for each thread that should end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
-        self._urgent: list[tuple[Urgency, int, list[Job]]] = []
-        #: The boxes in order of arrival, with the number of jobs taken up to then.
-        self._line: deque[tuple[int, list[Job]]] = deque()
-        self._numbers = count()
+        self._queue: FairQueue[Urgency, Job] = FairQueue(_PATIENCE)
         #: Held by the thread that takes a job; `submit` does not need it.
         self._taking = Lock()
-        self._taken = 0
         #: One entry for each thread that runs a job.
         self._busy: list[None] = []
         self._members: list[Thread] = []
@@ -86,33 +77,19 @@ class Threads:
 
     def submit(self, job: Job, urgency: Urgency = ORDINARY) -> None:
         """Run a job in a thread, when one is free and nothing more urgent waits."""
-        box = [job]
-        self._line.append((self._taken, box))
-        heappush(self._urgent, (urgency, next(self._numbers), box))
+        self._queue.push(urgency, job)
         self._calls.put(True)
 
     def most_urgent(self) -> Urgency | None:
         """The urgency of the next job, None if there are threads for all waiting jobs."""
         if len(self._members) - len(self._busy) >= self._calls.qsize():
             return None
-        try:
-            return self._urgent[0][0]
-        except IndexError:
-            # A thread has just taken it.
-            return None
+        return self._queue.first()
 
     def _take(self) -> Job:
         """Take the next job; there is one for each call."""
-        line = self._line
         with self._taking:
-            self._taken += 1
-            while not line[0][1]:
-                line.popleft()
-            came, box = line[0]
-            if self._taken % _EVERY or self._taken - came <= _PATIENCE:
-                while not (box := heappop(self._urgent)[2]):
-                    pass
-            return box.pop()
+            return self._queue.pop()
 
     def _work(self) -> None:
         calls, busy = self._calls, self._busy

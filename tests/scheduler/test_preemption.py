@@ -308,7 +308,7 @@ def test_a_job_that_comes_while_another_is_taken(
     class Queue:
         def __init__(self) -> None:
             self.threads = Threads(0, "test")
-            self.threads._taken = taken
+            self.threads._queue.taken = taken
             self.done: list[int] = []
             for number in range(3):
                 self.submit(number)
@@ -340,7 +340,7 @@ def test_a_job_that_is_taken_while_another_comes(taken: int) -> None:
     class Queue:
         def __init__(self) -> None:
             self.threads = Threads(0, "test")
-            self.threads._taken = taken
+            self.threads._queue.taken = taken
             self.done: list[int] = []
             self.submit(0)
 

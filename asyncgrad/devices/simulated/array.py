@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.simulated.memory import Access, Storage
 
 if TYPE_CHECKING:
@@ -250,12 +250,7 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
             machine._learn(stream, machine.known)
             for access in accesses:
                 access.check(name, stream)
-        for token in fp_errors_ignored:
-            try:
-                result = function(*values, **named)
-            finally:
-                restore_fp_errors(token)
-            break
+        result = _computed(function, values, named)
         if result is NotImplemented:
             return result
         fresh: list[SimArray] = []
@@ -264,6 +259,11 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
             accesses += [Access(a.storage, a._values, write=True) for a in fresh if a.size]
             machine.launch(name, stream, accesses)
         return wrapped
+
+
+@without_fp_errors
+def _computed(function: Callable[..., Any], values: Any, named: dict[str, Any]) -> Any:
+    return function(*values, **named)
 
 
 def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) -> Any:
