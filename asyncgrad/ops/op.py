@@ -15,8 +15,9 @@ Other values are not saved. Nothing is saved or computed for an input that needs
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from asyncgrad.ops import batch_rules
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class Part(NamedTuple):
 
     names: tuple[str, ...]
     function: Callable[..., Any]
+    #: The local derivative `local(F, *values)`, if the function multiplies the gradient by it.
+    local: Callable[..., Any] | None = None
+    #: A faster `kernel(xp, gradient, *values)` for arrays of real dtypes.
+    kernel: Callable[..., Any] | None = None
 
 
 _NO_PARTS: Mapping[str, Part] = {}
@@ -80,6 +85,26 @@ class Op(NamedTuple):
     together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
     cost: Callable[..., int] | None = None
+    #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time.
+    batch: Callable[..., Any] | None = None
+    #: What operands are promoted to: "floating" (integers become the default dtype), "integer"
+    #: (booleans become int64) or "any".
+    promotes: Literal["floating", "integer", "any"] = "floating"
+    #: Which of two operands may be Python numbers; operators take a number on either side, unless
+    #: it is "none".
+    numbers: Literal["none", "second", "either", "both"] = "second"
+    #: Raises for operands that the function refuses.
+    check: Callable[..., None] | None = None
+    #: The operands may be exchanged.
+    commutes: bool = False
+    #: Numbers are compared as they are, whether or not they fit the tensor's dtype.
+    exact: bool = False
+    #: The result of floating operands may have another dtype than they.
+    changes_dtype: bool = False
+    #: Complex arrays are refused, although the library's function takes them.
+    of_real: bool = False
+    #: On a device, indices among the arguments may be in host memory.
+    host_indices: bool = False
 
     def __eq__(self, other: object) -> bool:
         """Ops are compared by identity."""
@@ -106,19 +131,19 @@ def _parameters(function: Any) -> tuple[str, ...]:
     return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def part(rule: Callable[..., Any]) -> Part:
+def part(rule: Callable[..., Any] | Part) -> Part:
     """Wrap a rule `rule(F, g, ...)` with the names of the values it needs."""
-    return Part(_parameters(rule)[2:], rule)
+    return rule if isinstance(rule, Part) else Part(_parameters(rule)[2:], rule)
+
+
+def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
+    """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
+    return Part(_parameters(rule)[2:], rule, kernel=kernel)
 
 
 def factor(d: Callable[..., Any]) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
-    names = _parameters(d)[1:]
-    if len(names) == 1:
-        return Part(names, lambda F, g, value: F.chain(g, d(F, value)))
-    if len(names) == 2:
-        return Part(names, lambda F, g, value, other: F.chain(g, d(F, value, other)))
-    return Part(names, lambda F, g, *values: F.chain(g, d(F, *values)))
+    return Part(_parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
 
 
 def tangent(d: Callable[..., Any]) -> Part:
@@ -160,6 +185,9 @@ def binary(
 
 def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) -> Op:
     known = {key: d for key, d in locals_.items() if d is not None}
+    more.setdefault("batch", batch_rules.broadcast if len(locals_) > 1 else batch_rules.same)
+    if "pulls" not in more and not known:
+        more.setdefault("promotes", "any")
     more.setdefault("pulls", {key: factor(d) for key, d in known.items()})
     more.setdefault("pushes", {key: tangent(d) for key, d in known.items()})
     return Op(name, forward or name, tuple(locals_), **more)
@@ -189,7 +217,7 @@ def operation(
     inputs: str,
     attributes: str = "",
     *,
-    pulls: Mapping[str, Callable[..., Any]] | None = None,
+    pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
     pushes: Mapping[str, Callable[..., Any]] | None = None,
     together: Callable[..., Any] | None = None,
     **more: Any,

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import ONES, ZEROS, elementwise, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import (
@@ -97,6 +99,41 @@ def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., 
         return out
 
     return call
+
+
+def refuse_negated_bool(x: Any) -> None:
+    """Raise for the negation of booleans."""
+    if x._metadata.dtype.kind == "b":
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+            "invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+
+
+def refuse_rectified_bool(x: Any) -> None:
+    """Raise for `relu` of booleans."""
+    if x._metadata.dtype.kind == "b":
+        raise RuntimeError("Boolean inputs not supported for relu. Convert them with .to().")
+
+
+def refuse_bool_difference(x: Any, y: Any) -> None:
+    """Raise for a difference with booleans, as PyTorch does."""
+    found = [
+        operand._metadata.dtype.kind == "b"
+        if isinstance(operand, Variable)
+        else isinstance(operand, bool)
+        for operand in (x, y)
+    ]
+    if all(found):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+            "or `logical_xor()` operator instead."
+        )
+    if any(found):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+            "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
 
 
 def _truncated(xp: Library, x: Array, y: Array) -> Any:
@@ -347,6 +384,7 @@ def _constant(name: str, forward: Callable[..., Any]) -> Op:
         forward=forward,
         pulls={"x": part(lambda F, g: F.zero(g))},
         pushes={"x": part(lambda F, t: F.zero(t))},
+        promotes="any",
     )
 
 
@@ -360,6 +398,8 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
         pushes=zero,
         node="DivBackward2",
         frees=("x", "y"),
+        promotes="any",
+        numbers="both",
     )
 
 
@@ -384,6 +424,7 @@ OPS = (
         arity=2,
         keepable=("x",),
         frees=("scalar",),
+        batch=batch_rules.same,
     ),
     linear(
         "div_scalar",
@@ -394,6 +435,7 @@ OPS = (
         arity=2,
         keepable=("x",),
         frees=("scalar",),
+        batch=batch_rules.same,
     ),
     operation(
         "add_scalar",
@@ -406,6 +448,7 @@ OPS = (
         passes=True,
         node="AddBackward0",
         arity=2,
+        batch=batch_rules.same,
     ),
     operation(
         "sub_scalar",
@@ -418,6 +461,7 @@ OPS = (
         passes=True,
         node="SubBackward0",
         arity=2,
+        batch=batch_rules.same,
     ),
     operation(
         "rsub_scalar",
@@ -427,6 +471,7 @@ OPS = (
         pulls={"x": lambda F, g: F.neg(g)},
         pushes={"x": lambda F, t: F.neg(t)},
         node="RsubBackward1",
+        batch=batch_rules.same,
     ),
     operation(
         "pow_scalar",
@@ -436,6 +481,7 @@ OPS = (
         pulls={"x": _power_pull},
         pushes={"x": _power_push},
         node="PowBackward0",
+        batch=batch_rules.same,
     ),
     operation(
         "rpow_scalar",
@@ -449,6 +495,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, x, out, scalar: t * _number_power_derivative(F, x, out, scalar)},
         node="PowBackward2",
+        batch=batch_rules.same,
     ),
     operation(
         "fmod_scalar",
@@ -460,6 +507,7 @@ OPS = (
         fresh=False,
         passes=True,
         node="FmodBackward0",
+        batch=batch_rules.same,
     ),
     operation(
         "remainder_scalar",
@@ -471,14 +519,25 @@ OPS = (
         fresh=False,
         passes=True,
         node="RemainderBackward0",
+        batch=batch_rules.same,
     ),
     # Ops on one tensor.
-    linear("conj", "conj", lambda F, g: F.conj(g)),
-    linear("real", lambda xp, x: x.real.copy(), lambda F, g, x_dtype: F.to(g, x_dtype)),
+    linear("conj", "conj", lambda F, g: F.conj(g), batch=batch_rules.same, promotes="any"),
+    linear(
+        "real",
+        lambda xp, x: x.real.copy(),
+        lambda F, g, x_dtype: F.to(g, x_dtype),
+        batch=batch_rules.same,
+        promotes="any",
+        changes_dtype=True,
+    ),
     linear(
         "imag",
         lambda xp, x: x.imag.copy(),
         lambda F, g, x_dtype: F.mul_scalar(F.to(g, x_dtype), 1j),
+        batch=batch_rules.same,
+        promotes="any",
+        changes_dtype=True,
     ),
     operation(
         "complex",
@@ -494,18 +553,44 @@ OPS = (
         },
         broadcasts=True,
         frees=("x", "y"),
+        batch=batch_rules.broadcast,
+        changes_dtype=True,
     ),
-    linear("neg", "negative", lambda F, g: F.neg(g)),
+    linear(
+        "neg",
+        "negative",
+        lambda F, g: F.neg(g),
+        batch=batch_rules.same,
+        promotes="any",
+        check=refuse_negated_bool,
+    ),
     operation(
         "abs",
         _only("iufc", "abs"),
         "x",
         pulls={"x": lambda F, g, x: g * F.sgn(x)},
         pushes={"x": _signed},
+        batch=batch_rules.same,
+        promotes="any",
+        changes_dtype=True,
     ),
-    operation("sgn", _sgn, "x", pulls={"x": _sgn_pull}, pushes={"x": _sgn_pull}),
+    operation(
+        "sgn",
+        _sgn,
+        "x",
+        pulls={"x": _sgn_pull},
+        pushes={"x": _sgn_pull},
+        batch=batch_rules.same,
+        promotes="any",
+    ),
     unary("reciprocal", lambda F, out: -(out * out), IgnoringFpErrors("reciprocal")),
-    unary("square", lambda F, x: 2 * x, IgnoringFpErrors("square"), node="PowBackward0"),
+    unary(
+        "square",
+        lambda F, x: 2 * x,
+        IgnoringFpErrors("square"),
+        node="PowBackward0",
+        promotes="integer",
+    ),
     unary("sqrt", lambda F, out: F.div(0.5, out), IgnoringFpErrors("sqrt")),
     unary("rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt),
     unary("exp", lambda F, out: out, IgnoringFpErrors("exp")),
@@ -535,6 +620,9 @@ OPS = (
         pushes={"x": part(lambda F, t, out: F.rectified(t, out))},
         # The result is not 0 where the input is positive or NaN.
         kernel=masked,
+        promotes="any",
+        of_real=True,
+        check=refuse_rectified_bool,
     ),
     _constant("sign", _sign),
     _constant("floor", _only("iuf", "floor")),
@@ -549,6 +637,7 @@ OPS = (
         pulls={"x": lambda F, g: F.zero(g)},
         pushes={"x": lambda F, t: F.zero(t)},
         node="RoundBackward1",
+        batch=batch_rules.same,
     ),
     operation(
         "clamp",
@@ -558,6 +647,7 @@ OPS = (
         pulls={"x": _clamp_pull},
         pushes={"x": _clamp_pull},
         node="ClampBackward1",
+        batch=batch_rules.same,
     ),
     # Ops on two tensors.
     binary(
@@ -565,6 +655,9 @@ OPS = (
         pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: g)},
         pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: t)},
         fresh=False,
+        promotes="any",
+        numbers="both",
+        commutes=True,
     ),
     binary(
         "sub",
@@ -572,14 +665,26 @@ OPS = (
         pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: F.neg(g))},
         pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: F.neg(t))},
         fresh=False,
+        promotes="any",
+        numbers="both",
+        check=refuse_bool_difference,
     ),
-    binary("mul", lambda F, y: y, lambda F, x: x, "multiply"),
+    binary(
+        "mul",
+        lambda F, y: y,
+        lambda F, x: x,
+        "multiply",
+        promotes="any",
+        numbers="both",
+        commutes=True,
+    ),
     # The derivatives do not use `out`, which may change in place in PyTorch.
     binary(
         "div",
         lambda F, y: F.reciprocal(y),
         lambda F, x, y: F.div(F.div(-x, y), y),
         IgnoringFpErrors("divide"),
+        numbers="both",
     ),
     binary(
         "pow",
@@ -587,8 +692,13 @@ OPS = (
         pulls={"x": part(_by_base), "y": factor(_exponent_derivative)},
         pushes={"x": part(_base_push), "y": tangent(_exponent_derivative)},
         node="PowBackward1",
+        promotes="any",
+        numbers="either",
     ),
-    _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
+    _constant_quotient(
+        "div_floor",
+        lambda xp, x, y: xp.floor_divide(x, y),
+    ),
     _constant_quotient("div_trunc", _truncated),
     binary(
         "floor_divide",
@@ -596,6 +706,8 @@ OPS = (
         pulls=dict.fromkeys(("x", "y"), part(Refused("floor_divide"))),
         pushes={},
         node="NotImplemented",
+        promotes="any",
+        numbers="both",
     ),
     binary(
         "fmod",
@@ -610,6 +722,7 @@ OPS = (
         },
         fresh=False,
         node="FmodBackward1",
+        promotes="any",
     ),
     binary(
         "remainder",
@@ -624,12 +737,15 @@ OPS = (
         },
         fresh=False,
         node="RemainderBackward1",
+        promotes="any",
+        numbers="either",
     ),
     binary(
         "atan2",
         lambda F, x, y: y * _inverse_square(F, x, y),
         lambda F, x, y: -x * _inverse_square(F, x, y),
         _only("f", "atan2", "arctan2"),
+        numbers="none",
     ),
     binary(
         "maximum",
@@ -642,6 +758,8 @@ OPS = (
             "x": part(lambda F, t, x, y: F.shared(t, x < y, x == y)),
             "y": part(lambda F, t, x, y: F.shared(t, y < x, x == y)),
         },
+        promotes="any",
+        numbers="none",
     ),
     binary(
         "minimum",
@@ -654,6 +772,8 @@ OPS = (
             "x": part(lambda F, t, x, y: F.shared(t, x > y, x == y)),
             "y": part(lambda F, t, x, y: F.shared(t, y > x, x == y)),
         },
+        promotes="any",
+        numbers="none",
     ),
     binary(
         "clamp_low",
@@ -667,6 +787,8 @@ OPS = (
             "y": part(lambda F, t, x, y: F.mask(t, x < y)),
         },
         node="ClampMinBackward1",
+        promotes="any",
+        numbers="none",
     ),
     binary(
         "clamp_high",
@@ -680,6 +802,8 @@ OPS = (
             "y": part(lambda F, t, x, y: F.mask(t, x > y)),
         },
         node="ClampMaxBackward1",
+        promotes="any",
+        numbers="none",
     ),
     # Ops on three tensors.
     operation(
@@ -698,6 +822,7 @@ OPS = (
         },
         broadcasts=True,
         node="ClampBackward0",
+        batch=batch_rules.broadcast,
     ),
     operation(
         "where",
@@ -712,6 +837,7 @@ OPS = (
             "y": lambda F, t, condition: F.mask(t, ~condition),
         },
         broadcasts=True,
+        batch=batch_rules.broadcast,
     ),
     operation(
         "masked_fill",
@@ -721,6 +847,7 @@ OPS = (
         pulls={"x": lambda F, g, mask: F.mask(g, ~mask)},
         pushes={"x": lambda F, t, mask: F.mask(t, ~mask)},
         broadcasts=True,
+        batch=batch_rules.broadcast,
     ),
     # Further functions that rules need.
     operation(
@@ -729,6 +856,7 @@ OPS = (
         "x condition",
         pulls={"x": lambda F, g, condition: F.mask(g, condition)},
         pushes={"x": lambda F, t, condition: F.mask(t, condition)},
+        batch=batch_rules.alike,
     ),
     operation(
         "shared",
@@ -736,6 +864,7 @@ OPS = (
         "x worse tie",
         pulls={"x": lambda F, g, worse, tie: F.shared(g, worse, tie)},
         pushes={"x": lambda F, t, worse, tie: F.shared(t, worse, tie)},
+        batch=batch_rules.alike,
     ),
     operation(
         "rectified",
@@ -750,6 +879,7 @@ OPS = (
             "out": lambda F, t: F.zero(t),
         },
         node="ThresholdBackwardBackward0",
+        batch=batch_rules.alike,
     ),
     # Ops without a derivative.
     unary("zero", forward=lambda xp, x: xp.zeros_like(x)),
@@ -758,20 +888,28 @@ OPS = (
     unary("isfinite", forward="isfinite"),
     unary("logical_not", forward="logical_not"),
     unary("bitwise_not", forward=_only("biu", "bitwise_not", "invert")),
-    binary("eq", forward="equal"),
-    binary("ne", forward="not_equal"),
-    binary("lt", forward=_only("biuf", "lt", "less")),
-    binary("le", forward=_only("biuf", "le", "less_equal")),
-    binary("gt", forward=_only("biuf", "gt", "greater")),
-    binary("ge", forward=_only("biuf", "ge", "greater_equal")),
-    binary("logical_and", forward="logical_and"),
-    binary("logical_or", forward="logical_or"),
-    binary("logical_xor", forward="logical_xor"),
-    binary("bitwise_and", forward=_only("biu", "bitwise_and")),
-    binary("bitwise_or", forward=_only("biu", "bitwise_or")),
-    binary("bitwise_xor", forward=_only("biu", "bitwise_xor")),
-    binary("bitwise_left_shift", forward=_only("iu", "bitwise_left_shift", "left_shift")),
-    binary("bitwise_right_shift", forward=_only("iu", "bitwise_right_shift", "right_shift")),
-    binary("gcd", forward=_only("iu", "gcd")),
-    binary("lcm", forward=_only("iu", "lcm")),
+    binary("eq", forward="equal", exact=True),
+    binary("ne", forward="not_equal", exact=True),
+    binary("lt", forward=_only("biuf", "lt", "less"), exact=True),
+    binary("le", forward=_only("biuf", "le", "less_equal"), exact=True),
+    binary("gt", forward=_only("biuf", "gt", "greater"), exact=True),
+    binary("ge", forward=_only("biuf", "ge", "greater_equal"), exact=True),
+    binary("logical_and", forward="logical_and", numbers="none"),
+    binary("logical_or", forward="logical_or", numbers="none"),
+    binary("logical_xor", forward="logical_xor", numbers="none"),
+    binary("bitwise_and", forward=_only("biu", "bitwise_and"), numbers="either"),
+    binary("bitwise_or", forward=_only("biu", "bitwise_or"), numbers="either"),
+    binary("bitwise_xor", forward=_only("biu", "bitwise_xor"), numbers="either"),
+    binary(
+        "bitwise_left_shift",
+        forward=_only("iu", "bitwise_left_shift", "left_shift"),
+        numbers="either",
+    ),
+    binary(
+        "bitwise_right_shift",
+        forward=_only("iu", "bitwise_right_shift", "right_shift"),
+        numbers="either",
+    ),
+    binary("gcd", forward=_only("iu", "gcd"), numbers="none"),
+    binary("lcm", forward=_only("iu", "lcm"), numbers="none"),
 )

@@ -61,7 +61,12 @@ OPS = (
         pushes={"x": lambda F, t, x, out: F.mul(t, F.gamma_slope(x, out))},
     ),
     # Ops without derivatives, as in PyTorch.
-    binary("gamma_slope", forward=_gamma_slope, node="StandardGammaGradBackward0"),
+    binary(
+        "gamma_slope",
+        forward=_gamma_slope,
+        node="StandardGammaGradBackward0",
+        promotes="floating",
+    ),
     *(
         operation(
             name,

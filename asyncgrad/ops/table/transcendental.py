@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Refused, binary, operation, part, unary
 from asyncgrad.ops.special import special_function
@@ -66,7 +67,7 @@ def _acosh_slope(F: Namespace, x: Value) -> Any:
 
 
 def _times_logarithm(
-    name: str, log: str, least: float, by_y: Callable[..., Any], **node: Any
+    name: str, log: str, least: float, by_y: Callable[..., Any], **more: Any
 ) -> Op:
     """`x * log(y)`, which is 0 where x is, even at `least`, where the logarithm is infinite."""
 
@@ -81,10 +82,12 @@ def _times_logarithm(
         return F.mask(getattr(F, name)(g, y), ~((x == 0) & (y <= least)))
 
     rules = {"x": part(rule_x), "y": part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))}
-    return binary(name, forward=compute, pulls=rules, pushes=rules, **node)
+    return binary(name, forward=compute, pulls=rules, pushes=rules, **more)
 
 
-def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: str) -> Any:
+def _special_of_two(
+    name: str, function: str, by_y: Callable[..., Any], node: str, **more: Any
+) -> Any:
     """A special function of two numbers, without a derivative by the first one."""
 
     def compute(xp: Library, x: Array, y: Array) -> Any:
@@ -96,9 +99,8 @@ def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: st
 
     rule = part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))
     pulls = {"x": part(Refused(name)), "y": rule}
-    return binary(
-        name, forward=without_fp_errors(compute), pulls=pulls, pushes={"y": rule}, node=node
-    )
+    forward = without_fp_errors(compute)
+    return binary(name, forward=forward, pulls=pulls, pushes={"y": rule}, node=node, **more)
 
 
 def _gamma_density(F: Namespace, x: Value, y: Value) -> Any:
@@ -144,6 +146,7 @@ OPS = (
         "n",
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
         pushes={"x": lambda F, t, x, n: F.mul(t, F.polygamma(x, n + 1))},
+        batch=batch_rules.same,
     ),
     unary("entr", lambda F, x: -1 - F.log(x), _special("entr"), node="SpecialEntrBackward0"),
     unary("ndtr", lambda F, x: F.normal_pdf(x), _special("ndtr"), node="SpecialNdtrBackward0"),
@@ -189,6 +192,9 @@ OPS = (
         forward=lambda xp, x, y: xp.where(x == 0, y, (x > 0).astype(x.dtype)),
         pulls={"x": part(Refused("heaviside")), "y": part(Refused("heaviside"))},
         node="NotImplemented",
+        batch=None,
+        promotes="any",
+        numbers="none",
     ),
     *(
         unary(name, slope, _special(name, function))
@@ -216,20 +222,42 @@ OPS = (
         )
     ),
     _special_of_two(
-        "zeta", "zeta", lambda F, x, y: -(x * F.zeta(x + 1, y)), "SpecialZetaBackward0"
+        "zeta",
+        "zeta",
+        lambda F, x, y: -(x * F.zeta(x + 1, y)),
+        "SpecialZetaBackward0",
+        numbers="either",
     ),
-    _special_of_two("igamma", "gammainc", _gamma_density, "IgammaBackward0"),
     _special_of_two(
-        "igammac", "gammaincc", lambda F, x, y: -_gamma_density(F, x, y), "IgammacBackward0"
+        "igamma",
+        "gammainc",
+        _gamma_density,
+        "IgammaBackward0",
+        promotes="any",
+        numbers="none",
+    ),
+    _special_of_two(
+        "igammac",
+        "gammaincc",
+        lambda F, x, y: -_gamma_density(F, x, y),
+        "IgammacBackward0",
+        promotes="any",
+        numbers="none",
     ),
     _times_logarithm(
-        "xlog1py", "log1p", -1, lambda F, x, y: F.div(x, y + 1), node="SpecialXlog1PyBackward0"
+        "xlog1py",
+        "log1p",
+        -1,
+        lambda F, x, y: F.div(x, y + 1),
+        node="SpecialXlog1PyBackward0",
+        numbers="either",
     ),
     binary(
         "hypot",
         lambda F, x, out: F.div(x, out),
         lambda F, y, out: F.div(y, out),
         _real("hypot", "hypot"),
+        numbers="none",
     ),
     binary(
         "logaddexp",
@@ -243,7 +271,7 @@ OPS = (
         pulls={"x": part(_same_sign), "y": part(lambda F, g: F.zeros_of(g))},
         pushes={"x": part(_same_sign), "y": part(lambda F, t: F.zeros_of(t))},
     ),
-    _times_logarithm("xlogy", "log", 0, lambda F, x, y: F.div(x, y)),
+    _times_logarithm("xlogy", "log", 0, lambda F, x, y: F.div(x, y), numbers="either"),
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),
@@ -255,5 +283,6 @@ OPS = (
             "x": part(lambda F, t, x, y: F.mask(t, x != y)),
             "y": part(lambda F, t: F.zeros_of(t)),
         },
+        numbers="none",
     ),
 )
