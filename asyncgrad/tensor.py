@@ -944,7 +944,7 @@ class Tensor(Variable):
         """
         if self._metadata.is_complex:
             raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
-        return in_place.change(self, "abs_", elementwise.abs)
+        return in_place.change(self, "abs_", R.abs)
 
     absolute_ = abs_
 

@@ -81,7 +81,7 @@ _CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "typ
 NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
 #: In functions made by others: the variables that hold what they are made of.
 _CELLS = {"op", "pair", "dispatch", "checked", "inner", "function"}
-_FUNCTIONS = "asyncgrad.ops.api."
+_FUNCTIONS = ("asyncgrad.ops.api.", "asyncgrad.ops.public")
 _DISPATCH = {"asyncgrad.ops.dispatch", "asyncgrad.nn.functional"}
 
 
@@ -234,9 +234,7 @@ def _row(op: Op) -> str:
         notes.append("no derivative")
     if op.view:
         notes.append("a view")
-    if op.kernel is not None or any(
-        hasattr(part.function, "__wrapped__") for part in op.pulls.values()
-    ):
+    if op.kernel is not None or any(part.kernel is not None for part in op.pulls.values()):
         notes.append("fused")
     if op.pushes.keys() != _pulls(op).keys():
         notes.append("no forward mode")

@@ -105,6 +105,17 @@ class Op(NamedTuple):
     of_real: bool = False
     #: On a device, indices among the arguments may be in host memory.
     host_indices: bool = False
+    #: The docstring of the public function that is made from the row; empty if there is none, or
+    #: it is written out in `ops.api`.
+    doc: str = ""
+    #: Where users find that function: its names below `asyncgrad`, separated by blanks. Empty means
+    #: the op's name. A function without a dot is also a method of tensors.
+    public: str = ""
+    #: The method has an in-place form, such as `exp_`.
+    in_place: bool = True
+    #: The function has an argument `out`, which must have the result's dtype if `exact_out`.
+    out: bool = True
+    exact_out: bool = False
 
     def __eq__(self, other: object) -> bool:
         """Ops are compared by identity."""
