@@ -147,6 +147,10 @@ def part(rule: Callable[..., Any] | Part) -> Part:
     return rule if isinstance(rule, Part) else Part(_parameters(rule)[2:], rule)
 
 
+def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
+    return {key: part(rule) for key, rule in rules.items()}
+
+
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
     return Part(_parameters(rule)[2:], rule, kernel=kernel)
@@ -170,7 +174,7 @@ def unary(name: str, d: Callable[..., Any] | None = None, forward: Any = None, *
         name: PyTorch's name.
         d: the local derivative `d(F, x or out)`; None for an op without one.
         forward: the raw function, if the library's has another name.
-        more: fields of `Op`.
+        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     return _elementwise(name, {"x": d}, forward, **more)
 
@@ -189,7 +193,7 @@ def binary(
         dx: the local derivative by the first input, from any of `x`, `y` and `out`.
         dy: the same by the second.
         forward: the raw function, if the library's has another name.
-        more: fields of `Op`.
+        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     return _elementwise(name, {"x": dx, "y": dy}, forward, broadcasts=True, **more)
 
@@ -197,10 +201,15 @@ def binary(
 def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) -> Op:
     known = {key: d for key, d in locals_.items() if d is not None}
     more.setdefault("batch", batch_rules.broadcast if len(locals_) > 1 else batch_rules.same)
-    if "pulls" not in more and not known:
+    pulls, pushes = more.pop("pulls", None), more.pop("pushes", None)
+    if pulls is None:
+        pulls = {key: factor(d) for key, d in known.items()}
+    if pushes is None:
+        pushes = {key: tangent(d) for key, d in known.items()}
+    if not pulls:
         more.setdefault("promotes", "any")
-    more.setdefault("pulls", {key: factor(d) for key, d in known.items()})
-    more.setdefault("pushes", {key: tangent(d) for key, d in known.items()})
+    more["pulls"] = pulls = _parts(pulls)
+    more["pushes"] = pulls if more.pop("linear", False) else _parts(pushes)
     return Op(name, forward or name, tuple(locals_), **more)
 
 
@@ -231,6 +240,7 @@ def operation(
     pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
     pushes: Mapping[str, Callable[..., Any]] | None = None,
     together: Callable[..., Any] | None = None,
+    linear: bool = False,
     **more: Any,
 ) -> Op:
     """An op with explicit pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
@@ -243,18 +253,19 @@ def operation(
         attributes: the names of the attributes that follow them, separated by blanks.
         pulls: the pull of each differentiable input.
         pushes: the push of each differentiable input.
+        linear: tangents are pushed by the same rules as gradients are pulled.
         together: replaces `pulls`: computes all gradients in one call.
-        more: fields of `Op`.
+        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     names = tuple(inputs.split())
-    parts = {key: part(rule) for key, rule in (pulls or {}).items()}
+    parts = _parts(pulls or {})
     return Op(
         name,
         forward,
         names,
         tuple(attributes.split()),
         pulls=parts if together is None else {key: _alone(together, key) for key in names},
-        pushes={key: part(rule) for key, rule in (pushes or {}).items()},
+        pushes=parts if linear else _parts(pushes or {}),
         together=together,
         **more,
     )

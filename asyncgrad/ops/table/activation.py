@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, elementwise
-from asyncgrad.ops.op import fused, operation, part, unary
+from asyncgrad.ops.op import fused, operation, unary
 from asyncgrad.ops.special import special_function
 
 if TYPE_CHECKING:
@@ -316,8 +316,8 @@ OPS = (
         "leaky_slope",
         forward=_leaky_slope,
         attributes=("slope",),
-        pulls={"x": part(lambda F, g: F.zero(g))},
-        pushes={"x": part(lambda F, t: F.zero(t))},
+        pulls={"x": lambda F, g: F.zero(g)},
+        linear=True,
     ),
     unary(
         "elu",
@@ -372,8 +372,8 @@ OPS = (
     unary(
         "hardswish",
         forward=_hardswish,
-        pulls={"x": part(_hardswish_pull)},
-        pushes={"x": part(_hardswish_pull)},
+        pulls={"x": _hardswish_pull},
+        linear=True,
     ),
     operation(
         "softmax",

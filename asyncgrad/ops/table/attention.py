@@ -245,7 +245,7 @@ OPS = (
         "x",
         "mask causal",
         pulls={"x": lambda F, g, out: _through_weights(F, g, out)},
-        pushes={"x": lambda F, t, out: _through_weights(F, t, out)},
+        linear=True,
         node="SafeSoftmaxBackward0",
         cost=lambda x, *rest: 5_000 + 4 * int(x._metadata.cost),
     ),

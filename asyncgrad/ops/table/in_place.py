@@ -125,7 +125,7 @@ OPS = (
         lambda xp, x, y: y,
         "x y",
         pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: g},
-        pushes={"x": lambda F, t: F.zeros_of(t), "y": lambda F, t: t},
+        linear=True,
         fresh=False,
         node="CopyBackwards",
         batch=batch_rules.alike,

@@ -848,7 +848,7 @@ OPS = (
         _polar,
         "x",
         pulls={"x": lambda F, g, x: F.polar_tangent(g, x)},
-        pushes={"x": lambda F, t, x: F.polar_tangent(t, x)},
+        linear=True,
         cost=_decomposition_cost,
     ),
     operation("polar_tangent", _polar_tangent, "t x", batch=batch_rules.alike),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import Op, Refused, binary, operation, part, unary
+from asyncgrad.ops.op import Op, Refused, binary, operation, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.ops.table.elementwise import refuse
 
@@ -81,8 +81,8 @@ def _times_logarithm(
     def rule_x(F: Namespace, g: Value, x: Value, y: Value) -> Any:
         return F.mask(getattr(F, name)(g, y), ~((x == 0) & (y <= least)))
 
-    rules = {"x": part(rule_x), "y": part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))}
-    return binary(name, forward=compute, pulls=rules, pushes=rules, **more)
+    rules = {"x": rule_x, "y": lambda F, g, x, y: F.mul(g, by_y(F, x, y))}
+    return binary(name, forward=compute, pulls=rules, linear=True, **more)
 
 
 def _special_of_two(
@@ -97,8 +97,10 @@ def _special_of_two(
         out = special_function(name, function)(x.astype(wide), y.astype(wide))
         return out.astype(x.dtype, copy=False)
 
-    rule = part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))
-    pulls = {"x": part(Refused(name)), "y": rule}
+    def rule(F: Namespace, g: Value, x: Value, y: Value) -> Any:
+        return F.mul(g, by_y(F, x, y))
+
+    pulls = {"x": Refused(name), "y": rule}
     forward = without_fp_errors(compute)
     return binary(name, forward=forward, pulls=pulls, pushes={"y": rule}, node=node, **more)
 
@@ -164,8 +166,8 @@ OPS = (
     unary(
         "logit",
         forward=without_fp_errors(lambda xp, x: xp.log(x / (1 - x))),
-        pulls={"x": part(_logit_pull)},
-        pushes={"x": part(_logit_pull)},
+        pulls={"x": _logit_pull},
+        linear=True,
     ),
     unary(
         "lgamma",
@@ -187,7 +189,7 @@ OPS = (
         "x",
         "n",
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
-        pushes={"x": lambda F, t, x, n: F.mul(t, F.polygamma(x, n + 1))},
+        linear=True,
         batch=batch_rules.same,
     ),
     unary(
@@ -264,7 +266,7 @@ OPS = (
     binary(
         "heaviside",
         forward=lambda xp, x, y: xp.where(x == 0, y, (x > 0).astype(x.dtype)),
-        pulls={"x": part(Refused("heaviside")), "y": part(Refused("heaviside"))},
+        pulls={"x": Refused("heaviside"), "y": Refused("heaviside")},
         node="NotImplemented",
         batch=None,
         promotes="any",
@@ -391,8 +393,8 @@ OPS = (
     binary(
         "copysign",
         forward=_real("copysign", "copysign"),
-        pulls={"x": part(_same_sign), "y": part(lambda F, g: F.zeros_of(g))},
-        pushes={"x": part(_same_sign), "y": part(lambda F, t: F.zeros_of(t))},
+        pulls={"x": _same_sign, "y": lambda F, g: F.zeros_of(g)},
+        linear=True,
         doc="The absolute values of `input` with the signs of `other`.",
     ),
     _times_logarithm(
@@ -408,13 +410,10 @@ OPS = (
         "nextafter",
         forward=_real("nextafter", "nextafter"),
         pulls={
-            "x": part(lambda F, g, x, y: F.mask(g, x != y)),
-            "y": part(lambda F, g: F.zeros_of(g)),
+            "x": lambda F, g, x, y: F.mask(g, x != y),
+            "y": lambda F, g: F.zeros_of(g),
         },
-        pushes={
-            "x": part(lambda F, t, x, y: F.mask(t, x != y)),
-            "y": part(lambda F, t: F.zeros_of(t)),
-        },
+        linear=True,
         numbers="none",
         doc="The next number after `input` in the direction of `other`.",
     ),
