@@ -1,9 +1,9 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
+import typing as _typing
 from functools import wraps as _wraps
 from importlib import import_module as _import_module
 from os import PathLike as _PathLike
-from typing import Any as _Any
 
 from asyncgrad.collector import paused as _paused
 
@@ -182,20 +182,33 @@ def get_device_module(device: object = None) -> object:
 
 
 @_wraps(_arranged.trace)  # type: ignore[no-redef]
-def trace(input: _Any) -> object:
+def trace(input: _typing.Any) -> object:
     """The sum of a matrix's diagonal; given a path, the deprecated name of `trace_passes`."""
     if isinstance(input, str | _PathLike):
         return trace_passes(input)
     return _arranged.trace(input)
 
 
-def __getattr__(name: str) -> _Any:
-    """`bfloat16`, which needs an optional package, and `distributions`, imported on first use."""
-    if name == "distributions":
-        return _import_module("asyncgrad.distributions")
-    if name == "bfloat16":
-        return dtype(_needs_bfloat16("asyncgrad.bfloat16"))
-    raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
+if _typing.TYPE_CHECKING:
+    from collections.abc import Callable as _Callable
+
+    from asyncgrad import distributions as distributions
+
+    bfloat16: dtype
+
+    def __getattr__(name: str) -> _Callable[..., Tensor]:
+        """The functions that are made from rows of the table."""
+        raise AttributeError(name)
+
+else:
+
+    def __getattr__(name):  # noqa: ANN001, ANN202  declared above
+        """`bfloat16`, which needs an optional package, and `distributions`, imported on use."""
+        if name == "distributions":
+            return _import_module("asyncgrad.distributions")
+        if name == "bfloat16":
+            return dtype(_needs_bfloat16("asyncgrad.bfloat16"))
+        raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
 
 
 __version__ = "0.1.0"

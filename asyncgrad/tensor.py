@@ -17,6 +17,7 @@ from asyncgrad.core.variable import (
     AutogradMeta,
     Variable,
     autograd_meta,
+    bind_face,
     bump_version,
     counter_of,
     cut_off,
@@ -34,7 +35,6 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops import comparison_dispatch, dispatch, elementwise_dispatch, single_dispatch
 from asyncgrad.ops.api import CHAPTERS, complex_parts, elementwise, linalg, rearrange
 from asyncgrad.ops.api import index as indexing
 from asyncgrad.ops.api import shape as shaping
@@ -944,7 +944,7 @@ class Tensor(Variable):
         """
         if self._metadata.is_complex:
             raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
-        return in_place.change(self, "abs_", elementwise.abs)
+        return in_place.change(self, "abs_", R.abs)
 
     absolute_ = abs_
 
@@ -1043,7 +1043,6 @@ def _attach_functions() -> None:
             setattr(Tensor, f"{name}_", in_place.method(function, f"{name}_"))
 
 
-for _doors in (comparison_dispatch, dispatch, elementwise_dispatch, single_dispatch):
-    # `object.__new__` skips `Tensor.__new__`, which expects arguments.
-    _doors.bind_face(partial(object.__new__, Tensor))
+# `object.__new__` skips `Tensor.__new__`, which expects arguments.
+bind_face(partial(object.__new__, Tensor))
 _attach_functions()

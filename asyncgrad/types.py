@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from asyncgrad.devices.base import Device
     from asyncgrad.ops.dtype import DType
-    from asyncgrad.ops.namespace import Raw, Recorded
+    from asyncgrad.ops.namespace import Raw
+    from asyncgrad.ops.recorded import Recorded
 
 #: An array of a device's library. Those of CuPy and of the simulated device have the same methods
 #: as NumPy's, as far as the package uses them.

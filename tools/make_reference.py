@@ -80,13 +80,9 @@ NAMED: dict[str, tuple[str, ...]] = {
 _CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "type_as")
 NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
 #: In functions made by others: the variables that hold what they are made of.
-_CELLS = {"op", "general", "pair", "single", "dispatch", "checked", "inner", "function"}
-_FUNCTIONS = "asyncgrad.ops.api."
-_DISPATCH = {
-    "asyncgrad.ops.dispatch", "asyncgrad.ops.elementwise_dispatch",
-    "asyncgrad.ops.comparison_dispatch", "asyncgrad.ops.single_dispatch",
-    "asyncgrad.ops.registry", "asyncgrad.nn.functional",
-}  # fmt: skip
+_CELLS = {"op", "pair", "dispatch", "checked", "inner", "function"}
+_FUNCTIONS = ("asyncgrad.ops.api.", "asyncgrad.ops.public")
+_DISPATCH = {"asyncgrad.ops.dispatch", "asyncgrad.nn.functional"}
 
 
 # -- what a function is made of -------------------------------------------------------------------
@@ -105,6 +101,10 @@ def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Op]:
     if not module.startswith(_FUNCTIONS) and module not in _DISPATCH:
         return found
     seen.add(id(function))
+    if function.__code__.co_filename.startswith("<asyncgrad dispatch"):
+        # A matrix product also uses what its check makes of other operands.
+        checked = function.__globals__.get("checked")
+        return {**entries_of(function.__globals__["op"]), **entries_of(checked, seen)}
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
         if name in _CELLS:
@@ -234,9 +234,7 @@ def _row(op: Op) -> str:
         notes.append("no derivative")
     if op.view:
         notes.append("a view")
-    if op.kernel is not None or any(
-        hasattr(part.function, "__wrapped__") for part in op.pulls.values()
-    ):
+    if op.kernel is not None or any(part.kernel is not None for part in op.pulls.values()):
         notes.append("fused")
     if op.pushes.keys() != _pulls(op).keys():
         notes.append("no forward mode")

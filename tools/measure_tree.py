@@ -18,6 +18,8 @@ from pathlib import Path
 
 import grimp
 
+from asyncgrad.ops.registry import OPS
+
 PACKAGE = Path(__file__).parent.parent / "asyncgrad"
 #: So many lines make a repetition.
 REPEATED = 6
@@ -104,6 +106,48 @@ def repetitions() -> list[tuple[str, int, str, int, int]]:
     return found_pairs
 
 
+def _members(value: ast.expr) -> list[str]:
+    """The strings that a collection written out in code holds: of a dictionary, its keys."""
+    if isinstance(value, ast.Dict):
+        return [name for key in value.keys if key is not None for name in _members(key)]
+    if isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+        return [name for element in value.elts for name in _members(element)]
+    if isinstance(value, (ast.Call, ast.BinOp, ast.Starred, ast.comprehension)):
+        return [
+            name
+            for part in ast.iter_child_nodes(value)
+            if isinstance(part, ast.expr)
+            for name in _members(part)
+        ]
+    if isinstance(value, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        tests = [test for loop in value.generators for test in loop.ifs]
+        return [name for test in tests for name in _members(test)]
+    if isinstance(value, ast.Compare):
+        return [name for part in value.comparators for name in _members(part)]
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return [value.value]
+    return []
+
+
+def repeated_facts() -> list[tuple[str, int, str, int]]:
+    """Collections in modules that mostly name functions of the table: where, and how many.
+
+    What is true of some functions of the table is a field of their rows, and nowhere else.
+    """
+    found = []
+    for path in [*sources(), *sorted((PACKAGE.parent / "tests" / "ops").glob("*.py"))]:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+                continue
+            names = {name.removesuffix("_") for name in _members(node.value or ast.Tuple(elts=[]))}
+            known = names & OPS.keys()
+            if len(known) > 1 and 2 * len(known) > len(names):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                where = str(path.relative_to(PACKAGE.parent))
+                found.append((where, node.lineno, ast.unparse(target), len(known)))
+    return found
+
+
 def circles() -> list[set[str]]:
     """Modules that import one another, imports for type checkers counted."""
     graph = grimp.build_graph("asyncgrad", cache_dir=None)
@@ -125,7 +169,7 @@ def main() -> int:
         for path in sources()
         if lines([path]) > LONG and not _CHAPTERS & set(path.relative_to(PACKAGE).parts)
     ]
-    repeated, circular = repetitions(), circles()
+    repeated, circular, facts = repetitions(), circles(), repeated_facts()
     heart = sources("core", "scheduler", "autograd")
     engine = sources("core", "scheduler")
     rows = {
@@ -136,6 +180,7 @@ def main() -> int:
         f"pairs of places alike in {REPEATED} lines": len(repeated),
         f"files above {LONG} lines": len(long),
         "circles among modules": len(circular),
+        "sets of names that repeat a row's fact": len(facts),
     }
     for name, value in rows.items():
         print(f"{name:45} {value}")
@@ -146,6 +191,8 @@ def main() -> int:
             print(f"{lines([path]):4} lines: {path.relative_to(PACKAGE.parent)}")
         for circle in circular:
             print("circle:", ", ".join(sorted(circle)))
+        for where, line, name, count in facts:
+            print(f"{count:4} names of rows: {where}:{line} {name}")
     return 0
 
 

@@ -164,7 +164,7 @@ class Function(metaclass=FunctionMeta):
         seen = None
         if recording and not cls.constants_on_ctx:
             seen = [a for a in args if isinstance(a, Variable) and requires_grad(a)]
-        install(found.replace(grad=False, forward=False))
+        install(found.replace(grad=False, forward=False, tracking=seen is not None))
         try:
             with tracking(seen) as computed:
                 output = cls.forward(*args) if separate else cls.forward(ctx, *args)
@@ -188,7 +188,7 @@ class Function(metaclass=FunctionMeta):
         """The second half of `apply`, for a `forward` that is a coroutine function."""
         separate = cls.setup_context is not Function.setup_context
         found = current()
-        install(found.replace(grad=False, forward=False))
+        install(found.replace(grad=False, forward=False, tracking=seen is not None))
         try:
             with tracking(seen) as computed:
                 # The mode is set in the context of the task that awaits: no other task sees it.

@@ -7,7 +7,10 @@ import sys
 from typing import Self
 
 #: The path prefix of the package's own frames.
-PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+PACKAGE = (
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""),
+    "<asyncgrad ",
+)
 #: The least number of package frames between the user's call and `CallSite.remember`.
 DEPTH = 4
 

@@ -84,7 +84,9 @@ class Modes:
     batch: Any = None
     #: The innermost function that `func` is differentiating, or None.
     transform: Any = None
-    #: Derived: an operation only has to check whether its inputs require grad.
+    #: Results are noted that are computed from the inputs of a function that is not recorded.
+    tracking: bool = False
+    #: Derived: an operation only has to check `grad`, and whether its inputs require grad.
     plain: bool = field(default=True, init=False)
     #: Cache of records that differ from this one only in switches, by these changes. Cached records
     #: have no cache of their own, so no chain grows as switches go on and off.
@@ -95,8 +97,7 @@ class Modes:
     def __post_init__(self) -> None:
         """Derive `plain`, so that operations check one field instead of many."""
         plain = (
-            self.grad
-            and not self.inference
+            not self.inference
             and not self.anomaly
             and self.saved_hooks is None
             and self.dual_level is None
@@ -104,6 +105,7 @@ class Modes:
             and self.batch is None
             and self.selection is None
             and self.streams is None
+            and not self.tracking
         )
         object.__setattr__(self, "plain", plain)
 

@@ -96,6 +96,11 @@ def bind_face(face: Callable[[], Variable]) -> None:
     _face[0] = face
 
 
+def face() -> Callable[[], Variable]:
+    """The function that makes an empty tensor of the public class."""
+    return _face[0]
+
+
 def wrap(array: Any, metadata: Metadata, edge: Any = None) -> Any:
     """A new tensor with this array, metadata and edge."""
     variable = _face[0]()

@@ -7,7 +7,7 @@ import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.api import activation, elementwise
+from asyncgrad.ops.api import activation
 from asyncgrad.ops.api import dropout as dropping
 from asyncgrad.ops.api.activation import gelu, logsigmoid, softplus
 from asyncgrad.ops.api.activation_composite import (
@@ -51,7 +51,6 @@ from asyncgrad.ops.api.dropout import (
     feature_alpha_dropout,
     gumbel_softmax,
 )
-from asyncgrad.ops.api.elementwise import sigmoid, tanh
 from asyncgrad.ops.api.embedding_bag import embedding_bag
 from asyncgrad.ops.api.grid_sample import affine_grid, grid_sample
 from asyncgrad.ops.api.index import embedding, one_hot
@@ -123,6 +122,7 @@ from asyncgrad.ops.api.pooling import (
 )
 from asyncgrad.ops.api.shape import pad
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.public import functions
 from asyncgrad.ops.tensors.in_place import assign, change
 
 if TYPE_CHECKING:
@@ -230,7 +230,6 @@ __all__ = [
     "scaled_dot_product_attention",
     "selu",
     "selu_",
-    "sigmoid",
     "silu",
     "smooth_l1_loss",
     "soft_margin_loss",
@@ -239,7 +238,6 @@ __all__ = [
     "softplus",
     "softshrink",
     "softsign",
-    "tanh",
     "tanhshrink",
     "threshold",
     "threshold_",
@@ -250,13 +248,19 @@ __all__ = [
     "upsample_bilinear",
     "upsample_nearest",
 ]
+globals().update(functions("nn.functional"))
+__all__ += functions("nn.functional")
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The functions that are made from rows."""
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
     """The positive part, elementwise; the derivative at 0 is 0."""
     if not inplace:
-        return elementwise.relu(input)
-    return change(input, "relu_", elementwise.relu)
+        return R.relu(input)
+    return change(input, "relu_", R.relu)
 
 
 def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:

@@ -2,19 +2,17 @@
 
 A rule `rule(call, inputs..., attributes...)` gets the tensors that hold the batches. It computes
 with the recorded functions of the table. `call.flags` says which inputs have the batch as their
-first axis. An op without a rule is computed one example at a time.
+first axis. The rows of the table name their rules; an op without one is computed one example at a
+time.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.recorded import RECORDED as R
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ALL = slice(None)
 
@@ -88,16 +86,16 @@ def by_example(call: Call, *arguments: Any) -> Any:
 # -- elementwise ----------------------------------------------------------------------------------
 
 
-def _same(call: Call, x: Any, *attributes: Any) -> Any:
+def same(call: Call, x: Any, *attributes: Any) -> Any:
     return getattr(R, call.name)(x, *attributes)
 
 
-def _broadcast(call: Call, *arguments: Any) -> Any:
+def broadcast(call: Call, *arguments: Any) -> Any:
     count = len(call.flags)
     return getattr(R, call.name)(*_aligned(call, arguments[:count]), *arguments[count:])
 
 
-def _alike(call: Call, *arguments: Any) -> Any:
+def alike(call: Call, *arguments: Any) -> Any:
     count = len(call.flags)
     # The condition may have fewer axes than the other inputs: all are aligned, batched or not.
     whole = Call(call.name, call.size, (True,) * count)
@@ -108,7 +106,7 @@ def _alike(call: Call, *arguments: Any) -> Any:
 # -- axes -----------------------------------------------------------------------------------------
 
 
-def _reduction(call: Call, x: Any, *attributes: Any) -> Any:
+def reduction(call: Call, x: Any, *attributes: Any) -> Any:
     """Shift the `dims` attribute, which is the last but one, by the batch axis."""
     *before, dims, last = attributes
     if call.name in {"var", "std"}:
@@ -117,11 +115,11 @@ def _reduction(call: Call, x: Any, *attributes: Any) -> Any:
     return getattr(R, call.name)(x, *before, _shifted(dims), last)
 
 
-def _extremum(call: Call, x: Any) -> Any:
+def extremum(call: Call, x: Any) -> Any:
     return getattr(R, "a" + call.name)(x, tuple(range(1, len(x.shape))), False)
 
 
-def _sum_to(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
+def sum_to(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
     lead = len(x.shape) - 1 - len(shape)
     narrow = [i + lead + 1 for i, n in enumerate(shape) if n == 1 != x.shape[i + lead + 1]]
     dims = (*range(1, lead + 1), *narrow)
@@ -129,29 +127,76 @@ def _sum_to(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
     return R.reshape(out, (call.size, *shape))
 
 
-def _expand(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
+def expand(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
     inner = x.shape[1:]
     lead = (1,) * (len(shape) - len(inner))
     return R.expand(R.reshape(x, (call.size, *lead, *inner)), (call.size, *shape))
 
 
-def _line(call: Call, x: Any, dim: int) -> Any:
+def line(call: Call, x: Any, dim: int) -> Any:
     """Apply an op along one axis; an example without axes is treated as one of one element."""
     if len(x.shape) == 1:
         return R.reshape(getattr(R, call.name)(R.reshape(x, (call.size, 1)), 1), x.shape)
     return getattr(R, call.name)(x, dim + 1)
 
 
-def _recurrence(call: Call, x: Any, y: Any, dim: int) -> Any:
+def recurrence(call: Call, x: Any, y: Any, dim: int) -> Any:
     return R.recurrence(*_full(call, (x, y)), dim + 1)
 
 
-def _repeat(call: Call, x: Any, repeats: tuple[int, ...]) -> Any:
+def over_dims(call: Call, x: Any, dims: tuple[int, ...]) -> Any:
+    """Shift an op's axes by the batch axis."""
+    return getattr(R, call.name)(x, _shifted(dims))
+
+
+def over_dim(call: Call, x: Any, dim: int, *attributes: Any) -> Any:
+    """Shift an op's axis by the batch axis."""
+    return getattr(R, call.name)(x, dim + 1, *attributes)
+
+
+def reshape(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
+    """Keep the batch axis before the new ones."""
+    return R.reshape(x, (call.size, *shape))
+
+
+def permute(call: Call, x: Any, order: tuple[int, ...]) -> Any:
+    """Keep the batch axis in front."""
+    return R.permute(x, (0, *_shifted(order)))
+
+
+def pad_zeros(call: Call, x: Any, shape: tuple[int, ...], dim: int, start: int) -> Any:
+    """Put each example into zeros."""
+    return R.pad_zeros(x, (call.size, *shape), dim + 1, start)
+
+
+def diagonal(call: Call, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    """The examples' diagonals."""
+    return R.diagonal(x, offset, dim1 + 1, dim2 + 1)
+
+
+def put_diagonal(
+    call: Call, x: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
+) -> Any:
+    """Zeros with a diagonal in each example."""
+    return R.put_diagonal(x, (call.size, *shape), offset, dim1 + 1, dim2 + 1)
+
+
+def pad(call: Call, x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
+    """Pad the examples' axes, not that of the batch."""
+    return R.pad(x, ((0, 0), *widths), value)
+
+
+def spread(call: Call, x: Any, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> Any:
+    """Repeat each example over the axes that were reduced."""
+    return R.spread(x, (call.size, *shape), _shifted(dims), keepdim)
+
+
+def repeat(call: Call, x: Any, repeats: tuple[int, ...]) -> Any:
     lead = (1,) * (len(repeats) - len(x.shape) + 1)
     return R.repeat(R.reshape(x, (call.size, *lead, *x.shape[1:])), (1, *repeats))
 
 
-def _roll(call: Call, x: Any, shifts: Any, dims: Any) -> Any:
+def roll(call: Call, x: Any, shifts: Any, dims: Any) -> Any:
     return R.roll(x, shifts, _shifted(dims))
 
 
@@ -174,7 +219,7 @@ def _to_back(x: Any, first: int) -> Any:
     return R.permute(x, (*range(1, first + 1), 0, *range(first + 1, len(x.shape))))
 
 
-def _index(call: Call, x: Any, index: tuple[Any, ...]) -> Any:
+def index(call: Call, x: Any, index: tuple[Any, ...]) -> Any:
     out = getattr(R, call.name)(x, (_ALL, *index))
     first = _apart(index)
     if call.name == "index" and first:
@@ -182,7 +227,7 @@ def _index(call: Call, x: Any, index: tuple[Any, ...]) -> Any:
     return out
 
 
-def _from_index(call: Call, x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+def from_index(call: Call, x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
     """Zeros with values put at an index."""
     first = _apart(index) if call.name != "zeros_with" else 0
     if first:
@@ -190,7 +235,7 @@ def _from_index(call: Call, x: Any, shape: tuple[int, ...], index: tuple[Any, ..
     return getattr(R, call.name)(x, (call.size, *shape), (_ALL, *index))
 
 
-def _put(call: Call, x: Any, value: Any, index: tuple[Any, ...], *attributes: Any) -> Any:
+def put(call: Call, x: Any, value: Any, index: tuple[Any, ...], *attributes: Any) -> Any:
     x, value = _full(call, (x, value))
     first = _apart(index)
     if first:
@@ -198,9 +243,7 @@ def _put(call: Call, x: Any, value: Any, index: tuple[Any, ...], *attributes: An
     return getattr(R, call.name)(x, value, (_ALL, *index), *attributes)
 
 
-def _as_strided(
-    call: Call, x: Any, size: Any, stride: Any, storage_offset: Any, layout: Any
-) -> Any:
+def as_strided(call: Call, x: Any, size: Any, stride: Any, storage_offset: Any, layout: Any) -> Any:
     step, *steps = x.stride()
     if tuple(steps) != layout[0]:
         return by_example(call, x, size, stride, storage_offset, layout)
@@ -211,7 +254,7 @@ def _as_strided(
 # -- products -------------------------------------------------------------------------------------
 
 
-def _mm(call: Call, x: Any, y: Any) -> Any:
+def mm(call: Call, x: Any, y: Any) -> Any:
     size = call.size
     if call.flags == (True, True):
         return R.bmm(x, y)
@@ -222,18 +265,18 @@ def _mm(call: Call, x: Any, y: Any) -> Any:
     return R.permute(R.reshape(R.mm(x, wide), (x.shape[0], size, n)), (1, 0, 2))
 
 
-def _mv(call: Call, x: Any, y: Any) -> Any:
-    out = _mm(call, x, R.reshape(y, (*y.shape, 1)))
+def mv(call: Call, x: Any, y: Any) -> Any:
+    out = mm(call, x, R.reshape(y, (*y.shape, 1)))
     return R.reshape(out, out.shape[:-1])
 
 
-def _dot(call: Call, x: Any, y: Any) -> Any:
-    product = _broadcast(call._replace(name="mul"), x, y)
+def dot(call: Call, x: Any, y: Any) -> Any:
+    product = broadcast(call._replace(name="mul"), x, y)
     return R.sum(product, (1,), False)
 
 
-def _outer(call: Call, x: Any, y: Any) -> Any:
-    return _broadcast(call._replace(name="mul"), R.reshape(x, (*x.shape, 1)), _before_last(y))
+def outer(call: Call, x: Any, y: Any) -> Any:
+    return broadcast(call._replace(name="mul"), R.reshape(x, (*x.shape, 1)), _before_last(y))
 
 
 def _before_last(y: Any) -> Any:
@@ -241,16 +284,16 @@ def _before_last(y: Any) -> Any:
     return R.reshape(y, (*y.shape[:-1], 1, y.shape[-1]))
 
 
-def _bmm(call: Call, x: Any, y: Any) -> Any:
+def bmm(call: Call, x: Any, y: Any) -> Any:
     x, y = _full(call, (x, y))
     return _parted(R.bmm(_merged(x), _merged(y)), call.size)
 
 
-def _distances(call: Call, x: Any, y: Any) -> Any:
+def distances(call: Call, x: Any, y: Any) -> Any:
     return R.euclidean_distances(*_full(call, (x, y)))
 
 
-def _linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
+def linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
     flags = call.flags
     if not flags[1]:
         out = R.linear(x, weight) if flags[0] else None
@@ -263,16 +306,16 @@ def _linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
         rows = (prod(shape[:-1]), inner)
         x = R.reshape(x, (call.size, *rows) if flags[0] else rows)
         turned = R.permute(weight, (0, 2, 1))
-        out = _mm(Call("mm", call.size, (flags[0], True)), x, turned)
+        out = mm(Call("mm", call.size, (flags[0], True)), x, turned)
         out = R.reshape(out, (call.size, *shape[:-1], weight.shape[1]))
     if bias is None:
         return out
-    return _broadcast(Call("add", call.size, (True, flags[2])), out, bias)
+    return broadcast(Call("add", call.size, (True, flags[2])), out, bias)
 
 
-def _addmm(call: Call, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
+def addmm(call: Call, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
     product = (
-        _mm(Call("mm", call.size, call.flags[1:]), x, y)
+        mm(Call("mm", call.size, call.flags[1:]), x, y)
         if any(call.flags[1:])
         else in_front(R.mm(x, y), call.size)
     )
@@ -282,10 +325,10 @@ def _addmm(call: Call, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
         return product
     if beta != 1:
         bias = R.mul_scalar(bias, beta)
-    return _broadcast(Call("add", call.size, (True, call.flags[0])), product, bias)
+    return broadcast(Call("add", call.size, (True, call.flags[0])), product, bias)
 
 
-def _contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
+def contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
     # An outer level may have added its own label already: the count makes this one unique.
     batch = f"batch {len({*x_labels, *y_labels})}"
     x_labels, y_labels = (
@@ -298,7 +341,7 @@ def _contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labe
 # -- images ---------------------------------------------------------------------------------------
 
 
-def _convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
+def convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
     *biases, geometry = rest
     flags = call.flags
     if flags[1]:
@@ -323,20 +366,20 @@ def _convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
     return out
 
 
-def _convolution_input(call: Call, y: Any, weight: Any, shape: Any, geometry: Any) -> Any:
+def convolution_input(call: Call, y: Any, weight: Any, shape: Any, geometry: Any) -> Any:
     if call.flags[1]:
         return by_example(call, y, weight, shape, geometry)
     whole = (call.size * shape[0], *shape[1:])
     return _parted(R.convolution_input(_merged(y), weight, whole, geometry), call.size)
 
 
-def _images(call: Call, *arguments: Any) -> Any:
+def images(call: Call, *arguments: Any) -> Any:
     count = len(call.flags)
     inputs = [_merged(x) for x in _full(call, arguments[:count])]
     return _parted(getattr(R, call.name)(*inputs, *arguments[count:]), call.size)
 
 
-def _batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
+def batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
     """Merge the examples' channels into one axis: they are normalised independently."""
     x, weight, bias = _full(call, (x, weight, bias))
     size, count, channels, *image = x.shape
@@ -346,7 +389,7 @@ def _batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: An
     return R.permute(R.reshape(out, (count, size, channels, *image)), order)
 
 
-def _attention(call: Call, *arguments: Any) -> Any:
+def attention(call: Call, *arguments: Any) -> Any:
     q, k, v = _full(call, arguments[:3])
     mask, causal, scale, _ = arguments[3:]
     return R.attention(q, k, v, mask, causal, scale, [])
@@ -355,7 +398,7 @@ def _attention(call: Call, *arguments: Any) -> Any:
 # -- losses and norms -----------------------------------------------------------------------------
 
 
-def _loss(call: Call, x: Any, y: Any, parameter: Any, scale: Any, each: bool) -> Any:
+def loss(call: Call, x: Any, y: Any, parameter: Any, scale: Any, each: bool) -> Any:
     x, y = _full(call, (x, y))
     out = getattr(R, call.name)(x, y, parameter, scale, True)
     if each:
@@ -363,114 +406,21 @@ def _loss(call: Call, x: Any, y: Any, parameter: Any, scale: Any, each: bool) ->
     return R.mul_scalar(R.sum(out, tuple(range(1, len(out.shape))), False), scale)
 
 
-def _log_sums(call: Call, x: Any, dim: int) -> Any:
-    return R.log_sums(x, dim + 1)
-
-
-def _cosine_similarity(call: Call, x: Any, y: Any, dim: int, eps: float) -> Any:
+def cosine_similarity(call: Call, x: Any, y: Any, dim: int, eps: float) -> Any:
     x, y = _full(call, (x, y))
     return R.cosine_similarity(x, y, dim + 1, eps)
 
 
-def _over_last(call: Call, x: Any, count: int, eps: float, kept: Any) -> Any:
+def over_last(call: Call, x: Any, count: int, eps: float, kept: Any) -> Any:
     return getattr(R, call.name)(x, count, eps, [])
 
 
-def _layer_norm(call: Call, x: Any, *arguments: Any) -> Any:
+def layer_norm(call: Call, x: Any, *arguments: Any) -> Any:
     *affine, count, eps, _ = arguments
     plain = "normalise" if call.name == "layer_norm" else "root_mean_square"
     if not any(call.flags[1:]):
         return getattr(R, call.name)(x, *affine, count, eps, [])
     out = getattr(R, plain)(x if call.flags[0] else in_front(x, call.size), count, eps, [])
     for name, part, flag in zip(("mul", "add"), affine, call.flags[1:], strict=False):
-        out = _broadcast(Call(name, call.size, (True, flag)), out, part)
+        out = broadcast(Call(name, call.size, (True, flag)), out, part)
     return out
-
-
-_SAME = (
-    "mul_scalar", "div_scalar", "add_scalar", "sub_scalar", "rsub_scalar",
-    "pow_scalar", "rpow_scalar", "fmod_scalar", "remainder_scalar", "conj", "real", "neg", "abs",
-    "sgn", "reciprocal", "square", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2",
-    "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-    "sigmoid", "erf", "relu", "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp",
-    "zero", "isnan", "isinf", "isfinite", "logical_not", "bitwise_not", "clone", "to",
-    "tril", "triu", "leaky_relu", "leaky_slope", "elu",
-    "elu_slope", "silu", "hardswish", "logit", "softplus", "softplus_slope", "logsigmoid",
-    "normal_cdf", "normal_pdf", "gelu", "gelu_tanh", "dropout", "zeros_of", "adjoint", "pin_memory",
-    "imag", "view_as_real", "view_as_complex", "asinh", "acosh", "atanh", "erfc", "erfinv",
-    "lgamma", "digamma", "polygamma", "entr", "ndtr", "ndtri", "log_ndtr", "erfcx", "i0", "i0e",
-    "i1", "i1e", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
-    "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "lu_packed",
-    "matrix_exp", "scattered",
-)  # fmt: skip
-_BROADCAST = (
-    "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "floor_divide", "fmod",
-    "remainder", "atan2", "maximum", "minimum", "clamp_low", "clamp_high", "clamp_between", "where",
-    "masked_fill", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits",
-    "complex", "hypot", "copysign", "xlogy", "xlog1py", "nextafter", "zeta", "gcd", "lcm", "igamma",
-    "igammac", "gamma_slope", "logaddexp",
-)  # fmt: skip
-_ALIKE = ("mask", "shared", "rectified", "scale_gradient", "overwrite", "polar_tangent")
-_REDUCTIONS = (
-    "sum", "mean", "var", "std", "prod", "amax", "amin", "logsumexp", "vector_norm",
-)  # fmt: skip
-_LOSSES = (
-    "squared_loss", "absolute_loss", "huber_loss", "kl_div", "kl_div_log", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-)  # fmt: skip
-
-#: The rules by op name.
-RULES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(_SAME, _same),
-    **dict.fromkeys(_BROADCAST, _broadcast),
-    **dict.fromkeys(_ALIKE, _alike),
-    **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(_LOSSES, _loss),
-    **dict.fromkeys(("max", "min"), _extremum),
-    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumsum_back", "logcumsumexp"), _line),
-    **dict.fromkeys(("getitem", "index", "zero_at"), _index),
-    **dict.fromkeys(("zeros_with", "zeros_plus", "zeros_put"), _from_index),
-    **dict.fromkeys(("put", "put_add", "scatter_multiply", "extreme_at"), _put),
-    **dict.fromkeys(("convolution", "convolution_with_bias"), _convolution),
-    **dict.fromkeys(("max_pool", "max_spread", "max_pick", "avg_pool", "avg_spread"), _images),
-    **dict.fromkeys(("linear", "linear_with_bias"), _linear),
-    **dict.fromkeys(("normalise", "root_mean_square"), _over_last),
-    **dict.fromkeys(("layer_norm", "rms_norm"), _layer_norm),
-    "sum_to": _sum_to,
-    "expand": _expand,
-    "reshape": lambda call, x, shape: R.reshape(x, (call.size, *shape)),
-    "permute": lambda call, x, order: R.permute(x, (0, *_shifted(order))),
-    "unsqueeze": lambda call, x, dim: R.unsqueeze(x, dim + 1),
-    "squeeze": lambda call, x, dims: R.squeeze(x, _shifted(dims)),
-    "as_strided": _as_strided,
-    "narrow": lambda call, x, dim, start, length: R.narrow(x, dim + 1, start, length),
-    "pad_zeros": lambda call, x, shape, dim, start: R.pad_zeros(
-        x, (call.size, *shape), dim + 1, start
-    ),
-    "flip": lambda call, x, dims: R.flip(x, _shifted(dims)),
-    "roll": _roll,
-    "recurrence": _recurrence,
-    "repeat": _repeat,
-    "diagonal": lambda call, x, offset, dim1, dim2: R.diagonal(x, offset, dim1 + 1, dim2 + 1),
-    "put_diagonal": lambda call, x, shape, offset, dim1, dim2: R.put_diagonal(
-        x, (call.size, *shape), offset, dim1 + 1, dim2 + 1
-    ),
-    "pad": lambda call, x, widths, value: R.pad(x, ((0, 0), *widths), value),
-    "spread": lambda call, x, shape, dims, keepdim: R.spread(
-        x, (call.size, *shape), _shifted(dims), keepdim
-    ),
-    "mm": _mm,
-    "mv": _mv,
-    "dot": _dot,
-    "outer": _outer,
-    "bmm": _bmm,
-    "euclidean_distances": _distances,
-    "addmm": _addmm,
-    "contract": _contract,
-    "attention": _attention,
-    "convolution_input": _convolution_input,
-    "batch_norm": _batch_norm,
-    "log_sums": _log_sums,
-    "cosine_similarity": _cosine_similarity,
-}

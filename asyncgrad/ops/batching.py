@@ -1,7 +1,7 @@
 """Batched tensors: what `vmap` passes to a function, each standing for one example of a batch.
 
 A batched tensor has the shape of one example and holds a tensor whose first axis is the batch. The
-rules in `batch_rules` compute on the held tensor and are recorded, so derivatives need no rules of
+ops' rules, `Op.batch`, compute on the held tensor and are recorded, so derivatives need no rules of
 their own. Levels nest: the held tensor may itself be batched.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.batch_rules import RULES, Call, by_example, in_front
+from asyncgrad.ops.batch_rules import Call, by_example, in_front
 from asyncgrad.ops.namespace import RECORDED
 
 if TYPE_CHECKING:
@@ -115,12 +115,15 @@ def level_of(values: Any) -> Level | None:
     return found
 
 
-def evaluate(op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
+def evaluate(op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
     """Compute an op on batched tensors; None if none of its inputs is batched."""
     level = level_of(inputs)
     if level is None:
         return None
-    rule: Any = RULES.get(op.name, by_example)
+    if op.inputs == ("*xs",):
+        dim = attributes[0] + 1
+        return lift_batch(function([batch_of(x, level) for x in inputs], dim), level)
+    rule = op.batch or by_example
     flags = tuple([x._batched and x._level is level for x in inputs])
     values = [x._value if flag else x for x, flag in zip(inputs, flags, strict=True)]
     return lift_batch(rule(Call(op.name, level.size, flags), *values, *attributes), level)
@@ -151,14 +154,6 @@ def bottom(x: Any) -> Any:
     while x._batched:
         x = x._value
     return x
-
-
-def join(tensors: tuple[Any, ...], dim: int, join_all: Callable[..., Any]) -> Any:
-    """Concatenate tensors of which some are batched; None if none is."""
-    level = level_of(tensors)
-    if level is None:
-        return None
-    return lift_batch(join_all([batch_of(x, level) for x in tensors], dim + 1), level)
 
 
 def together(*tensors: Any) -> tuple[Level, tuple[Any, ...]]:

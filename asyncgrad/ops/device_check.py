@@ -14,14 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from asyncgrad.devices import Device
+    from asyncgrad.ops.op import Op
 
 #: All devices whose arrays can be recognised.
 _known: list[Device] = []
-#: Raw functions that may get host indices; all others refuse host arrays on a device.
-_INDEXED = frozenset({
-    "extreme_at", "getitem", "index", "put", "put_add", "scatter_multiply", "zero_at", "zero_ranks",
-    "zeros_plus", "zeros_put", "zeros_with",
-})  # fmt: skip
 
 
 def apart(name: str, first: Device, second: Device) -> RuntimeError:
@@ -38,9 +34,10 @@ def know(device: Device) -> None:
         _known.append(device)
 
 
-def in_one_place(name: str, function: Callable[..., Any], device: Device) -> Callable[..., Any]:
-    """Wrap a raw function to refuse arrays of other devices."""
-    welcome = (device, CPU) if name in _INDEXED else (device,)
+def in_one_place(op: Op, function: Callable[..., Any], device: Device) -> Callable[..., Any]:
+    """Wrap a raw function to refuse arrays of other devices, but for indices on the host."""
+    name = op.name
+    welcome = (device, CPU) if op.host_indices else (device,)
     kind, owns = device.array_type, device.owns
 
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -36,44 +36,6 @@ ZEROS, ONES = (
 _BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
-def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
-    choice = _CHOICES.get(rule.__code__.co_argcount - 2, _of_any)
-    return functools.wraps(rule)(choice(kernel, rule))
-
-
-def _of_any(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda F, g, *all: kernel(F.xp, g, *all) if F.fused else rule(F, g, *all)
-
-
-def _of_one(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda F, g, x: kernel(F.xp, g, x) if F.fused else rule(F, g, x)
-
-
-def _of_two(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda F, g, x, y: kernel(F.xp, g, x, y) if F.fused else rule(F, g, x, y)
-
-
-def _of_three(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda F, g, x, y, z: kernel(F.xp, g, x, y, z) if F.fused else rule(F, g, x, y, z)
-
-
-def _of_four(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda F, g, w, x, y, z: (
-        kernel(F.xp, g, w, x, y, z) if F.fused else rule(F, g, w, x, y, z)
-    )
-
-
-def _of_five(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda F, g, v, w, x, y, z: (
-        kernel(F.xp, g, v, w, x, y, z) if F.fused else rule(F, g, v, w, x, y, z)
-    )
-
-
-#: Unrolled for the usual numbers of values: a call with `*` takes 0.1 us more.
-_CHOICES = {1: _of_one, 2: _of_two, 3: _of_three, 4: _of_four, 5: _of_five}
-
-
 def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run an elementwise kernel `kernel(xp, out, arrays..., attributes...)` block by block.
 

@@ -14,6 +14,7 @@ from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import autograd_meta, is_inference
 from asyncgrad.devices.base import bind_default
 from asyncgrad.devices.streams import bind_ambient
+from asyncgrad.ops import batching
 from asyncgrad.ops.forward import push_tangents
 
 if TYPE_CHECKING:
@@ -57,6 +58,27 @@ def tracking(sources: Sequence[Variable] | None) -> Iterator[Computed | None]:
         yield computed
     finally:
         _computed.set(found)
+
+
+def instead(
+    op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], modes: Modes
+) -> Any:
+    """The result of an op where a mode computes it in its own way, else None.
+
+    Args:
+        op: the op.
+        function: its dispatch function on tensors.
+        inputs: its tensors.
+        attributes: its other arguments.
+        modes: the modes in force.
+    """
+    if modes.batch is not None:
+        batched = batching.evaluate(op, function, inputs, attributes)
+        if batched is not None:
+            return batched
+    if modes.selection is not None and not op.view and op.inputs != ("*xs",):
+        return modes.selection.evaluate(op, function, inputs, attributes)
+    return None
 
 
 def in_modes(

@@ -23,11 +23,13 @@ from asyncgrad.ops.device_check import in_one_place, know
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.fused import PART, assign, parts_of
 from asyncgrad.ops.memory import is_dense, repeats, unlocked
+from asyncgrad.ops.recorded import RECORDED as RECORDED
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.devices import Device
+    from asyncgrad.ops.op import Op
 
 #: Metadata is shared so that operands can be compared by identity; the cache is cleared when full.
 _CACHE_LIMIT = 4096
@@ -37,34 +39,6 @@ class IgnoringFpErrors(NamedTuple):
     """A function of the device's library to call without floating-point warnings."""
 
     name: str
-
-
-class Recorded:
-    """The recorded functions of the table on tensors; `registry` adds them."""
-
-    fused = False
-    chain: Any = None
-    mh: Any = None
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """The functions of the table."""
-
-    def rdiv_scalar(self, x: Any, number: Any) -> Any:
-        """Divide a number by a tensor. The reciprocal is saved, so `x` may change in place."""
-        if x._metadata.is_complex:
-            # A reciprocal times a number is NaN where the quotient is infinite.
-            return self.div(self.add_scalar(self.zeros_of(x), number), x)
-        return self.mul_scalar(self.reciprocal(x), number)
-
-    def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
-        """Add two gradients into a new tensor."""
-        return self.add(value, gradient), True
-
-    def own_copy(self, gradient: Any) -> Any:
-        """A copy of a gradient that shares memory with no other tensor."""
-        return self.clone(gradient)
 
 
 class Raw:
@@ -197,65 +171,56 @@ class Raw:
 
 #: Methods of `Raw` that launch work on a device with streams.
 _HELPERS = ("accumulate", "add_into", "as_array", "in_dtype", "keep_gradient", "assign")
-RECORDED = Recorded()
-#: By device: the raw functions of the table, and the namespaces made so far.
-_raw: dict[Device, tuple[dict[str, Any], dict[str, Raw]]] = {}
+#: All functions of the table, by name; `registry` adds them.
+OPS: dict[str, Op] = {}
+#: By device: the namespaces made so far.
+_raw: dict[Device, dict[str, Raw]] = {}
 _making = lasting_lock()
 _WIDER = ("float32", "float64")
 _records: dict[Any, Metadata] = {}
 
 
-def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
+def add_device(device: Device) -> None:
     """Register a device, so that the table's raw functions can be bound to its library."""
-    _raw[device] = functions, {}
+    _raw[device] = {}
     know(device)
 
 
 def _space(device: Device, kind: str) -> Raw:
     """The namespace for arrays of a kind: `small`, `large`, `complex` or `narrow` (bfloat16)."""
-    functions, spaces = _raw[device]
+    spaces = _raw[device]
     known = spaces.get(kind)
     if known is not None:
         return known
     with _making:
         xp = device.pooled_xp if kind == "large" else device.xp
         F = Raw(device, xp, is_complex=kind == "complex")
-        for name, function in functions.items():
-            setattr(F, name, _bound(name, function, xp, kind))
+        for op in OPS.values():
+            _bind(op, F, kind)
         if F.fused:
             # Real numbers need no conjugation, so plain functions are enough.
             F.adjoint = methodcaller("swapaxes", -1, -2)
+            if device.streamed:
+                F.adjoint = device.launching(in_one_place(OPS["adjoint"], F.adjoint, device))
             F.mh = attrgetter("T")
             F.chain = xp.multiply
         else:
             F.mh = F.adjoint
             F.chain = lambda g, d: g * d.conj()
         if device.streamed:
-            for name in functions:
-                setattr(F, name, _launched(name, getattr(F, name), device))
             for name in _HELPERS:
                 setattr(F, name, device.launching(getattr(F, name)))
         # Another thread may have made the namespace first; every thread uses the first one.
         return spaces.setdefault(kind, F)
 
 
-def add_raw_function(name: str, function: Any) -> None:
-    """Bind another raw function to the libraries of all devices."""
+def add_raw_function(op: Op) -> None:
+    """Add an op to the table, and bind its raw function to the libraries of all devices."""
     with _making:
-        for functions, spaces in _raw.values():
-            functions[name] = function
+        OPS[op.name] = op
+        for spaces in _raw.values():
             for kind, F in spaces.items():
-                bound = _bound(name, function, F.xp, kind)
-                setattr(F, name, _launched(name, bound, F.device) if F.device.streamed else bound)
-
-
-def _launched(name: str, function: Any, device: Device) -> Any:
-    """A raw function that launches its work on a device's current stream."""
-    return device.launching(in_one_place(name, function, device))
-
-
-#: Functions of real numbers that libraries also compute for complex ones.
-_OF_REAL = frozenset({"relu"})
+                _bind(op, F, kind)
 
 
 def _of_real(name: str, function: Any) -> Any:
@@ -271,8 +236,12 @@ def _of_real(name: str, function: Any) -> Any:
     return call
 
 
-def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
-    """Bind a raw function to a library: the library's own function if it is given by name."""
+def _bind(op: Op, F: Raw, kind: str) -> None:
+    """Bind a raw function to a library: the library's own function if it is given by name.
+
+    On a device with streams, calls launch the work on the current one.
+    """
+    name, function, xp = op.name, op.forward, F.xp
     if isinstance(function, str):
         bound = getattr(xp, function)
     elif isinstance(function, IgnoringFpErrors):
@@ -280,9 +249,13 @@ def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
     else:
         # A method, not a `partial`: Python's interpreter loop calls methods without a C call.
         bound = MethodType(function, xp)
-    if kind == "complex" and name in _OF_REAL:
-        return _of_real(name, bound)
-    return _narrowed(bound) if kind == "narrow" and name != "to" else bound
+    if kind == "complex" and op.of_real:
+        bound = _of_real(name, bound)
+    elif kind == "narrow" and name != "to":
+        bound = _narrowed(bound)
+    if F.device.streamed:
+        bound = F.device.launching(in_one_place(op, bound, F.device))
+    setattr(F, name, bound)
 
 
 def _narrowed(function: Any) -> Any:

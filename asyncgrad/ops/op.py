@@ -15,8 +15,9 @@ Other values are not saved. Nothing is saved or computed for an input that needs
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from asyncgrad.ops import batch_rules
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class Part(NamedTuple):
 
     names: tuple[str, ...]
     function: Callable[..., Any]
+    #: The local derivative `local(F, *values)`, if the function multiplies the gradient by it.
+    local: Callable[..., Any] | None = None
+    #: A faster `kernel(xp, gradient, *values)` for arrays of real dtypes.
+    kernel: Callable[..., Any] | None = None
 
 
 _NO_PARTS: Mapping[str, Part] = {}
@@ -80,6 +85,37 @@ class Op(NamedTuple):
     together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
     cost: Callable[..., int] | None = None
+    #: How `vmap` computes it: a rule of `batch_rules`; None means one example at a time.
+    batch: Callable[..., Any] | None = None
+    #: What operands are promoted to: "floating" (integers become the default dtype), "integer"
+    #: (booleans become int64) or "any".
+    promotes: Literal["floating", "integer", "any"] = "floating"
+    #: Which of two operands may be Python numbers; operators take a number on either side, unless
+    #: it is "none".
+    numbers: Literal["none", "second", "either", "both"] = "second"
+    #: Raises for operands that the function refuses.
+    check: Callable[..., None] | None = None
+    #: The operands may be exchanged.
+    commutes: bool = False
+    #: Numbers are compared as they are, whether or not they fit the tensor's dtype.
+    exact: bool = False
+    #: The result of floating operands may have another dtype than they.
+    changes_dtype: bool = False
+    #: Complex arrays are refused, although the library's function takes them.
+    of_real: bool = False
+    #: On a device, indices among the arguments may be in host memory.
+    host_indices: bool = False
+    #: The docstring of the public function that is made from the row; empty if there is none, or
+    #: it is written out in `ops.api`.
+    doc: str = ""
+    #: Where users find that function: its names below `asyncgrad`, separated by blanks. Empty means
+    #: the op's name. A function without a dot is also a method of tensors.
+    public: str = ""
+    #: The method has an in-place form, such as `exp_`.
+    in_place: bool = True
+    #: The function has an argument `out`, which must have the result's dtype if `exact_out`.
+    out: bool = True
+    exact_out: bool = False
 
     def __eq__(self, other: object) -> bool:
         """Ops are compared by identity."""
@@ -106,19 +142,23 @@ def _parameters(function: Any) -> tuple[str, ...]:
     return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def part(rule: Callable[..., Any]) -> Part:
+def part(rule: Callable[..., Any] | Part) -> Part:
     """Wrap a rule `rule(F, g, ...)` with the names of the values it needs."""
-    return Part(_parameters(rule)[2:], rule)
+    return rule if isinstance(rule, Part) else Part(_parameters(rule)[2:], rule)
+
+
+def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
+    return {key: part(rule) for key, rule in rules.items()}
+
+
+def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
+    """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
+    return Part(_parameters(rule)[2:], rule, kernel=kernel)
 
 
 def factor(d: Callable[..., Any]) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
-    names = _parameters(d)[1:]
-    if len(names) == 1:
-        return Part(names, lambda F, g, value: F.chain(g, d(F, value)))
-    if len(names) == 2:
-        return Part(names, lambda F, g, value, other: F.chain(g, d(F, value, other)))
-    return Part(names, lambda F, g, *values: F.chain(g, d(F, *values)))
+    return Part(_parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
 
 
 def tangent(d: Callable[..., Any]) -> Part:
@@ -134,7 +174,7 @@ def unary(name: str, d: Callable[..., Any] | None = None, forward: Any = None, *
         name: PyTorch's name.
         d: the local derivative `d(F, x or out)`; None for an op without one.
         forward: the raw function, if the library's has another name.
-        more: fields of `Op`.
+        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     return _elementwise(name, {"x": d}, forward, **more)
 
@@ -153,15 +193,23 @@ def binary(
         dx: the local derivative by the first input, from any of `x`, `y` and `out`.
         dy: the same by the second.
         forward: the raw function, if the library's has another name.
-        more: fields of `Op`.
+        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     return _elementwise(name, {"x": dx, "y": dy}, forward, broadcasts=True, **more)
 
 
 def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) -> Op:
     known = {key: d for key, d in locals_.items() if d is not None}
-    more.setdefault("pulls", {key: factor(d) for key, d in known.items()})
-    more.setdefault("pushes", {key: tangent(d) for key, d in known.items()})
+    more.setdefault("batch", batch_rules.broadcast if len(locals_) > 1 else batch_rules.same)
+    pulls, pushes = more.pop("pulls", None), more.pop("pushes", None)
+    if pulls is None:
+        pulls = {key: factor(d) for key, d in known.items()}
+    if pushes is None:
+        pushes = {key: tangent(d) for key, d in known.items()}
+    if not pulls:
+        more.setdefault("promotes", "any")
+    more["pulls"] = pulls = _parts(pulls)
+    more["pushes"] = pulls if more.pop("linear", False) else _parts(pushes)
     return Op(name, forward or name, tuple(locals_), **more)
 
 
@@ -189,9 +237,10 @@ def operation(
     inputs: str,
     attributes: str = "",
     *,
-    pulls: Mapping[str, Callable[..., Any]] | None = None,
+    pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
     pushes: Mapping[str, Callable[..., Any]] | None = None,
     together: Callable[..., Any] | None = None,
+    linear: bool = False,
     **more: Any,
 ) -> Op:
     """An op with explicit pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
@@ -204,18 +253,19 @@ def operation(
         attributes: the names of the attributes that follow them, separated by blanks.
         pulls: the pull of each differentiable input.
         pushes: the push of each differentiable input.
+        linear: tangents are pushed by the same rules as gradients are pulled.
         together: replaces `pulls`: computes all gradients in one call.
-        more: fields of `Op`.
+        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
     names = tuple(inputs.split())
-    parts = {key: part(rule) for key, rule in (pulls or {}).items()}
+    parts = _parts(pulls or {})
     return Op(
         name,
         forward,
         names,
         tuple(attributes.split()),
         pulls=parts if together is None else {key: _alone(together, key) for key in names},
-        pushes={key: part(rule) for key, rule in (pushes or {}).items()},
+        pushes=parts if linear else _parts(pushes or {}),
         together=together,
         **more,
     )

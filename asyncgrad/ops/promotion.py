@@ -22,6 +22,8 @@ from asyncgrad.ops.tensors.transfer import to_device
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.ops.op import Op
+
 _CATEGORIES = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 _NUMBERS = (bool, int, float, complex)
 _BOOL, _INT64, _FLOAT32, _FLOAT64, _COMPLEX64, _COMPLEX128 = map(
@@ -221,64 +223,19 @@ def cast(x: Any, dtype: Any) -> Any:
     return RECORDED.to(x, dtype)
 
 
-def accept_floating(name: str) -> Callable[[Any], Any]:
-    """Convert the input of a floating-point function: integers become the default dtype."""
+def accept(op: Op, value: Any) -> Any:
+    """Convert the one operand of an elementwise function as the row says, or raise.
 
-    def accept(x: Any) -> Any:
-        x = as_tensor_operand(x, name, 1)
-        return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
-
-    return accept
-
-
-def accept_any(name: str) -> Callable[[Any], Any]:
-    """Accept the input of a function that keeps any dtype."""
-    return lambda x: as_tensor_operand(x, name, 1)
-
-
-def accept_square(x: Any) -> Any:
-    """Convert the input of `square`: booleans become int64, as in `pow`."""
-    x = as_tensor_operand(x, "square", 1)
-    return cast(x, _INT64) if x._metadata.dtype.kind == "b" else x
-
-
-def accept_negation(x: Any) -> Any:
-    """Accept the input of `neg`; raise for bool."""
-    x = as_tensor_operand(x, "neg", 1)
-    if x._metadata.dtype.kind == "b":
-        raise RuntimeError(
-            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
-            "invert a mask, use the `~` or `logical_not()` operator instead."
-        )
-    return x
-
-
-def accept_rectified(x: Any) -> Any:
-    """Accept the input of `relu`; raise for bool."""
-    x = as_tensor_operand(x, "relu", 1)
-    if x._metadata.dtype.kind == "b":
-        raise RuntimeError("Boolean inputs not supported for relu. Convert them with .to().")
-    return x
-
-
-def refuse_bool_difference(x: Any, y: Any) -> None:
-    """Raise for a difference with booleans, as PyTorch does."""
-    found = [
-        operand._metadata.dtype.kind == "b"
-        if isinstance(operand, Variable)
-        else isinstance(operand, bool)
-        for operand in (x, y)
-    ]
-    if all(found):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
-            "or `logical_xor()` operator instead."
-        )
-    if any(found):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
-            "trying to invert a mask, use the `~` or `logical_not()` operator instead."
-        )
+    Raises:
+        TypeError: if it is not a tensor.
+    """
+    x = as_tensor_operand(value, op.name, 1)
+    if op.check is not None:
+        op.check(x)
+    held = category(x._metadata.dtype)
+    if op.promotes == "floating" and held < 2:
+        return cast(x, default_dtype())
+    return cast(x, _INT64) if op.promotes == "integer" and not held else x
 
 
 def check_broadcast(name: str, x: Any, y: Any) -> None:

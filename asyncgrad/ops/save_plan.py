@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from operator import itemgetter
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.node import first_metadata
@@ -11,6 +12,7 @@ from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import saved_edge, watched
 from asyncgrad.core.variable import counter_of, wrap
 from asyncgrad.core.versions import VersionCounter
+from asyncgrad.ops.generated import code_of, expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ _kept_names: dict[frozenset[str], frozenset[str]] = {}
 class Plan:
     """How an op is recorded when exactly the inputs in `wanted` require grad."""
 
-    __slots__ = ("arrays", "guarded", "pick", "rule", "sources")
+    __slots__ = ("_label", "_op", "_save", "arrays", "rule", "sources")
 
     def __init__(self, op: Op, wanted: tuple[int, ...], broadcast: tuple[int, ...]) -> None:
         """Read off the rules' parameter names what to save.
@@ -44,40 +46,30 @@ class Plan:
             if part is not None:
                 known.update(dict.fromkeys((*part.names, shape) if shape else part.names))
         names = tuple(known)
-        sources, flat, arrays, guarded, plain = [], [], [], [], []
-        for position, name in enumerate(names):
-            kind, where, place = _source(op, name)
-            sources.append((kind, where))
-            flat.append(place)
-            if kind == "input":
-                arrays.append((position, where))
-                guarded.append(where)
-            elif kind == "out":
-                arrays.append((position, -1))
-            elif name not in op.frees:
-                plain.append(position)
         #: The saved values: (kind, place among the values of that kind).
-        self.sources = tuple(sources)
+        self.sources = tuple([_source(op, name) for name in names])
         #: Which saved values are arrays: (position, input or -1 for the output).
-        self.arrays = tuple(arrays)
-        #: The inputs whose values are saved, so their versions are checked.
-        self.guarded = tuple(guarded)
-        #: Picks the saved values from the flat tuple that `save` makes.
-        self.pick = itemgetter(*flat) if flat else None
-        pulls = [_picked(part, names, shape) for part, shape in zip(parts, shapes, strict=True)]
-        run = pulls[0] if len(pulls) == 1 else together(pulls)
-        if len(parts) == 2 and not broadcast:
-            first, second = parts
-            if first and second and len(first.names) == len(second.names) == 1:
-                run = _pair(first, second, names)
-        if op.together is not None and len(pulls) > 1:
-            run = _in_one(op.together, tuple([op.inputs[place] for place in wanted]))
-        if op.kernel is not None and not broadcast:
-            run = _fused(op.kernel, run)
+        self.arrays = tuple(
+            [
+                (position, where if kind == "input" else -1)
+                for position, (kind, where) in enumerate(self.sources)
+                if kind in {"input", "out"}
+            ]
+        )
+        plain = [
+            position
+            for position, (name, (kind, _)) in enumerate(zip(names, self.sources, strict=True))
+            if kind not in {"input", "out"} and name not in op.frees
+        ]
+        by = [f"{op.inputs[p]}{' broadcast' * (p in broadcast)}" for p in wanted]
+        self._label = f"gradient of {op.name} by {', '.join(by)}"
+        run, pulls = _run(op, wanted, parts, names, shapes, self._label)
+        self._op = op
+        self._save: Callable[..., None] | None = None
         self.rule = Rule(
             op.node_name,
             run,
-            pulls=tuple(pulls) if len(pulls) > 1 else None,
+            pulls=pulls if len(pulls) > 1 else None,
             fresh=op.fresh,
             passes=len(pulls) == 1 and not broadcast and op.passes,
             saves=bool(self.arrays or op.frees),
@@ -94,56 +86,55 @@ class Plan:
             keepable=_keepable(op),
         )
 
-    def save(
-        self, node: Node, inputs: tuple[Any, ...], out: Any, attributes: tuple[Any, ...]
-    ) -> None:
-        """Store on the node the values that the rules need, and the versions to check."""
-        if self.pick is None:
-            node.saved = None
-            return
-        array, shape = out._array, out._metadata.shape
-        flat: tuple[Any, ...]
-        if len(inputs) == 1:
-            (x,) = inputs
-            known = x._metadata
-            # Adding tuples is faster than unpacking them.
-            flat = (x._array, known.shape, known.dtype, array, shape)
-            node.saved = self.pick(flat + attributes)
-        elif len(inputs) == 2:
-            x, y = inputs
-            known, other = x._metadata, y._metadata
-            flat = (
-                x._array, known.shape, known.dtype, y._array, other.shape, other.dtype, array, shape
-            )  # fmt: skip
-            node.saved = self.pick(flat + attributes)
-        else:
-            flat = ()
-            for x in inputs:
-                known = x._metadata
-                flat += (x._array, known.shape, known.dtype)
-            node.saved = self.pick((*flat, array, shape, *attributes))
-        guarded = self.guarded
+    def saving(self, inputs: Sequence[str], attributes: Sequence[str]) -> list[str]:
+        """The lines of code that store on `node` what the rules need, and the versions to check.
+
+        Args:
+            inputs: what the inputs are called in that code, where `array`, `metadata` and `out`
+                belong to the result.
+            attributes: what the attributes are called.
+        """
+        values = {
+            "input": [f"{x}._array" for x in inputs],
+            "shape": [f"{x}._metadata.shape" for x in inputs],
+            "dtype": [f"{x}._metadata.dtype" for x in inputs],
+            "attribute": attributes,
+            "out": ["array"],
+            "out_shape": ["metadata.shape"],
+        }
+        saved = [values[kind][where] for kind, where in self.sources]
+        lines = [f"node.saved = {saved[0] if len(saved) == 1 else tuple_of(saved) or None}"]
+        guarded = [where for _, where in self.arrays if where >= 0]
         if not guarded:
-            # Only the output is saved: if it gets a version counter later, the node finds that.
-            return
-        x = inputs[guarded[0]]
-        counter = x._counter or counter_of(x)
+            # If only the output is saved and gets a version counter later, the node finds that.
+            return [*lines, "node.guard = None"]
+        counters = [f"{inputs[where]}._counter or counter_of({inputs[where]})" for where in guarded]
         if len(self.arrays) == 1:
-            node.guard, node.version = counter, counter.value
-        elif len(guarded) == 1:
-            out._counter = own = VersionCounter()
-            node.guard, node.version = (counter, own), (counter.value, 0)
-        elif len(self.arrays) == 2:
-            y = inputs[guarded[1]]
-            other = y._counter or counter_of(y)
-            node.guard, node.version = (counter, other), (counter.value, other.value)
-        else:
-            counters = [x._counter or counter_of(x) for x in map(inputs.__getitem__, guarded)]
-            if len(counters) < len(self.arrays):
-                out._counter = VersionCounter()
-                counters.append(out._counter)
-            node.guard = tuple(counters)
-            node.version = tuple([counter.value for counter in counters])
+            lines.append(f"node.guard = counter = {counters[0]}")
+            return [*lines, "node.version = counter.value"]
+        names = [f"counter{place}" for place in range(len(counters))]
+        lines += [f"{name} = {found}" for name, found in zip(names, counters, strict=True)]
+        if len(guarded) < len(self.arrays):
+            lines.append("out._counter = own = VersionCounter()")
+            names.append("own")
+        lines.append(f"node.guard = {tuple_of(names)}")
+        return [*lines, f"node.version = {tuple_of([f'{name}.value' for name in names])}"]
+
+    @property
+    def save(self) -> Callable[..., None]:
+        """Store on a node what the rules need: `save(node, array, metadata, out, inputs, ...)`.
+
+        After the inputs come the attributes. Inputs are tensors, `array` and `metadata` those of
+        the result `out`.
+        """
+        if self._save is None:
+            inputs = [f"x{place}" for place in range(len(self._op.inputs))]
+            attributes = [f"a{place}" for place in range(len(self._op.attributes))]
+            given = ", ".join(("node, array, metadata, out", *inputs, *attributes))
+            source = "\n    ".join((f"def save({given}):", *self.saving(inputs, attributes)))
+            names = {"counter_of": counter_of, "VersionCounter": VersionCounter}
+            self._save = FunctionType(code_of(source, f"saving for the {self._label}"), names)
+        return self._save
 
     def unpack(self, node: Node) -> Any:
         """The saved values, with tensors that lead into the graph instead of arrays."""
@@ -193,27 +184,18 @@ def _renewal(op: Op, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
     return lambda F, saved: vars(F)[op.name](*[saved[place] for place in places])
 
 
-def _source(op: Op, name: str) -> tuple[str, int, int]:
-    """Where a named value comes from: (kind, place in that kind, place in `save`'s flat tuple).
-
-    `save` lays out three values for each input, two for the output, and then the attributes.
-    """
+def _source(op: Op, name: str) -> tuple[str, int]:
+    """Where a named value comes from: (kind, place in that kind)."""
     inputs = op.inputs
-    after = 3 * len(inputs)
     if name in inputs:
-        where = inputs.index(name)
-        return "input", where, 3 * where
+        return "input", inputs.index(name)
     if name in op.attributes:
-        where = op.attributes.index(name)
-        return "attribute", where, after + 2 + where
-    if name == "out":
-        return "out", 0, after
-    if name == "out_shape":
-        return "out_shape", 0, after + 1
+        return "attribute", op.attributes.index(name)
+    if name in {"out", "out_shape"}:
+        return name, 0
     stem, _, kind = name.rpartition("_")
     if stem in inputs and kind in {"shape", "dtype"}:
-        where = inputs.index(stem)
-        return kind, where, 3 * where + (1 if kind == "shape" else 2)
+        return kind, inputs.index(stem)
     raise ValueError(
         f"{op.name}: a rule asks for {name!r}, which is no input, output, attribute, shape or dtype"
     )
@@ -225,70 +207,54 @@ def _keepable(op: Op) -> frozenset[str]:
     return _kept_names.setdefault(found, found)
 
 
-def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[..., Any]:
-    """Make a pull that picks its values from the node's saved values."""
-    if part is None:
-        return lambda F, g, saved: None
-    function = part.function
-    places = tuple([names.index(name) for name in part.names])
-    if len(names) <= 1:
-        if not places and not shape:
-            return lambda F, g, saved: function(F, g)
-        if places and not shape:
-            return function
-        if not places:
-            return lambda F, g, saved: F.sum_to(function(F, g), saved)
-    if shape:
-        at = names.index(shape)
-        if len(places) == 1:
-            (place,) = places
-            return lambda F, g, saved: F.sum_to(function(F, g, saved[place]), saved[at])
-        taking = _taking(function, places)
-        return lambda F, g, saved: F.sum_to(taking(F, g, saved), saved[at])
-    return _taking(function, places)
+def tuple_of(values: Sequence[str]) -> str:
+    """The text of a tuple; empty where there are no values."""
+    return f"({', '.join(values)}{',' * (len(values) == 1)})" if values else ""
 
 
-def _taking(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
-    """Make a pull that passes the saved values at some places to a rule."""
-    # Unrolled for the usual numbers of values: a call with `*` takes 0.1 us more.
-    if len(places) == 1:
-        (i,) = places
-        return lambda F, g, saved: function(F, g, saved[i])
-    if len(places) == 2:
-        i, j = places
-        return lambda F, g, saved: function(F, g, saved[i], saved[j])
-    if len(places) == 3:
-        i, j, k = places
-        return lambda F, g, saved: function(F, g, saved[i], saved[j], saved[k])
-    if places == (0, 1, 2, 3):
-        return lambda F, g, saved: function(F, g, saved[0], saved[1], saved[2], saved[3])
-    if places == (0, 1, 2, 3, 4):
-        return lambda F, g, saved: function(F, g, saved[0], saved[1], saved[2], saved[3], saved[4])
-    return lambda F, g, saved: function(F, g, *[saved[i] for i in places])
+def _run(
+    op: Op,
+    wanted: tuple[int, ...],
+    parts: Sequence[Part | None],
+    names: tuple[str, ...],
+    shapes: Sequence[str],
+    label: str,
+) -> tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]:
+    """Make `run(F, g, saved)`, which computes all gradients of a node, and a pull for each.
 
-
-def together(pulls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Make one function that calls all pulls of a node."""
-    if len(pulls) == 2:
-        first, second = pulls
-        return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
-    return lambda F, g, saved: tuple(pull(F, g, saved) for pull in pulls)
-
-
-def _pair(one: Part, other: Part, names: tuple[str, ...]) -> Callable[..., Any]:
-    """Make one function of two pulls that need one saved value each."""
-    first, second = one.function, other.function
+    Each pull picks its values from the node's saved values: it is written out, because a call with
+    `*` takes 0.1 us more.
+    """
+    value = {name: f"saved[{place}]" for place, name in enumerate(names)}
     if len(names) == 1:
-        return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
-    i, j = names.index(one.names[0]), names.index(other.names[0])
-    return lambda F, g, saved: (first(F, g, saved[i]), second(F, g, saved[j]))
-
-
-def _in_one(rule: Callable[..., Any], wanted: tuple[str, ...]) -> Callable[..., Any]:
-    """Make one function of a rule that computes all gradients."""
-    return lambda F, g, saved: rule(F, g, wanted, *saved)
-
-
-def _fused(kernel: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
-    """Use the kernel for arrays of real dtypes, the rule for everything else."""
-    return lambda F, g, saved: kernel(F.xp, g, saved) if F.fused else run(F, g, saved)
+        value[names[0]] = "saved"
+    known: dict[str, Any] = {}
+    texts = []
+    for place, part, shape in zip(wanted, parts, shapes, strict=True):
+        if part is None:
+            texts.append("None")
+            continue
+        given = "".join(f", {value[name]}" for name in part.names)
+        key = op.inputs[place].strip("*")
+        if part.local is not None:
+            known[f"slope_{key}"] = part.local
+            text = f"F.chain(g, slope_{key}(F{given}))"
+        else:
+            known[f"pull_{key}"] = function = part.function
+            text = f"pull_{key}(F, g{given})"
+        if part.kernel is not None:
+            known[f"kernel_{key}"] = part.kernel
+            text = f"(kernel_{key}(F.xp, g{given}) if F.fused else {text})"
+        texts.append(f"F.sum_to({text}, {value[shape]})" if shape else text)
+    run = texts[0] if len(texts) == 1 else tuple_of(texts)
+    if op.together is not None and len(texts) > 1:
+        known["together"], known["wanted"] = op.together, tuple([op.inputs[p] for p in wanted])
+        run = f"together(F, g, wanted{''.join(f', {value[name]}' for name in names)})"
+    if op.kernel is not None and not any(shapes):
+        known["kernel"] = op.kernel
+        run = f"kernel(F.xp, g, saved) if F.fused else {run}"
+    if run == f"pull_{op.inputs[wanted[0]]}(F, g, saved)":
+        return function, (function,)
+    made = [f"lambda F, g, saved: {text},\n" for text in (run, *texts * (len(texts) > 1))]
+    functions = expression(f"({''.join(made)})", label, **known)
+    return functions[0], functions[1:] or functions

@@ -6,8 +6,6 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.nn import functional as F
-from asyncgrad.ops.batch_rules import RULES
-from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.pytree import flatten
 
 SIZE = 3
@@ -277,7 +275,5 @@ def test_batches_of_gradients(name):
     _same(found, [ag.stack(list(parts)) for parts in zip(*rows, strict=True)])
 
 
-def test_rules_are_of_entries_that_there_are():
-    """Their names are the table's."""
-    assert set(RULES) <= set(OPS)
+def test_vmap_is_at_the_top_level_too():
     assert ag.vmap is ag.func.vmap

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
-from asyncgrad.ops.api.elementwise import isinf, isnan
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import one_dim
@@ -90,7 +89,7 @@ def isclose(
     close = x == y
     if category(x._metadata.dtype) > 1:
         if equal_nan:
-            close = close | (isnan(x) & isnan(y))
+            close = close | (R.isnan(x) & R.isnan(y))
         finite = R.abs(y) < math.inf
         near = R.abs(R.sub(x, y)) <= R.add(R.mul(R.abs(y), rtol), atol)
     else:
@@ -122,7 +121,7 @@ def _infinite(name: str, input: Tensor, *, positive: bool) -> Any:
     x = as_tensor_operand(input, name, 1)
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} does not support complex inputs.")
-    return isinf(x) & ((x > 0) if positive else (x < 0))
+    return R.isinf(x) & ((x > 0) if positive else (x < 0))
 
 
 @writes

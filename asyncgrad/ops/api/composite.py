@@ -11,7 +11,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
-from asyncgrad.ops.api.elementwise import add, isnan, where
+from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
 from asyncgrad.ops.api.reduction import (
     amax,
@@ -207,7 +207,7 @@ def angle(input: Tensor) -> Tensor:
     if category(x._metadata.dtype) < 2:
         x = cast(x, np.dtype("float32"))
     # sign(x) * 0 is 0 with a recorded gradient of 0; only NaN is passed on.
-    return where(isnan(x), x.detach(), where(x < 0, math.pi, R.mul_scalar(R.sign(x), 0.0)))
+    return where(R.isnan(x), x.detach(), where(x < 0, math.pi, R.mul_scalar(R.sign(x), 0.0)))
 
 
 def resolve_conj(input: Tensor) -> Tensor:
@@ -328,7 +328,7 @@ def nan_to_num(
     limits = floating_info(x._metadata.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
-    x = where(isnan(x), 0.0 if nan is None else nan, x)
+    x = where(R.isnan(x), 0.0 if nan is None else nan, x)
     return where(x == -math.inf, low, where(x == math.inf, high, x))
 
 
@@ -449,7 +449,7 @@ def nansum(
     if x._metadata.is_complex:
         raise RuntimeError("nansum does not support complex inputs")
     if category(x._metadata.dtype) == 2:
-        x = where(isnan(x), x.new_zeros(()), x)
+        x = where(R.isnan(x), x.new_zeros(()), x)
     return sum(x, dim, keepdim, dtype=dtype)
 
 
@@ -463,7 +463,7 @@ def nanmean(
         raise RuntimeError(
             f"nanmean(): expected input to have floating point dtype but got {x._metadata.dtype}"
         )
-    count = sum(~isnan(x), dim, keepdim)
+    count = sum(~R.isnan(x), dim, keepdim)
     return R.div(nansum(x, dim, keepdim, dtype=dtype), count)
 
 

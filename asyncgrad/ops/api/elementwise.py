@@ -1,6 +1,6 @@
 """Elementwise functions and comparisons.
 
-Most are the table's functions themselves. Functions with further arguments are written out.
+Most are made from the rows of the table. Functions with further arguments are written out.
 """
 
 from __future__ import annotations
@@ -27,160 +27,52 @@ from asyncgrad.ops.promotion import (
     refusal,
     result_dtype,
 )
+from asyncgrad.ops.public import publish
 from asyncgrad.ops.scalar_cast import fitted
-from asyncgrad.ops.signatures import named
+from asyncgrad.ops.table import elementwise as table
 from asyncgrad.ops.tensors.out import put, writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Number
 
 __all__ = [
-    "abs", "absolute", "acos", "add", "arccos", "arcsin", "arctan", "arctan2", "asin", "atan",
-    "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "ceil", "clamp", "clamp_max", "clamp_min", "clip", "cos",
-    "cosh", "div", "divide", "eq", "erf", "exp", "exp2", "expm1", "fill", "fix", "floor",
-    "floor_divide", "fmod", "gcd", "ge", "greater", "greater_equal", "gt", "isfinite", "isinf",
-    "isnan", "lcm", "le", "less", "less_equal", "log", "log1p", "log2", "log10", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul",
-    "multiply", "ne", "neg", "negative", "not_equal", "positive", "pow", "reciprocal", "relu",
-    "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt",
-    "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc", "where",
-]  # fmt: skip
+    "add",
+    "bitwise_not",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "clip",
+    "div",
+    "divide",
+    "fill",
+    "floor_divide",
+    "logical_not",
+    "masked_fill",
+    "positive",
+    "pow",
+    "round",
+    "rsub",
+    "sub",
+    "subtract",
+    "true_divide",
+    "where",
+]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
-_NEVER_IN_PLACE = frozenset({
-    "abs", "absolute", "isfinite", "isinf", "isnan", "maximum", "minimum", "positive",
-})  # fmt: skip
-IN_PLACE = tuple([name for name in METHODS if name not in _NEVER_IN_PLACE])
+IN_PLACE = tuple([name for name in METHODS if name != "positive"])
+
+publish(globals(), table.OPS)
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The functions that are made from rows."""
 
 
-def _of_table(name: str, doc: str) -> Callable[..., Tensor]:
-    """The table's function `name` with a docstring."""
-    function: Callable[..., Any] = getattr(R, name)
-    function.__doc__ = doc
-    return function
-
-
-def of_one(name: str, doc: str) -> Callable[..., Tensor]:
-    """The table's function of one tensor, with an argument `out` that methods do not have."""
-    inner = _of_table(name, doc)
-
-    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-        return inner(input) if out is None else put(out, name, inner(input))
-
-    return _public(function, inner)
-
-
-def of_two(name: str, doc: str) -> Callable[..., Tensor]:
-    """The table's function of two operands, with an argument `out` that methods do not have."""
-    inner = _of_table(name, doc)
-
-    def function(
-        input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None
-    ) -> Tensor:
-        return inner(input, other) if out is None else put(out, name, inner(input, other))
-
-    return _public(function, inner)
-
-
-def _public(function: Any, inner: Any) -> Callable[..., Tensor]:
-    function.__name__ = function.__qualname__ = inner.__name__
-    function.__doc__ = inner.__doc__
-    function.dispatch = inner
-    return function
-
-
-def _test(name: str, doc: str) -> Callable[[Any], Any]:
-    """A boolean function of one tensor, without a gradient."""
-    inner = getattr(R, name)
-
-    def function(input: Tensor) -> Tensor:
-        return inner(as_tensor_operand(input, name, 1))
-
-    return named(function, name, doc)
-
-
-# Of one tensor.
-abs = of_one("abs", "The absolute values, real for complex numbers; the gradient at 0 is 0.")
-acos = of_one("acos", "The inverse cosine of each element.")
-asin = of_one("asin", "The inverse sine of each element.")
-atan = of_one("atan", "The inverse tangent of each element.")
-ceil = of_one("ceil", "Each element rounded up; the gradient is 0.")
-cos = of_one("cos", "The cosine of each element.")
-cosh = of_one("cosh", "The hyperbolic cosine of each element.")
-erf = of_one("erf", "The error function of each element.")
-exp = of_one("exp", "e to the power of each element.")
-exp2 = of_one("exp2", "2 to the power of each element.")
-expm1 = of_one("expm1", "exp(x) - 1 of each element, exact near 0.")
-floor = of_one("floor", "Each element rounded down; the gradient is 0.")
-log = of_one("log", "The natural logarithm of each element.")
-log10 = of_one("log10", "The logarithm to base 10 of each element.")
-log1p = of_one("log1p", "log(1 + x) of each element, exact near 0.")
-log2 = of_one("log2", "The logarithm to base 2 of each element.")
-neg = of_one("neg", "Each element with its sign changed.")
-reciprocal = of_one("reciprocal", "1 / x of each element.")
-relu = _of_table("relu", "Each element, or 0 where it is negative; the gradient at 0 is 0.")
-rsqrt = of_one("rsqrt", "1 / sqrt(x) of each element.")
-sgn = of_one("sgn", "Each element divided by its absolute value, and 0 at 0.")
-sigmoid = of_one("sigmoid", "1 / (1 + exp(-x)) of each element.")
-sign = of_one("sign", "-1, 0 or 1 for each element; the gradient is 0.")
-sin = of_one("sin", "The sine of each element.")
-sinh = of_one("sinh", "The hyperbolic sine of each element.")
-sqrt = of_one("sqrt", "The square root of each element.")
-square = of_one("square", "Each element times itself.")
-tan = of_one("tan", "The tangent of each element.")
-tanh = of_one("tanh", "The hyperbolic tangent of each element.")
-trunc = of_one("trunc", "Each element rounded towards 0; the gradient is 0.")
-fix = trunc
-isfinite = _test(
-    "isfinite", "Where elements are neither infinite nor NaN: bool, without a gradient."
-)
-isinf = _test("isinf", "Where elements are infinite: bool, without a gradient.")
-isnan = _test("isnan", "Where elements are NaN: bool, without a gradient.")
-logical_not = writes(_test("logical_not", "Where elements are 0: bool, without a gradient."))
-
-# Of two.
-atan2 = of_two("atan2", "The angle of the point (`other`, `input`), broadcast.")
-bitwise_and = of_two("bitwise_and", "Bitwise and of booleans or integers, broadcast.")
-bitwise_left_shift = of_two(
-    "bitwise_left_shift", "Integers shifted left by `other` bits, broadcast."
-)
-bitwise_or = of_two("bitwise_or", "Bitwise or of booleans or integers, broadcast.")
-bitwise_right_shift = of_two(
-    "bitwise_right_shift", "Integers shifted right by `other` bits, broadcast."
-)
-bitwise_xor = of_two("bitwise_xor", "Bitwise exclusive or of booleans or integers, broadcast.")
-eq = of_two("eq", "Where `input` equals `other`, broadcast: bool, without a gradient.")
-fmod = of_two(
-    "fmod", "The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."
-)
-gcd = of_two("gcd", "The greatest common divisor of integers, broadcast.")
-ge = of_two("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
-gt = of_two("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
-lcm = of_two("lcm", "The least common multiple of integers, broadcast.")
-le = of_two("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
-logical_and = of_two("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
-logical_or = of_two(
-    "logical_or", "Where one of the two is not 0, broadcast: bool, without a gradient."
-)
-logical_xor = of_two(
-    "logical_xor", "Where exactly one of the two is not 0, broadcast: bool, without a gradient."
-)
-lt = of_two("lt", "Where `input` is less than `other`, broadcast: bool, without a gradient.")
-maximum = of_two(
-    "maximum", "The greater of two elements, broadcast; the gradient of a tie is split in halves."
-)
-minimum = of_two(
-    "minimum", "The smaller of two elements, broadcast; the gradient of a tie is split in halves."
-)
-mul = of_two("mul", "`input * other`, broadcast.")
-ne = of_two("ne", "Where `input` differs from `other`, broadcast: bool, without a gradient.")
-remainder = of_two(
-    "remainder", "The remainder of a division rounded down, broadcast: it has `other`'s sign."
-)
+@writes
+def logical_not(input: Any) -> Tensor:
+    """Where elements are 0: bool, without a gradient."""
+    return R.logical_not(as_tensor_operand(input, "logical_not", 1))
 
 
 def positive(input: Tensor) -> Tensor:
@@ -559,19 +451,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
 
 
 # PyTorch's other names.
-absolute = abs
-arccos = acos
-arcsin = asin
-arctan = atan
-arctan2 = atan2
 clip = clamp
 divide = div
-greater = gt
-greater_equal = ge
-less = lt
-less_equal = le
-multiply = mul
-negative = neg
-not_equal = ne
 subtract = sub
 true_divide = div

@@ -673,7 +673,8 @@ def index_put_(
 def copied(input: Tensor, name: str, *others: Any) -> Any:
     """A copy of `input` to be changed in place, batched if one of `others` is."""
     x = as_tensor_operand(input, name, 1)
-    if current().plain:
+    modes = current()
+    if modes.plain and modes.grad:
         # The copy is not recorded, since the following in-place change records one node for both.
         out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
         out._counter = VersionCounter()

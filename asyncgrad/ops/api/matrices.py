@@ -11,7 +11,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
-from asyncgrad.ops.api.elementwise import add, log
+from asyncgrad.ops.api.elementwise import add
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.namespace import RECORDED as R
@@ -348,7 +348,7 @@ def log_det(input: Tensor) -> Any:
     """
     x = matrices("logdet", input, square=True)
     sign, size = R.det_sign(x), R.log_abs_det(x)
-    return R.add(log(sign), R.to(size, sign.dtype) if x._metadata.is_complex else size)
+    return R.add(R.log(sign), R.to(size, sign.dtype) if x._metadata.is_complex else size)
 
 
 # -- decompositions -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.api.composite import logaddexp
-from asyncgrad.ops.api.elementwise import isnan, of_one, of_two, where
+from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
@@ -17,7 +17,9 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     result_dtype,
 )
+from asyncgrad.ops.public import publish
 from asyncgrad.ops.signatures import named
+from asyncgrad.ops.table import transcendental as table
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
@@ -27,33 +29,25 @@ if TYPE_CHECKING:
     from asyncgrad.types import Number
 
 __all__ = [
-    "acosh", "arccosh", "arcsinh", "arctanh", "asinh", "atanh", "copysign", "deg2rad", "digamma",
-    "erfc", "erfinv", "fmax", "fmin", "heaviside", "hypot", "i0", "igamma", "igammac", "lgamma",
-    "logaddexp2", "logit", "mvlgamma", "nextafter", "polygamma", "rad2deg", "sinc", "xlogy",
-]  # fmt: skip
+    "deg2rad",
+    "fmax",
+    "fmin",
+    "heaviside",
+    "logaddexp2",
+    "logit",
+    "mvlgamma",
+    "polygamma",
+    "rad2deg",
+    "sinc",
+]
 METHODS = tuple([name for name in __all__ if name != "polygamma"])
 IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
 
-acosh = of_one("acosh", "The inverse hyperbolic cosine, NaN below 1.")
-asinh = of_one("asinh", "The inverse hyperbolic sine.")
-atanh = of_one("atanh", "The inverse hyperbolic tangent, NaN beyond -1 and 1.")
-erfc = of_one("erfc", "One minus the error function.")
-i0 = of_one("i0", "The modified Bessel function of the first kind, of order 0.")
-erfinv = of_one("erfinv", "The inverse of the error function, NaN beyond -1 and 1.")
-lgamma = of_one("lgamma", "The logarithm of the absolute value of the gamma function.")
-digamma = of_one("digamma", "The derivative of the logarithm of the gamma function.")
-hypot = of_two("hypot", "The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast.")
-copysign = of_two("copysign", "The absolute values of `input` with the signs of `other`.")
-xlogy = of_two("xlogy", "`input * log(other)`, and 0 where `input` is, broadcast.")
-nextafter = of_two("nextafter", "The next number after `input` in the direction of `other`.")
-igamma = of_two(
-    "igamma",
-    "The lower incomplete gamma function, over the whole; no derivative by `input`. Needs SciPy.",
-)
-igammac = of_two(
-    "igammac",
-    "The upper incomplete gamma function, over the whole; no derivative by `input`. Needs SciPy.",
-)
+publish(globals(), table.OPS)
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The functions that are made from rows."""
 
 
 @writes
@@ -145,7 +139,7 @@ def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) ->
         for operand in (x, y):
             if operand._metadata.is_complex:
                 raise NotImplementedError(f'"{name}" not implemented for complex tensors.')
-        return where(first_wins(x, y) | isnan(y), x, y)
+        return where(first_wins(x, y) | R.isnan(y), x, y)
 
     return writes(one_node(f"{name.capitalize()}Backward0")(named(function, name, doc)))
 
@@ -188,8 +182,3 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
             f"{x._metadata.dtype} and {at_zero._metadata.dtype}"
         )
     return R.heaviside(x, at_zero)
-
-
-arccosh = acosh
-arcsinh = asinh
-arctanh = atanh

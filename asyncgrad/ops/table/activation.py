@@ -6,8 +6,9 @@ import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.fused import along, elementwise, fused
-from asyncgrad.ops.op import operation, part, unary
+from asyncgrad.ops import batch_rules
+from asyncgrad.ops.fused import along, elementwise
+from asyncgrad.ops.op import fused, operation, unary
 from asyncgrad.ops.special import special_function
 
 if TYPE_CHECKING:
@@ -315,8 +316,8 @@ OPS = (
         "leaky_slope",
         forward=_leaky_slope,
         attributes=("slope",),
-        pulls={"x": part(lambda F, g: F.zero(g))},
-        pushes={"x": part(lambda F, t: F.zero(t))},
+        pulls={"x": lambda F, g: F.zero(g)},
+        linear=True,
     ),
     unary(
         "elu",
@@ -371,8 +372,8 @@ OPS = (
     unary(
         "hardswish",
         forward=_hardswish,
-        pulls={"x": part(_hardswish_pull)},
-        pushes={"x": part(_hardswish_pull)},
+        pulls={"x": _hardswish_pull},
+        linear=True,
     ),
     operation(
         "softmax",
@@ -382,6 +383,7 @@ OPS = (
         pulls={"x": fused(_softmax_gradient, _softmax_pull)},
         pushes={"x": _softmax_pull},
         cost=_lines_cost,
+        batch=batch_rules.line,
     ),
     operation(
         "log_softmax",
@@ -391,5 +393,6 @@ OPS = (
         pulls={"x": fused(_log_softmax_gradient, _log_softmax_pull)},
         pushes={"x": lambda F, t, out, dim: t - F.sum(F.exp(out) * t, (dim,), True)},
         cost=_lines_cost,
+        batch=batch_rules.line,
     ),
 )

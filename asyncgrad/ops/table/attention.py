@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import silent, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import product_cost
@@ -236,6 +237,7 @@ OPS = (
         together=_together,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
         cost=_cost,
+        batch=batch_rules.attention,
     ),
     operation(
         "attention_weights",
@@ -243,7 +245,7 @@ OPS = (
         "x",
         "mask causal",
         pulls={"x": lambda F, g, out: _through_weights(F, g, out)},
-        pushes={"x": lambda F, t, out: _through_weights(F, t, out)},
+        linear=True,
         node="SafeSoftmaxBackward0",
         cost=lambda x, *rest: 5_000 + 4 * int(x._metadata.cost),
     ),

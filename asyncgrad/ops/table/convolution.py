@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops.fused import fused
-from asyncgrad.ops.op import operation
+from asyncgrad.ops import batch_rules
+from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
 from asyncgrad.records import NamedTuple
 
@@ -363,6 +363,7 @@ OPS = (
         pulls=_BY_INPUT_AND_WEIGHT,
         pushes=_PUSHES,
         cost=_cost,
+        batch=batch_rules.convolution,
     ),
     operation(
         "convolution_with_bias",
@@ -378,6 +379,7 @@ OPS = (
         },
         node="ConvolutionBackward0",
         cost=_cost,
+        batch=batch_rules.convolution,
     ),
     operation(
         "convolution_input",
@@ -398,6 +400,7 @@ OPS = (
         },
         node="ConvolutionBackwardBackward0",
         cost=_products_cost,
+        batch=batch_rules.convolution_input,
     ),
     operation(
         "convolution_weight",

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import ONES, ZEROS, elementwise, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import (
@@ -22,7 +24,6 @@ from asyncgrad.ops.op import (
     factor,
     linear,
     operation,
-    part,
     tangent,
     unary,
 )
@@ -97,6 +98,41 @@ def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., 
         return out
 
     return call
+
+
+def refuse_negated_bool(x: Any) -> None:
+    """Raise for the negation of booleans."""
+    if x._metadata.dtype.kind == "b":
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+            "invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+
+
+def refuse_rectified_bool(x: Any) -> None:
+    """Raise for `relu` of booleans."""
+    if x._metadata.dtype.kind == "b":
+        raise RuntimeError("Boolean inputs not supported for relu. Convert them with .to().")
+
+
+def refuse_bool_difference(x: Any, y: Any) -> None:
+    """Raise for a difference with booleans, as PyTorch does."""
+    found = [
+        operand._metadata.dtype.kind == "b"
+        if isinstance(operand, Variable)
+        else isinstance(operand, bool)
+        for operand in (x, y)
+    ]
+    if all(found):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+            "or `logical_xor()` operator instead."
+        )
+    if any(found):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+            "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
 
 
 def _truncated(xp: Library, x: Array, y: Array) -> Any:
@@ -340,26 +376,30 @@ def _inverse_square(F: Namespace, x: Value, y: Value) -> Any:
     return F.mask(F.reciprocal(square), square != 0)
 
 
-def _constant(name: str, forward: Callable[..., Any]) -> Op:
+def _constant(name: str, forward: Callable[..., Any], **more: Any) -> Op:
     """A piecewise constant function, with derivative 0."""
     return unary(
         name,
         forward=forward,
-        pulls={"x": part(lambda F, g: F.zero(g))},
-        pushes={"x": part(lambda F, t: F.zero(t))},
+        pulls={"x": lambda F, g: F.zero(g)},
+        linear=True,
+        promotes="any",
+        **more,
     )
 
 
 def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
     """A rounded quotient, with derivative 0."""
-    zero = {key: part(lambda F, g: F.zero(g)) for key in ("x", "y")}
+    zero = {key: lambda F, g: F.zero(g) for key in ("x", "y")}
     return binary(
         name,
         forward=_integer_division(name, function),
         pulls=zero,
-        pushes=zero,
+        linear=True,
         node="DivBackward2",
         frees=("x", "y"),
+        promotes="any",
+        numbers="both",
     )
 
 
@@ -384,6 +424,7 @@ OPS = (
         arity=2,
         keepable=("x",),
         frees=("scalar",),
+        batch=batch_rules.same,
     ),
     linear(
         "div_scalar",
@@ -394,6 +435,7 @@ OPS = (
         arity=2,
         keepable=("x",),
         frees=("scalar",),
+        batch=batch_rules.same,
     ),
     operation(
         "add_scalar",
@@ -401,11 +443,12 @@ OPS = (
         "x",
         "scalar",
         pulls={"x": lambda F, g: g},
-        pushes={"x": lambda F, t: t},
+        linear=True,
         fresh=False,
         passes=True,
         node="AddBackward0",
         arity=2,
+        batch=batch_rules.same,
     ),
     operation(
         "sub_scalar",
@@ -413,11 +456,12 @@ OPS = (
         "x",
         "scalar",
         pulls={"x": lambda F, g: g},
-        pushes={"x": lambda F, t: t},
+        linear=True,
         fresh=False,
         passes=True,
         node="SubBackward0",
         arity=2,
+        batch=batch_rules.same,
     ),
     operation(
         "rsub_scalar",
@@ -425,8 +469,9 @@ OPS = (
         "x",
         "scalar",
         pulls={"x": lambda F, g: F.neg(g)},
-        pushes={"x": lambda F, t: F.neg(t)},
+        linear=True,
         node="RsubBackward1",
+        batch=batch_rules.same,
     ),
     operation(
         "pow_scalar",
@@ -436,6 +481,7 @@ OPS = (
         pulls={"x": _power_pull},
         pushes={"x": _power_push},
         node="PowBackward0",
+        batch=batch_rules.same,
     ),
     operation(
         "rpow_scalar",
@@ -449,6 +495,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, x, out, scalar: t * _number_power_derivative(F, x, out, scalar)},
         node="PowBackward2",
+        batch=batch_rules.same,
     ),
     operation(
         "fmod_scalar",
@@ -456,10 +503,11 @@ OPS = (
         "x",
         "scalar",
         pulls={"x": lambda F, g: g},
-        pushes={"x": lambda F, t: t},
+        linear=True,
         fresh=False,
         passes=True,
         node="FmodBackward0",
+        batch=batch_rules.same,
     ),
     operation(
         "remainder_scalar",
@@ -467,18 +515,29 @@ OPS = (
         "x",
         "scalar",
         pulls={"x": lambda F, g: g},
-        pushes={"x": lambda F, t: t},
+        linear=True,
         fresh=False,
         passes=True,
         node="RemainderBackward0",
+        batch=batch_rules.same,
     ),
     # Ops on one tensor.
-    linear("conj", "conj", lambda F, g: F.conj(g)),
-    linear("real", lambda xp, x: x.real.copy(), lambda F, g, x_dtype: F.to(g, x_dtype)),
+    linear("conj", "conj", lambda F, g: F.conj(g), batch=batch_rules.same, promotes="any"),
+    linear(
+        "real",
+        lambda xp, x: x.real.copy(),
+        lambda F, g, x_dtype: F.to(g, x_dtype),
+        batch=batch_rules.same,
+        promotes="any",
+        changes_dtype=True,
+    ),
     linear(
         "imag",
         lambda xp, x: x.imag.copy(),
         lambda F, g, x_dtype: F.mul_scalar(F.to(g, x_dtype), 1j),
+        batch=batch_rules.same,
+        promotes="any",
+        changes_dtype=True,
     ),
     operation(
         "complex",
@@ -494,52 +553,209 @@ OPS = (
         },
         broadcasts=True,
         frees=("x", "y"),
+        batch=batch_rules.broadcast,
+        changes_dtype=True,
     ),
-    linear("neg", "negative", lambda F, g: F.neg(g)),
+    linear(
+        "neg",
+        "negative",
+        lambda F, g: F.neg(g),
+        batch=batch_rules.same,
+        promotes="any",
+        check=refuse_negated_bool,
+        doc="Each element with its sign changed.",
+        public="neg negative",
+        exact_out=True,
+    ),
     operation(
         "abs",
         _only("iufc", "abs"),
         "x",
         pulls={"x": lambda F, g, x: g * F.sgn(x)},
         pushes={"x": _signed},
+        batch=batch_rules.same,
+        promotes="any",
+        changes_dtype=True,
+        doc="The absolute values, real for complex numbers; the gradient at 0 is 0.",
+        public="abs absolute",
+        in_place=False,
+        exact_out=True,
     ),
-    operation("sgn", _sgn, "x", pulls={"x": _sgn_pull}, pushes={"x": _sgn_pull}),
-    unary("reciprocal", lambda F, out: -(out * out), IgnoringFpErrors("reciprocal")),
-    unary("square", lambda F, x: 2 * x, IgnoringFpErrors("square"), node="PowBackward0"),
-    unary("sqrt", lambda F, out: F.div(0.5, out), IgnoringFpErrors("sqrt")),
-    unary("rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt),
-    unary("exp", lambda F, out: out, IgnoringFpErrors("exp")),
-    unary("exp2", lambda F, out: out * _LN2, IgnoringFpErrors("exp2")),
-    unary("expm1", lambda F, out: out + 1, IgnoringFpErrors("expm1")),
-    unary("log", lambda F, x: F.reciprocal(x), IgnoringFpErrors("log")),
-    unary("log2", lambda F, x: F.reciprocal(x * _LN2), IgnoringFpErrors("log2")),
-    unary("log10", lambda F, x: F.reciprocal(x * _LN10), IgnoringFpErrors("log10")),
+    operation(
+        "sgn",
+        _sgn,
+        "x",
+        pulls={"x": _sgn_pull},
+        linear=True,
+        batch=batch_rules.same,
+        promotes="any",
+        doc="Each element divided by its absolute value, and 0 at 0.",
+        exact_out=True,
+    ),
     unary(
-        "log1p", lambda F, x: F.reciprocal(x + 1), IgnoringFpErrors("log1p"), node="Log1PBackward0"
+        "reciprocal",
+        lambda F, out: -(out * out),
+        IgnoringFpErrors("reciprocal"),
+        doc="1 / x of each element.",
     ),
-    unary("sin", lambda F, x: F.cos(x), IgnoringFpErrors("sin")),
-    unary("cos", lambda F, x: -F.sin(x), IgnoringFpErrors("cos")),
-    unary("tan", lambda F, out: out * out + 1, IgnoringFpErrors("tan")),
-    unary("asin", lambda F, x: F.rsqrt(1 - x * x), IgnoringFpErrors("arcsin")),
-    unary("acos", lambda F, x: -F.rsqrt(1 - x * x), IgnoringFpErrors("arccos")),
-    unary("atan", lambda F, x: F.reciprocal(x * x + 1), IgnoringFpErrors("arctan")),
-    unary("sinh", lambda F, x: F.cosh(x), IgnoringFpErrors("sinh")),
-    unary("cosh", lambda F, x: F.sinh(x), IgnoringFpErrors("cosh")),
-    unary("tanh", lambda F, out: 1 - out * out, kernel=_tanh_gradient),
-    unary("sigmoid", lambda F, out: out * (1 - out), _sigmoid, kernel=_sigmoid_gradient),
-    unary("erf", lambda F, x: F.exp(-(x * x)) * _TWO_OVER_ROOT_PI, erf),
+    unary(
+        "square",
+        lambda F, x: 2 * x,
+        IgnoringFpErrors("square"),
+        node="PowBackward0",
+        promotes="integer",
+        doc="Each element times itself.",
+    ),
+    unary(
+        "sqrt",
+        lambda F, out: F.div(0.5, out),
+        IgnoringFpErrors("sqrt"),
+        doc="The square root of each element.",
+    ),
+    unary(
+        "rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt, doc="1 / sqrt(x) of each element."
+    ),
+    unary(
+        "exp", lambda F, out: out, IgnoringFpErrors("exp"), doc="e to the power of each element."
+    ),
+    unary(
+        "exp2",
+        lambda F, out: out * _LN2,
+        IgnoringFpErrors("exp2"),
+        doc="2 to the power of each element.",
+        public="exp2 special.exp2",
+    ),
+    unary(
+        "expm1",
+        lambda F, out: out + 1,
+        IgnoringFpErrors("expm1"),
+        doc="exp(x) - 1 of each element, exact near 0.",
+        public="expm1 special.expm1",
+    ),
+    unary(
+        "log",
+        lambda F, x: F.reciprocal(x),
+        IgnoringFpErrors("log"),
+        doc="The natural logarithm of each element.",
+    ),
+    unary(
+        "log2",
+        lambda F, x: F.reciprocal(x * _LN2),
+        IgnoringFpErrors("log2"),
+        doc="The logarithm to base 2 of each element.",
+    ),
+    unary(
+        "log10",
+        lambda F, x: F.reciprocal(x * _LN10),
+        IgnoringFpErrors("log10"),
+        doc="The logarithm to base 10 of each element.",
+    ),
+    unary(
+        "log1p",
+        lambda F, x: F.reciprocal(x + 1),
+        IgnoringFpErrors("log1p"),
+        node="Log1PBackward0",
+        doc="log(1 + x) of each element, exact near 0.",
+        public="log1p special.log1p",
+    ),
+    unary("sin", lambda F, x: F.cos(x), IgnoringFpErrors("sin"), doc="The sine of each element."),
+    unary(
+        "cos", lambda F, x: -F.sin(x), IgnoringFpErrors("cos"), doc="The cosine of each element."
+    ),
+    unary(
+        "tan",
+        lambda F, out: out * out + 1,
+        IgnoringFpErrors("tan"),
+        doc="The tangent of each element.",
+    ),
+    unary(
+        "asin",
+        lambda F, x: F.rsqrt(1 - x * x),
+        IgnoringFpErrors("arcsin"),
+        doc="The inverse sine of each element.",
+        public="asin arcsin",
+    ),
+    unary(
+        "acos",
+        lambda F, x: -F.rsqrt(1 - x * x),
+        IgnoringFpErrors("arccos"),
+        doc="The inverse cosine of each element.",
+        public="acos arccos",
+    ),
+    unary(
+        "atan",
+        lambda F, x: F.reciprocal(x * x + 1),
+        IgnoringFpErrors("arctan"),
+        doc="The inverse tangent of each element.",
+        public="atan arctan",
+    ),
+    unary(
+        "sinh",
+        lambda F, x: F.cosh(x),
+        IgnoringFpErrors("sinh"),
+        doc="The hyperbolic sine of each element.",
+    ),
+    unary(
+        "cosh",
+        lambda F, x: F.sinh(x),
+        IgnoringFpErrors("cosh"),
+        doc="The hyperbolic cosine of each element.",
+    ),
+    unary(
+        "tanh",
+        lambda F, out: 1 - out * out,
+        kernel=_tanh_gradient,
+        doc="The hyperbolic tangent of each element.",
+        public="tanh nn.functional.tanh",
+    ),
+    unary(
+        "sigmoid",
+        lambda F, out: out * (1 - out),
+        _sigmoid,
+        kernel=_sigmoid_gradient,
+        doc="1 / (1 + exp(-x)) of each element.",
+        public="sigmoid special.expit nn.functional.sigmoid",
+    ),
+    unary(
+        "erf",
+        lambda F, x: F.exp(-(x * x)) * _TWO_OVER_ROOT_PI,
+        erf,
+        doc="The error function of each element.",
+        public="erf special.erf",
+    ),
     unary(
         "relu",
         forward=lambda xp, x: xp.maximum(x, 0),
-        pulls={"x": part(lambda F, g, out: F.rectified(g, out))},
-        pushes={"x": part(lambda F, t, out: F.rectified(t, out))},
+        pulls={"x": lambda F, g, out: F.rectified(g, out)},
+        linear=True,
         # The result is not 0 where the input is positive or NaN.
         kernel=masked,
+        promotes="any",
+        of_real=True,
+        check=refuse_rectified_bool,
+        doc="Each element, or 0 where it is negative; the gradient at 0 is 0.",
+        out=False,
     ),
-    _constant("sign", _sign),
-    _constant("floor", _only("iuf", "floor")),
-    _constant("ceil", _only("iuf", "ceil")),
-    _constant("trunc", _only("iuf", "trunc")),
+    _constant("sign", _sign, doc="-1, 0 or 1 for each element; the gradient is 0.", exact_out=True),
+    _constant(
+        "floor",
+        _only("iuf", "floor"),
+        doc="Each element rounded down; the gradient is 0.",
+        exact_out=True,
+    ),
+    _constant(
+        "ceil",
+        _only("iuf", "ceil"),
+        doc="Each element rounded up; the gradient is 0.",
+        exact_out=True,
+    ),
+    _constant(
+        "trunc",
+        _only("iuf", "trunc"),
+        doc="Each element rounded towards 0; the gradient is 0.",
+        public="trunc fix",
+        exact_out=True,
+    ),
     _constant("round", _only("iuf", "round")),
     operation(
         "round_decimals",
@@ -547,8 +763,9 @@ OPS = (
         "x",
         "decimals",
         pulls={"x": lambda F, g: F.zero(g)},
-        pushes={"x": lambda F, t: F.zero(t)},
+        linear=True,
         node="RoundBackward1",
+        batch=batch_rules.same,
     ),
     operation(
         "clamp",
@@ -556,130 +773,157 @@ OPS = (
         "x",
         "low high",
         pulls={"x": _clamp_pull},
-        pushes={"x": _clamp_pull},
+        linear=True,
         node="ClampBackward1",
+        batch=batch_rules.same,
     ),
     # Ops on two tensors.
     binary(
         "add",
-        pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: g)},
-        pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: t)},
+        pulls={"x": lambda F, g: g, "y": lambda F, g: g},
+        linear=True,
         fresh=False,
+        promotes="any",
+        numbers="both",
+        commutes=True,
     ),
     binary(
         "sub",
         forward="subtract",
-        pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: F.neg(g))},
-        pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: F.neg(t))},
+        pulls={"x": lambda F, g: g, "y": lambda F, g: F.neg(g)},
+        linear=True,
         fresh=False,
+        promotes="any",
+        numbers="both",
+        check=refuse_bool_difference,
     ),
-    binary("mul", lambda F, y: y, lambda F, x: x, "multiply"),
+    binary(
+        "mul",
+        lambda F, y: y,
+        lambda F, x: x,
+        "multiply",
+        promotes="any",
+        numbers="both",
+        commutes=True,
+        doc="`input * other`, broadcast.",
+        public="mul multiply",
+    ),
     # The derivatives do not use `out`, which may change in place in PyTorch.
     binary(
         "div",
         lambda F, y: F.reciprocal(y),
         lambda F, x, y: F.div(F.div(-x, y), y),
         IgnoringFpErrors("divide"),
+        numbers="both",
     ),
     binary(
         "pow",
         forward=_pow,
-        pulls={"x": part(_by_base), "y": factor(_exponent_derivative)},
-        pushes={"x": part(_base_push), "y": tangent(_exponent_derivative)},
+        pulls={"x": _by_base, "y": factor(_exponent_derivative)},
+        pushes={"x": _base_push, "y": tangent(_exponent_derivative)},
         node="PowBackward1",
+        promotes="any",
+        numbers="either",
     ),
-    _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
+    _constant_quotient(
+        "div_floor",
+        lambda xp, x, y: xp.floor_divide(x, y),
+    ),
     _constant_quotient("div_trunc", _truncated),
     binary(
         "floor_divide",
         forward=_integer_division("floor_divide", lambda xp, x, y: xp.floor_divide(x, y)),
-        pulls=dict.fromkeys(("x", "y"), part(Refused("floor_divide"))),
+        pulls=dict.fromkeys(("x", "y"), Refused("floor_divide")),
         pushes={},
         node="NotImplemented",
+        promotes="any",
+        numbers="both",
     ),
     binary(
         "fmod",
         forward=_integer_division("fmod", lambda xp, x, y: xp.fmod(x, y)),
         pulls={
-            "x": part(lambda F, g: g),
-            "y": part(lambda F, g, x, y: F.neg(g * F.div_trunc(x, y))),
+            "x": lambda F, g: g,
+            "y": lambda F, g, x, y: F.neg(g * F.div_trunc(x, y)),
         },
-        pushes={
-            "x": part(lambda F, t: t),
-            "y": part(lambda F, t, x, y: F.neg(t * F.div_trunc(x, y))),
-        },
+        linear=True,
         fresh=False,
         node="FmodBackward1",
+        promotes="any",
+        doc="The remainder of a division rounded towards 0, broadcast: it has `input`'s sign.",
     ),
     binary(
         "remainder",
         forward=_integer_division("remainder", lambda xp, x, y: xp.remainder(x, y)),
         pulls={
-            "x": part(lambda F, g: g),
-            "y": part(lambda F, g, x, y: F.neg(g * F.div_floor(x, y))),
+            "x": lambda F, g: g,
+            "y": lambda F, g, x, y: F.neg(g * F.div_floor(x, y)),
         },
-        pushes={
-            "x": part(lambda F, t: t),
-            "y": part(lambda F, t, x, y: F.neg(t * F.div_floor(x, y))),
-        },
+        linear=True,
         fresh=False,
         node="RemainderBackward1",
+        promotes="any",
+        numbers="either",
+        doc="The remainder of a division rounded down, broadcast: it has `other`'s sign.",
     ),
     binary(
         "atan2",
         lambda F, x, y: y * _inverse_square(F, x, y),
         lambda F, x, y: -x * _inverse_square(F, x, y),
         _only("f", "atan2", "arctan2"),
+        numbers="none",
+        doc="The angle of the point (`other`, `input`), broadcast.",
+        public="atan2 arctan2",
     ),
     binary(
         "maximum",
         forward=_only("biuf", "maximum"),
         pulls={
-            "x": part(lambda F, g, x, y: F.shared(g, x < y, x == y)),
-            "y": part(lambda F, g, x, y: F.shared(g, y < x, x == y)),
+            "x": lambda F, g, x, y: F.shared(g, x < y, x == y),
+            "y": lambda F, g, x, y: F.shared(g, y < x, x == y),
         },
-        pushes={
-            "x": part(lambda F, t, x, y: F.shared(t, x < y, x == y)),
-            "y": part(lambda F, t, x, y: F.shared(t, y < x, x == y)),
-        },
+        linear=True,
+        promotes="any",
+        numbers="none",
+        doc="The greater of two elements, broadcast; the gradient of a tie is split in halves.",
+        in_place=False,
     ),
     binary(
         "minimum",
         forward=_only("biuf", "minimum"),
         pulls={
-            "x": part(lambda F, g, x, y: F.shared(g, x > y, x == y)),
-            "y": part(lambda F, g, x, y: F.shared(g, y > x, x == y)),
+            "x": lambda F, g, x, y: F.shared(g, x > y, x == y),
+            "y": lambda F, g, x, y: F.shared(g, y > x, x == y),
         },
-        pushes={
-            "x": part(lambda F, t, x, y: F.shared(t, x > y, x == y)),
-            "y": part(lambda F, t, x, y: F.shared(t, y > x, x == y)),
-        },
+        linear=True,
+        promotes="any",
+        numbers="none",
+        doc="The smaller of two elements, broadcast; the gradient of a tie is split in halves.",
+        in_place=False,
     ),
     binary(
         "clamp_low",
         forward=_only("biuf", "clamp", "maximum"),
         pulls={
-            "x": part(lambda F, g, x, y: F.mask(g, x >= y)),
-            "y": part(lambda F, g, x, y: F.mask(g, x < y)),
+            "x": lambda F, g, x, y: F.mask(g, x >= y),
+            "y": lambda F, g, x, y: F.mask(g, x < y),
         },
-        pushes={
-            "x": part(lambda F, t, x, y: F.mask(t, x >= y)),
-            "y": part(lambda F, t, x, y: F.mask(t, x < y)),
-        },
+        linear=True,
         node="ClampMinBackward1",
+        promotes="any",
+        numbers="none",
     ),
     binary(
         "clamp_high",
         forward=_only("biuf", "clamp", "minimum"),
         pulls={
-            "x": part(lambda F, g, x, y: F.mask(g, x <= y)),
-            "y": part(lambda F, g, x, y: F.mask(g, x > y)),
+            "x": lambda F, g, x, y: F.mask(g, x <= y),
+            "y": lambda F, g, x, y: F.mask(g, x > y),
         },
-        pushes={
-            "x": part(lambda F, t, x, y: F.mask(t, x <= y)),
-            "y": part(lambda F, t, x, y: F.mask(t, x > y)),
-        },
+        linear=True,
         node="ClampMaxBackward1",
+        promotes="any",
+        numbers="none",
     ),
     # Ops on three tensors.
     operation(
@@ -691,13 +935,10 @@ OPS = (
             "low": lambda F, g, x, low, high: F.mask(g, (x < low) & (low < high)),
             "high": lambda F, g, x, low, high: F.mask(g, (x > high) | (high < low)),
         },
-        pushes={
-            "x": lambda F, t, x, low, high: F.mask(t, (x >= low) & (x <= high)),
-            "low": lambda F, t, x, low, high: F.mask(t, (x < low) & (low < high)),
-            "high": lambda F, t, x, low, high: F.mask(t, (x > high) | (high < low)),
-        },
+        linear=True,
         broadcasts=True,
         node="ClampBackward0",
+        batch=batch_rules.broadcast,
     ),
     operation(
         "where",
@@ -707,11 +948,9 @@ OPS = (
             "x": lambda F, g, condition: F.mask(g, condition),
             "y": lambda F, g, condition: F.mask(g, ~condition),
         },
-        pushes={
-            "x": lambda F, t, condition: F.mask(t, condition),
-            "y": lambda F, t, condition: F.mask(t, ~condition),
-        },
+        linear=True,
         broadcasts=True,
+        batch=batch_rules.broadcast,
     ),
     operation(
         "masked_fill",
@@ -719,8 +958,9 @@ OPS = (
         "x mask",
         "value",
         pulls={"x": lambda F, g, mask: F.mask(g, ~mask)},
-        pushes={"x": lambda F, t, mask: F.mask(t, ~mask)},
+        linear=True,
         broadcasts=True,
+        batch=batch_rules.broadcast,
     ),
     # Further functions that rules need.
     operation(
@@ -728,14 +968,16 @@ OPS = (
         masked,
         "x condition",
         pulls={"x": lambda F, g, condition: F.mask(g, condition)},
-        pushes={"x": lambda F, t, condition: F.mask(t, condition)},
+        linear=True,
+        batch=batch_rules.alike,
     ),
     operation(
         "shared",
         _shared,
         "x worse tie",
         pulls={"x": lambda F, g, worse, tie: F.shared(g, worse, tie)},
-        pushes={"x": lambda F, t, worse, tie: F.shared(t, worse, tie)},
+        linear=True,
+        batch=batch_rules.alike,
     ),
     operation(
         "rectified",
@@ -745,33 +987,134 @@ OPS = (
             "x": lambda F, g, out: F.rectified(g, out),
             "out": lambda F, g: F.zero(g),
         },
-        pushes={
-            "x": lambda F, t, out: F.rectified(t, out),
-            "out": lambda F, t: F.zero(t),
-        },
+        linear=True,
         node="ThresholdBackwardBackward0",
+        batch=batch_rules.alike,
     ),
     # Ops without a derivative.
     unary("zero", forward=lambda xp, x: xp.zeros_like(x)),
-    unary("isnan", forward="isnan"),
-    unary("isinf", forward="isinf"),
-    unary("isfinite", forward="isfinite"),
+    unary(
+        "isnan",
+        forward="isnan",
+        doc="Where elements are NaN: bool, without a gradient.",
+        in_place=False,
+        out=False,
+    ),
+    unary(
+        "isinf",
+        forward="isinf",
+        doc="Where elements are infinite: bool, without a gradient.",
+        in_place=False,
+        out=False,
+    ),
+    unary(
+        "isfinite",
+        forward="isfinite",
+        doc="Where elements are neither infinite nor NaN: bool, without a gradient.",
+        in_place=False,
+        out=False,
+    ),
     unary("logical_not", forward="logical_not"),
     unary("bitwise_not", forward=_only("biu", "bitwise_not", "invert")),
-    binary("eq", forward="equal"),
-    binary("ne", forward="not_equal"),
-    binary("lt", forward=_only("biuf", "lt", "less")),
-    binary("le", forward=_only("biuf", "le", "less_equal")),
-    binary("gt", forward=_only("biuf", "gt", "greater")),
-    binary("ge", forward=_only("biuf", "ge", "greater_equal")),
-    binary("logical_and", forward="logical_and"),
-    binary("logical_or", forward="logical_or"),
-    binary("logical_xor", forward="logical_xor"),
-    binary("bitwise_and", forward=_only("biu", "bitwise_and")),
-    binary("bitwise_or", forward=_only("biu", "bitwise_or")),
-    binary("bitwise_xor", forward=_only("biu", "bitwise_xor")),
-    binary("bitwise_left_shift", forward=_only("iu", "bitwise_left_shift", "left_shift")),
-    binary("bitwise_right_shift", forward=_only("iu", "bitwise_right_shift", "right_shift")),
-    binary("gcd", forward=_only("iu", "gcd")),
-    binary("lcm", forward=_only("iu", "lcm")),
+    binary(
+        "eq",
+        forward="equal",
+        exact=True,
+        doc="Where `input` equals `other`, broadcast: bool, without a gradient.",
+    ),
+    binary(
+        "ne",
+        forward="not_equal",
+        exact=True,
+        doc="Where `input` differs from `other`, broadcast: bool, without a gradient.",
+        public="ne not_equal",
+    ),
+    binary(
+        "lt",
+        forward=_only("biuf", "lt", "less"),
+        exact=True,
+        doc="Where `input` is less than `other`, broadcast: bool, without a gradient.",
+        public="lt less",
+    ),
+    binary(
+        "le",
+        forward=_only("biuf", "le", "less_equal"),
+        exact=True,
+        doc="Where `input` is at most `other`, broadcast: bool, without a gradient.",
+        public="le less_equal",
+    ),
+    binary(
+        "gt",
+        forward=_only("biuf", "gt", "greater"),
+        exact=True,
+        doc="Where `input` is greater than `other`, broadcast: bool, without a gradient.",
+        public="gt greater",
+    ),
+    binary(
+        "ge",
+        forward=_only("biuf", "ge", "greater_equal"),
+        exact=True,
+        doc="Where `input` is at least `other`, broadcast: bool, without a gradient.",
+        public="ge greater_equal",
+    ),
+    binary(
+        "logical_and",
+        forward="logical_and",
+        numbers="none",
+        doc="Where both are not 0, broadcast: bool, without a gradient.",
+    ),
+    binary(
+        "logical_or",
+        forward="logical_or",
+        numbers="none",
+        doc="Where one of the two is not 0, broadcast: bool, without a gradient.",
+    ),
+    binary(
+        "logical_xor",
+        forward="logical_xor",
+        numbers="none",
+        doc="Where exactly one of the two is not 0, broadcast: bool, without a gradient.",
+    ),
+    binary(
+        "bitwise_and",
+        forward=_only("biu", "bitwise_and"),
+        numbers="either",
+        doc="Bitwise and of booleans or integers, broadcast.",
+    ),
+    binary(
+        "bitwise_or",
+        forward=_only("biu", "bitwise_or"),
+        numbers="either",
+        doc="Bitwise or of booleans or integers, broadcast.",
+    ),
+    binary(
+        "bitwise_xor",
+        forward=_only("biu", "bitwise_xor"),
+        numbers="either",
+        doc="Bitwise exclusive or of booleans or integers, broadcast.",
+    ),
+    binary(
+        "bitwise_left_shift",
+        forward=_only("iu", "bitwise_left_shift", "left_shift"),
+        numbers="either",
+        doc="Integers shifted left by `other` bits, broadcast.",
+    ),
+    binary(
+        "bitwise_right_shift",
+        forward=_only("iu", "bitwise_right_shift", "right_shift"),
+        numbers="either",
+        doc="Integers shifted right by `other` bits, broadcast.",
+    ),
+    binary(
+        "gcd",
+        forward=_only("iu", "gcd"),
+        numbers="none",
+        doc="The greatest common divisor of integers, broadcast.",
+    ),
+    binary(
+        "lcm",
+        forward=_only("iu", "lcm"),
+        numbers="none",
+        doc="The least common multiple of integers, broadcast.",
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.ops.table.strided import Strides, in_memory, strides_of
@@ -83,7 +84,7 @@ def _zero_view(xp: Library, x: Array, route: Route) -> Any:
 
 OPS = (
     # Constants without a gradient.
-    operation("zeros_of", lambda xp, x: xp.zeros_like(x), "x"),
+    operation("zeros_of", lambda xp, x: xp.zeros_like(x), "x", batch=batch_rules.same),
     linear(
         "take_view",
         lambda xp, x, route: route.of(x),
@@ -124,8 +125,9 @@ OPS = (
         lambda xp, x, y: y,
         "x y",
         pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: g},
-        pushes={"x": lambda F, t: F.zeros_of(t), "y": lambda F, t: t},
+        linear=True,
         fresh=False,
         node="CopyBackwards",
+        batch=batch_rules.alike,
     ),
 )  # fmt: skip

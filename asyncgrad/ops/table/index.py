@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.op import Refused, linear, operation
 from asyncgrad.ops.tensors.sparse_rows import Rows
 
@@ -267,6 +268,8 @@ OPS = (
         attributes=("index",),
         view=True,
         variant=("index", _last_step),
+        batch=batch_rules.index,
+        host_indices=True,
     ),
     linear(
         "zeros_with",
@@ -274,6 +277,8 @@ OPS = (
         lambda F, g, index: F.getitem(g, index),
         attributes=("shape", "index"),
         fresh=False,
+        batch=batch_rules.from_index,
+        host_indices=True,
     ),
     linear(
         "index",
@@ -281,12 +286,16 @@ OPS = (
         lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
         attributes=("index",),
         node="IndexBackward0",
+        batch=batch_rules.index,
+        host_indices=True,
     ),
     linear(
         "zeros_plus",
         _zeros_plus,
         lambda F, g, index: F.index(g, index),
         attributes=("shape", "index"),
+        batch=batch_rules.from_index,
+        host_indices=True,
     ),
     # The gradient of `lookup` holds only the rows that were looked up, and no zeros.
     linear(
@@ -317,12 +326,16 @@ OPS = (
         _zero_at,
         lambda F, g, index: F.zero_at(g, index),
         attributes=("index",),
+        batch=batch_rules.index,
+        host_indices=True,
     ),
     linear(
         "zeros_put",
         _zeros_put,
         lambda F, g, index: F.index(g, index),
         attributes=("shape", "index"),
+        batch=batch_rules.from_index,
+        host_indices=True,
     ),
     # These two change their first input in place; the second has the shape of the indexed part.
     operation(
@@ -339,6 +352,8 @@ OPS = (
             "value": lambda F, t, out_shape, index: F.zeros_put(t, out_shape, index),
         },
         node="IndexPutBackward0",
+        batch=batch_rules.put,
+        host_indices=True,
     ),
     operation(
         "put_add",
@@ -352,6 +367,8 @@ OPS = (
         },
         fresh=False,
         node="IndexPutBackward0",
+        batch=batch_rules.put,
+        host_indices=True,
     ),
     # What `scatter` with a reduction gives, which PyTorch has no derivative of.
     operation(
@@ -360,6 +377,7 @@ OPS = (
         "x",
         pulls={"x": Refused("scatter")},
         node="NotImplemented",
+        batch=batch_rules.same,
     ),
     operation(
         "scatter_multiply",
@@ -379,8 +397,10 @@ OPS = (
             ),
         },
         node="ScatterBackward0",
+        batch=batch_rules.put,
+        host_indices=True,
     ),
-    operation("zero_ranks", _zero_ranks, "y", "shape index"),
+    operation("zero_ranks", _zero_ranks, "y", "shape index", host_indices=True),
     operation(
         "extreme_at",
         _extreme_at,
@@ -389,6 +409,8 @@ OPS = (
         pulls={"x": _extreme_by_x, "y": _extreme_by_y},
         pushes={"x": _extreme_by_x, "y": _extreme_from_y},
         node="ScatterReduceBackward0",
+        batch=batch_rules.put,
+        host_indices=True,
     ),
     operation(
         "scale_gradient",
@@ -397,5 +419,6 @@ OPS = (
         pulls={"x": lambda F, g, y: F.mul(g, y)},
         pushes={"x": lambda F, t: t},
         node="EmbeddingBackward0",
+        batch=batch_rules.alike,
     ),
 )

@@ -7,8 +7,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops.fused import fused
-from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops import batch_rules
+from asyncgrad.ops.op import fused, linear, operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,7 +197,15 @@ def _lengthened(F: Namespace, t: Value, x: Value, y: Value) -> Any:
 
 
 OPS = (
-    linear("adjoint", _adjoint, lambda F, g: F.adjoint(g), fresh=False, passes=True, view=True),
+    linear(
+        "adjoint",
+        _adjoint,
+        lambda F, g: F.adjoint(g),
+        fresh=False,
+        passes=True,
+        view=True,
+        batch=batch_rules.same,
+    ),
     operation(
         "mm",
         "dot",
@@ -208,6 +216,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, y: F.mm(t, y), "y": lambda F, t, x: F.mm(x, t)},
         cost=_cost,
+        batch=batch_rules.mm,
     ),
     operation(
         "bmm",
@@ -219,6 +228,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, y: F.bmm(t, y), "y": lambda F, t, x: F.bmm(x, t)},
         cost=_cost,
+        batch=batch_rules.bmm,
     ),
     operation(
         "mv",
@@ -230,6 +240,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, y: F.mv(t, y), "y": lambda F, t, x: F.mv(x, t)},
         cost=lambda x, y: product_cost(x._metadata.size),
+        batch=batch_rules.mv,
     ),
     operation(
         "dot",
@@ -238,6 +249,7 @@ OPS = (
         pulls={"x": lambda F, g, y: F.chain(g, y), "y": lambda F, g, x: F.chain(g, x)},
         pushes={"x": lambda F, t, y: F.dot(t, y), "y": lambda F, t, x: F.dot(x, t)},
         cost=lambda x, y: 2_000 + 2 * int(x._metadata.cost),
+        batch=batch_rules.dot,
     ),
     operation(
         "outer",
@@ -250,6 +262,7 @@ OPS = (
         pushes={"x": lambda F, t, y: F.outer(t, y), "y": lambda F, t, x: F.outer(x, t)},
         node="MulBackward0",
         cost=lambda x, y: product_cost(x._metadata.size * y._metadata.size),
+        batch=batch_rules.outer,
     ),
     operation(
         "linear",
@@ -262,6 +275,7 @@ OPS = (
         },
         node="MmBackward0",
         cost=_linear_cost,
+        batch=batch_rules.linear,
     ),
     operation(
         "linear_with_bias",
@@ -282,6 +296,7 @@ OPS = (
         },
         node="AddmmBackward0",
         cost=_linear_cost,
+        batch=batch_rules.linear,
     ),
     operation(
         "addmm",
@@ -299,6 +314,7 @@ OPS = (
             "y": lambda F, t, x, alpha: F.mul_scalar(F.mm(x, t), alpha),
         },
         cost=lambda bias, x, y, beta, alpha: _cost(x, y),
+        batch=batch_rules.addmm,
     ),
     operation(
         "contract",
@@ -323,6 +339,7 @@ OPS = (
         },
         node="BmmBackward0",
         cost=_contract_cost,
+        batch=batch_rules.contract,
     ),
     operation(
         "euclidean_distances",
@@ -338,5 +355,6 @@ OPS = (
         },
         node="CdistBackward0",
         cost=lambda x, y: product_cost(4 * x._metadata.size * y._metadata.shape[-2]),
+        batch=batch_rules.distances,
     ),
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.fused import along, elementwise, fused, masked, summed
-from asyncgrad.ops.op import Op, operation
+from asyncgrad.ops import batch_rules
+from asyncgrad.ops.fused import along, elementwise, masked, summed
+from asyncgrad.ops.op import Op, Part, fused, operation
 from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import kept_shape
@@ -51,7 +52,7 @@ def _elementwise_loss(
     ) -> Any:
         return each_value(xp, x, y, parameter) if each else total(xp, x, y, parameter, scale)
 
-    def pull(which: str) -> Callable[..., Any]:
+    def pull(which: str) -> Part:
         slope, slope_rule = slopes[which]
 
         @elementwise(3)
@@ -105,6 +106,7 @@ def _elementwise_loss(
         pushes={which: push(which) for which in slopes},
         node=node,
         cost=lambda x, *rest: 5_000 + 3 * x._metadata.cost,
+        batch=batch_rules.loss,
     )
 
 
@@ -551,7 +553,7 @@ OPS = (
         node="NllLossBackward0",
         cost=_lines_cost,
     ),
-    operation("log_sums", _log_sums, "x", "dim"),
+    operation("log_sums", _log_sums, "x", "dim", batch=batch_rules.over_dim),
     operation("class_weights", _class_weights, "x", "dim target counts smooth weight"),
     operation(
         "nll_loss",
@@ -606,5 +608,6 @@ OPS = (
         },
         node="SumBackward1",
         cost=_lines_cost,
+        batch=batch_rules.cosine_similarity,
     ),
 )

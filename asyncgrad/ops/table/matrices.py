@@ -14,8 +14,8 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
-from asyncgrad.ops.fused import fused
-from asyncgrad.ops.op import operation
+from asyncgrad.ops import batch_rules
+from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate
 
 if TYPE_CHECKING:
@@ -800,6 +800,7 @@ OPS = (
         pushes={"x": _lu_push},
         node="LinalgLuFactorExBackward0",
         cost=_cost,
+        batch=batch_rules.same,
     ),
     operation(
         "matrix_exp",
@@ -809,5 +810,6 @@ OPS = (
         pushes={"x": _exponential_moved},
         node="LinalgMatrixExpBackward0",
         cost=lambda x: 10 * _cost(x),
+        batch=batch_rules.same,
     ),
 )

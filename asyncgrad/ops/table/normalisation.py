@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops.fused import along, blocks_of, elementwise, fused, in_one_block, widening
-from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops import batch_rules
+from asyncgrad.ops.fused import along, blocks_of, elementwise, in_one_block, widening
+from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 
 if TYPE_CHECKING:
@@ -443,6 +444,7 @@ OPS = (
         },
         node="NativeLayerNormBackward0",
         cost=_cost,
+        batch=batch_rules.over_last,
     ),
     operation(
         "layer_norm",
@@ -472,6 +474,7 @@ OPS = (
         },
         node="NativeLayerNormBackward0",
         cost=_cost,
+        batch=batch_rules.layer_norm,
     ),
     operation(
         "root_mean_square",
@@ -487,6 +490,7 @@ OPS = (
         pushes={"x": lambda F, t, x, count, eps: _through_mean_square(F, t, x, count, eps)},
         node="FusedRmsNormBackward0",
         cost=_cost,
+        batch=batch_rules.over_last,
     ),
     operation(
         "rms_norm",
@@ -519,6 +523,7 @@ OPS = (
         },
         node="FusedRmsNormBackward0",
         cost=_cost,
+        batch=batch_rules.layer_norm,
     ),
     operation(
         "batch_norm",
@@ -535,6 +540,7 @@ OPS = (
         },
         node="NativeBatchNormBackward0",
         cost=_cost,
+        batch=batch_rules.batch_norm,
     ),
     operation(
         "batch_norm_by_moments",
@@ -568,5 +574,6 @@ OPS = (
         attributes=("mask", "scale"),
         node="MulBackward0",
         frees=("mask",),
+        batch=batch_rules.same,
     ),
 )

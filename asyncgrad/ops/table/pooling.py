@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import blocks_of, masked
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.ops.table.convolution import padded
@@ -363,6 +364,7 @@ OPS = (
         # PyTorch saves indices and not the output, so the output may change in place.
         renews=True,
         cost=_cost,
+        batch=batch_rules.images,
     ),
     operation(
         "max_spread",
@@ -373,6 +375,7 @@ OPS = (
         pushes={"y": lambda F, t, x, peak, window: F.max_spread(t, x, peak, window)},
         node="MaxPool2DWithIndicesBackwardBackward0",
         cost=_cost,
+        batch=batch_rules.images,
     ),
     operation(
         "max_pick",
@@ -383,6 +386,7 @@ OPS = (
         pushes={"y": lambda F, t, x, peak, window: F.max_pick(t, x, peak, window)},
         node="GatherBackward0",
         cost=_cost,
+        batch=batch_rules.images,
     ),
     linear(
         "avg_pool",
@@ -392,6 +396,7 @@ OPS = (
         node="AvgPool2DBackward0",
         cost=_cost,
         frees=("x",),
+        batch=batch_rules.images,
     ),
     linear(
         "avg_spread",
@@ -400,5 +405,6 @@ OPS = (
         attributes=("window", "counts"),
         node="AvgPool2DBackwardBackward0",
         cost=_cost,
+        batch=batch_rules.images,
     ),
 )

@@ -58,10 +58,15 @@ OPS = (
         "x",
         "values",
         pulls={"x": lambda F, g, x, out: F.mul(g, F.gamma_slope(x, out))},
-        pushes={"x": lambda F, t, x, out: F.mul(t, F.gamma_slope(x, out))},
+        linear=True,
     ),
     # Ops without derivatives, as in PyTorch.
-    binary("gamma_slope", forward=_gamma_slope, node="StandardGammaGradBackward0"),
+    binary(
+        "gamma_slope",
+        forward=_gamma_slope,
+        node="StandardGammaGradBackward0",
+        promotes="floating",
+    ),
     *(
         operation(
             name,
@@ -69,7 +74,7 @@ OPS = (
             "x",
             "values",
             pulls={"x": lambda F, g: F.zeros_of(g)},
-            pushes={"x": lambda F, t: F.zeros_of(t)},
+            linear=True,
             node=node,
             fresh=True,
         )
@@ -81,7 +86,7 @@ OPS = (
         "x y",
         "values",
         pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: F.zeros_of(g)},
-        pushes={"x": lambda F, t: F.zeros_of(t), "y": lambda F, t: F.zeros_of(t)},
+        linear=True,
         broadcasts=True,
         node="NormalBackward3",
     ),
@@ -91,7 +96,7 @@ OPS = (
         "x y",
         "values",
         pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: F.zeros_of(g)},
-        pushes={"x": lambda F, t: F.zeros_of(t), "y": lambda F, t: F.zeros_of(t)},
+        linear=True,
         broadcasts=True,
     ),
 )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.ops.fused import fused, masked
-from asyncgrad.ops.op import Op, linear, operation
+from asyncgrad.ops import batch_rules
+from asyncgrad.ops.fused import masked
+from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import refuse, sgn
 from asyncgrad.ops.table.shape import kept_shape
 
@@ -353,6 +354,7 @@ def _extreme(name: str, method: str) -> Op:
         "dims keepdim",
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": _extreme_push},
+        batch=batch_rules.reduction,
     )
 
 
@@ -422,6 +424,7 @@ def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1
         pushes={"x": _whole_push},
         node=f"{name.capitalize()}Backward{overload}",
         cost=lambda x: 2 * x._metadata.cost,
+        batch=batch_rules.extremum if isinstance(method, str) else None,
     )
 
 
@@ -725,6 +728,7 @@ OPS = (
         kernel=_sum_back,
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
         cost=_sum_cost,
+        batch=batch_rules.reduction,
     ),
     linear(
         "sum_to",
@@ -733,6 +737,7 @@ OPS = (
         attributes=("shape",),
         fresh=False,
         node="SumBackward1",
+        batch=batch_rules.sum_to,
     ),
     linear(
         "spread",
@@ -740,6 +745,7 @@ OPS = (
         lambda F, g, dims, keepdim: F.sum(g, dims, keepdim),
         attributes=("shape", "dims", "keepdim"),
         node="ExpandBackward0",
+        batch=batch_rules.spread,
     ),
     operation(
         "mean",
@@ -751,6 +757,7 @@ OPS = (
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
+        batch=batch_rules.reduction,
     ),
     operation(
         "var",
@@ -759,6 +766,7 @@ OPS = (
         "dims correction keepdim",
         pulls={"x": fused(_var_gradient, _var_pull)},
         pushes={"x": _var_push},
+        batch=batch_rules.reduction,
     ),
     operation(
         "std",
@@ -767,6 +775,7 @@ OPS = (
         "dims correction keepdim",
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
+        batch=batch_rules.reduction,
     ),
     operation(
         "prod",
@@ -776,6 +785,7 @@ OPS = (
         pulls={"x": _prod_pull},
         pushes={"x": _prod_push},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
+        batch=batch_rules.reduction,
     ),
     _extreme("amax", "max"),
     _extreme("amin", "min"),
@@ -813,6 +823,7 @@ OPS = (
         "dims keepdim",
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
         pushes={"x": _logsumexp_push},
+        batch=batch_rules.reduction,
     ),
     operation(
         "vector_norm",
@@ -822,6 +833,7 @@ OPS = (
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
         pushes={"x": _vector_norm_push},
         node="LinalgVectorNormBackward0",
+        batch=batch_rules.reduction,
     ),
     operation(
         "nuclear_norm",
@@ -836,24 +848,28 @@ OPS = (
         _polar,
         "x",
         pulls={"x": lambda F, g, x: F.polar_tangent(g, x)},
-        pushes={"x": lambda F, t, x: F.polar_tangent(t, x)},
+        linear=True,
         cost=_decomposition_cost,
     ),
-    operation("polar_tangent", _polar_tangent, "t x"),
+    operation("polar_tangent", _polar_tangent, "t x", batch=batch_rules.alike),
     linear(
         "cumsum",
         _accumulated,
         lambda F, g, dim: F.cumsum_back(g, dim),
         attributes=("dim",),
+        batch=batch_rules.line,
     ),
     linear(
         "cumsum_back",
         _accumulated_back,
         lambda F, g, dim: F.cumsum(g, dim),
         attributes=("dim",),
+        batch=batch_rules.line,
     ),
     # Ops without a derivative.
-    operation("hits", lambda xp, x, out: (x == out).astype(x.dtype), "x out"),
+    operation(
+        "hits", lambda xp, x, out: (x == out).astype(x.dtype), "x out", batch=batch_rules.broadcast
+    ),
     operation(
         "hits_or_nan",
         lambda xp, x, out: ((x == out) | (xp.isnan(out) & xp.isnan(x))).astype(x.dtype),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.elementwise import refuse
 
@@ -100,6 +101,7 @@ OPS = (
             "x": lambda F, t, y, dim: F.recurrence(t, y, dim),
             "y": lambda F, t, y, out, dim: F.recurrence(F.mul(t, _before(F, out, dim)), y, dim),
         },
+        batch=batch_rules.recurrence,
     ),
     operation(
         "logcumsumexp",
@@ -108,5 +110,6 @@ OPS = (
         "dim",
         pulls={"x": _logcumsumexp_pull},
         pushes={"x": _logcumsumexp_push},
+        batch=batch_rules.line,
     ),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.op import Op, Part, linear, operation
 
@@ -238,6 +239,7 @@ OPS = (
         attributes=("shape",),
         fresh=False,
         view=True,
+        batch=batch_rules.expand,
     ),
     linear(
         "reshape",
@@ -248,6 +250,7 @@ OPS = (
         passes=True,
         view=True,
         node="ViewBackward0",
+        batch=batch_rules.reshape,
     ),
     linear(
         "permute",
@@ -258,6 +261,7 @@ OPS = (
         passes=True,
         view=True,
         variant=("order", lambda order: getattr(order, "node", "PermuteBackward0")),
+        batch=batch_rules.permute,
     ),
     linear(
         "unsqueeze",
@@ -267,6 +271,7 @@ OPS = (
         fresh=False,
         passes=True,
         view=True,
+        batch=batch_rules.over_dim,
     ),
     linear(
         "squeeze",
@@ -277,6 +282,7 @@ OPS = (
         passes=True,
         view=True,
         variant=("dims", lambda dims: getattr(dims, "node", "SqueezeBackward2")),
+        batch=batch_rules.over_dims,
     ),
     linear(
         "narrow",
@@ -285,6 +291,7 @@ OPS = (
         attributes=("dim", "start", "length"),
         view=True,
         node="SliceBackward0",
+        batch=batch_rules.over_dim,
     ),
     linear(
         "pad_zeros",
@@ -292,6 +299,7 @@ OPS = (
         lambda F, g, x_shape, dim, start: F.narrow(g, dim, start, x_shape[dim]),
         attributes=("shape", "dim", "start"),
         fresh=False,
+        batch=batch_rules.pad_zeros,
     ),
     Op(
         "cat",
@@ -318,6 +326,7 @@ OPS = (
         attributes=("order",),
         fresh=False,
         passes=True,
+        batch=batch_rules.same,
     ),
     linear(
         "pin_memory",
@@ -326,6 +335,7 @@ OPS = (
         attributes=("device",),
         fresh=False,
         passes=True,
+        batch=batch_rules.same,
     ),
     linear(
         "to",
@@ -333,18 +343,21 @@ OPS = (
         lambda F, g, x_dtype: F.to(g, x_dtype),
         attributes=("dtype",),
         node="ToCopyBackward0",
+        batch=batch_rules.same,
     ),
     linear(
         "flip",
         lambda xp, x, dims: xp.flip(x, dims).copy(),
         lambda F, g, dims: F.flip(g, dims),
         attributes=("dims",),
+        batch=batch_rules.over_dims,
     ),
     linear(
         "roll",
         lambda xp, x, shifts, dims: xp.roll(x, shifts, dims),
         lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims),
         attributes=("shifts", "dims"),
+        batch=batch_rules.roll,
     ),
     linear(
         "repeat",
@@ -352,18 +365,21 @@ OPS = (
         _repeat_adjoint,
         attributes=("repeats",),
         fresh=False,
+        batch=batch_rules.repeat,
     ),
     linear(
         "tril",
         _tril,
         lambda F, g, diagonal: F.tril(g, diagonal),
         attributes=("diagonal",),
+        batch=batch_rules.same,
     ),
     linear(
         "triu",
         _triu,
         lambda F, g, diagonal: F.triu(g, diagonal),
         attributes=("diagonal",),
+        batch=batch_rules.same,
     ),
     linear(
         "diagonal",
@@ -371,6 +387,7 @@ OPS = (
         lambda F, g, x_shape, offset, dim1, dim2: F.put_diagonal(g, x_shape, offset, dim1, dim2),
         attributes=("offset", "dim1", "dim2"),
         view=True,
+        batch=batch_rules.diagonal,
     ),
     # Not a view: some layouts of a gradient do not allow one.
     linear(
@@ -378,6 +395,7 @@ OPS = (
         _pairs,
         lambda F, g: F.complex(F.getitem(g, (Ellipsis, 0)), F.getitem(g, (Ellipsis, 1))),
         view=True,
+        batch=batch_rules.same,
     ),
     linear(
         "view_as_complex",
@@ -385,6 +403,7 @@ OPS = (
         lambda F, g: F.view_as_real(g),
         fresh=False,
         view=True,
+        batch=batch_rules.same,
     ),
     linear(
         "put_diagonal",
@@ -393,6 +412,7 @@ OPS = (
         attributes=("shape", "offset", "dim1", "dim2"),
         fresh=False,
         node="DiagEmbedBackward0",
+        batch=batch_rules.put_diagonal,
     ),
     operation(
         "pad",
@@ -402,5 +422,6 @@ OPS = (
         pulls={"x": _pad_adjoint},
         pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
         node="ConstantPadNdBackward0",
+        batch=batch_rules.pad,
     ),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.records import NamedTuple
 
@@ -143,6 +144,7 @@ OPS = (
         _as_strided_adjoint,
         attributes=("size", "stride", "storage_offset", "layout"),
         view=True,
+        batch=batch_rules.as_strided,
     ),
     linear(
         "restride",

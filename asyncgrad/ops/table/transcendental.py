@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.ops import batch_rules
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import Op, Refused, binary, operation, part, unary
+from asyncgrad.ops.op import Op, Refused, binary, operation, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.ops.table.elementwise import refuse
 
@@ -66,7 +67,7 @@ def _acosh_slope(F: Namespace, x: Value) -> Any:
 
 
 def _times_logarithm(
-    name: str, log: str, least: float, by_y: Callable[..., Any], **node: Any
+    name: str, log: str, least: float, by_y: Callable[..., Any], **more: Any
 ) -> Op:
     """`x * log(y)`, which is 0 where x is, even at `least`, where the logarithm is infinite."""
 
@@ -80,11 +81,13 @@ def _times_logarithm(
     def rule_x(F: Namespace, g: Value, x: Value, y: Value) -> Any:
         return F.mask(getattr(F, name)(g, y), ~((x == 0) & (y <= least)))
 
-    rules = {"x": part(rule_x), "y": part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))}
-    return binary(name, forward=compute, pulls=rules, pushes=rules, **node)
+    rules = {"x": rule_x, "y": lambda F, g, x, y: F.mul(g, by_y(F, x, y))}
+    return binary(name, forward=compute, pulls=rules, linear=True, **more)
 
 
-def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: str) -> Any:
+def _special_of_two(
+    name: str, function: str, by_y: Callable[..., Any], node: str, **more: Any
+) -> Any:
     """A special function of two numbers, without a derivative by the first one."""
 
     def compute(xp: Library, x: Array, y: Array) -> Any:
@@ -94,11 +97,12 @@ def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: st
         out = special_function(name, function)(x.astype(wide), y.astype(wide))
         return out.astype(x.dtype, copy=False)
 
-    rule = part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))
-    pulls = {"x": part(Refused(name)), "y": rule}
-    return binary(
-        name, forward=without_fp_errors(compute), pulls=pulls, pushes={"y": rule}, node=node
-    )
+    def rule(F: Namespace, g: Value, x: Value, y: Value) -> Any:
+        return F.mul(g, by_y(F, x, y))
+
+    pulls = {"x": Refused(name), "y": rule}
+    forward = without_fp_errors(compute)
+    return binary(name, forward=forward, pulls=pulls, pushes={"y": rule}, node=node, **more)
 
 
 def _gamma_density(F: Namespace, x: Value, y: Value) -> Any:
@@ -124,112 +128,261 @@ def _same_sign(F: Namespace, g: Value, x: Value, out: Value) -> Any:
 
 
 OPS = (
-    unary("asinh", lambda F, x: F.rsqrt(x * x + 1), IgnoringFpErrors("arcsinh")),
-    unary("acosh", _acosh_slope, IgnoringFpErrors("arccosh")),
-    unary("atanh", lambda F, x: F.reciprocal(1 - x * x), IgnoringFpErrors("arctanh")),
-    unary("erfc", lambda F, x: F.exp(-(x * x)) * -_TWO_OVER_ROOT_PI, _special("erfc")),
-    unary("erfinv", lambda F, out: F.exp(out * out) / _TWO_OVER_ROOT_PI, _special("erfinv")),
+    unary(
+        "asinh",
+        lambda F, x: F.rsqrt(x * x + 1),
+        IgnoringFpErrors("arcsinh"),
+        doc="The inverse hyperbolic sine.",
+        public="asinh arcsinh",
+    ),
+    unary(
+        "acosh",
+        _acosh_slope,
+        IgnoringFpErrors("arccosh"),
+        doc="The inverse hyperbolic cosine, NaN below 1.",
+        public="acosh arccosh",
+    ),
+    unary(
+        "atanh",
+        lambda F, x: F.reciprocal(1 - x * x),
+        IgnoringFpErrors("arctanh"),
+        doc="The inverse hyperbolic tangent, NaN beyond -1 and 1.",
+        public="atanh arctanh",
+    ),
+    unary(
+        "erfc",
+        lambda F, x: F.exp(-(x * x)) * -_TWO_OVER_ROOT_PI,
+        _special("erfc"),
+        doc="One minus the error function.",
+        public="erfc special.erfc",
+    ),
+    unary(
+        "erfinv",
+        lambda F, out: F.exp(out * out) / _TWO_OVER_ROOT_PI,
+        _special("erfinv"),
+        doc="The inverse of the error function, NaN beyond -1 and 1.",
+        public="erfinv special.erfinv",
+    ),
     unary(
         "logit",
         forward=without_fp_errors(lambda xp, x: xp.log(x / (1 - x))),
-        pulls={"x": part(_logit_pull)},
-        pushes={"x": part(_logit_pull)},
+        pulls={"x": _logit_pull},
+        linear=True,
     ),
-    unary("lgamma", lambda F, x: F.digamma(x), _lgamma),
-    unary("digamma", lambda F, x: F.polygamma(x, 1), _special("digamma")),
+    unary(
+        "lgamma",
+        lambda F, x: F.digamma(x),
+        _lgamma,
+        doc="The logarithm of the absolute value of the gamma function.",
+        public="lgamma special.gammaln",
+    ),
+    unary(
+        "digamma",
+        lambda F, x: F.polygamma(x, 1),
+        _special("digamma"),
+        doc="The derivative of the logarithm of the gamma function.",
+        public="digamma special.digamma special.psi",
+    ),
     operation(
         "polygamma",
         _polygamma,
         "x",
         "n",
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
-        pushes={"x": lambda F, t, x, n: F.mul(t, F.polygamma(x, n + 1))},
+        linear=True,
+        batch=batch_rules.same,
     ),
-    unary("entr", lambda F, x: -1 - F.log(x), _special("entr"), node="SpecialEntrBackward0"),
-    unary("ndtr", lambda F, x: F.normal_pdf(x), _special("ndtr"), node="SpecialNdtrBackward0"),
+    unary(
+        "entr",
+        lambda F, x: -1 - F.log(x),
+        _special("entr"),
+        node="SpecialEntrBackward0",
+        doc="`-x log(x)`: 0 at 0, and minus infinity below.",
+        public="special.entr",
+    ),
+    unary(
+        "ndtr",
+        lambda F, x: F.normal_pdf(x),
+        _special("ndtr"),
+        node="SpecialNdtrBackward0",
+        doc="The share of the standard normal distribution that lies below.",
+        public="special.ndtr",
+    ),
     unary(
         "ndtri",
         lambda F, out: F.exp(out * out * 0.5) * math.sqrt(2 * math.pi),
         _special("ndtri"),
         node="SpecialNdtriBackward0",
+        doc="The inverse of `ndtr`: infinite at 0 and 1, NaN beyond.",
+        public="special.ndtri",
     ),
     unary(
         "log_ndtr",
         lambda F, x: F.reciprocal(F.erfcx(x * -_ROOT_HALF)) * (_TWO_OVER_ROOT_PI * _ROOT_HALF),
         _special("log_ndtr"),
         node="SpecialLogNdtrBackward0",
+        doc="The logarithm of `ndtr`, exact far below 0, too.",
+        public="special.log_ndtr",
     ),
     unary(
         "erfcx",
         lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
         _special("erfcx"),
         node="SpecialErfcxBackward0",
+        doc="The complementary error function times `exp(x ** 2)`.",
+        public="special.erfcx",
     ),
-    unary("i0", lambda F, x: F.i1(x), _special("i0")),
+    unary(
+        "i0",
+        lambda F, x: F.i1(x),
+        _special("i0"),
+        doc="The modified Bessel function of the first kind, of order 0.",
+        public="i0 special.i0 special.modified_bessel_i0",
+    ),
     unary(
         "i0e",
         lambda F, x, out: F.i1e(x) - F.sgn(x) * out,
         _special("i0e"),
         node="SpecialI0EBackward0",
+        doc="`i0`, times `exp(-|x|)`.",
+        public="special.i0e",
     ),
     unary(
         "i1",
         lambda F, x, out: F.i0(x) - _over_itself(F, x, out),
         _special("i1"),
         node="SpecialI1Backward0",
+        doc="The modified Bessel function of the first kind, of order 1.",
+        public="special.i1 special.modified_bessel_i1",
     ),
     unary(
         "i1e",
         lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _over_itself(F, x, out),
         _special("i1e"),
         node="SpecialI1EBackward0",
+        doc="`i1`, times `exp(-|x|)`.",
+        public="special.i1e",
     ),
     binary(
         "heaviside",
         forward=lambda xp, x, y: xp.where(x == 0, y, (x > 0).astype(x.dtype)),
-        pulls={"x": part(Refused("heaviside")), "y": part(Refused("heaviside"))},
+        pulls={"x": Refused("heaviside"), "y": Refused("heaviside")},
         node="NotImplemented",
+        batch=None,
+        promotes="any",
+        numbers="none",
     ),
-    *(
-        unary(name, slope, _special(name, function))
-        for name, function, slope in (
-            ("bessel_j0", "j0", lambda F, x: -F.bessel_j1(x)),
-            ("bessel_j1", "j1", lambda F, x, out: F.bessel_j0(x) - _over_itself(F, x, out)),
-            ("bessel_y0", "y0", lambda F, x: -F.bessel_y1(x)),
-            ("bessel_y1", "y1", lambda F, x, out: F.bessel_y0(x) - F.div(out, x)),
-            ("modified_bessel_k0", "k0", lambda F, x: -F.modified_bessel_k1(x)),
-            (
-                "modified_bessel_k1",
-                "k1",
-                lambda F, x, out: -F.modified_bessel_k0(x) - F.div(out, x),
-            ),
-            (
-                "scaled_modified_bessel_k0",
-                "k0e",
-                lambda F, x, out: out - F.scaled_modified_bessel_k1(x),
-            ),
-            (
-                "scaled_modified_bessel_k1",
-                "k1e",
-                lambda F, x, out: out - F.scaled_modified_bessel_k0(x) - F.div(out, x),
-            ),
-        )
+    unary(
+        "bessel_j0",
+        lambda F, x: -F.bessel_j1(x),
+        _special("bessel_j0", "j0"),
+        doc="The Bessel function of the first kind, of order 0.",
+        public="special.bessel_j0",
+    ),
+    unary(
+        "bessel_j1",
+        lambda F, x, out: F.bessel_j0(x) - _over_itself(F, x, out),
+        _special("bessel_j1", "j1"),
+        doc="The Bessel function of the first kind, of order 1.",
+        public="special.bessel_j1",
+    ),
+    unary(
+        "bessel_y0",
+        lambda F, x: -F.bessel_y1(x),
+        _special("bessel_y0", "y0"),
+        doc="The Bessel function of the second kind, of order 0.",
+        public="special.bessel_y0",
+    ),
+    unary(
+        "bessel_y1",
+        lambda F, x, out: F.bessel_y0(x) - F.div(out, x),
+        _special("bessel_y1", "y1"),
+        doc="The Bessel function of the second kind, of order 1.",
+        public="special.bessel_y1",
+    ),
+    unary(
+        "modified_bessel_k0",
+        lambda F, x: -F.modified_bessel_k1(x),
+        _special("modified_bessel_k0", "k0"),
+        doc="The modified Bessel function of the second kind, of order 0.",
+        public="special.modified_bessel_k0",
+    ),
+    unary(
+        "modified_bessel_k1",
+        lambda F, x, out: -F.modified_bessel_k0(x) - F.div(out, x),
+        _special("modified_bessel_k1", "k1"),
+        doc="The modified Bessel function of the second kind, of order 1.",
+        public="special.modified_bessel_k1",
+    ),
+    unary(
+        "scaled_modified_bessel_k0",
+        lambda F, x, out: out - F.scaled_modified_bessel_k1(x),
+        _special("scaled_modified_bessel_k0", "k0e"),
+        doc="`modified_bessel_k0`, times `exp(x)`.",
+        public="special.scaled_modified_bessel_k0",
+    ),
+    unary(
+        "scaled_modified_bessel_k1",
+        lambda F, x, out: out - F.scaled_modified_bessel_k0(x) - F.div(out, x),
+        _special("scaled_modified_bessel_k1", "k1e"),
+        doc="`modified_bessel_k1`, times `exp(x)`.",
+        public="special.scaled_modified_bessel_k1",
     ),
     _special_of_two(
-        "zeta", "zeta", lambda F, x, y: -(x * F.zeta(x + 1, y)), "SpecialZetaBackward0"
+        "zeta",
+        "zeta",
+        lambda F, x, y: -(x * F.zeta(x + 1, y)),
+        "SpecialZetaBackward0",
+        numbers="either",
+        doc=(
+            "The Hurwitz zeta function: `input` is the exponent, by which there is no "
+            "derivative, `other` the offset."
+        ),
+        public="special.zeta",
     ),
-    _special_of_two("igamma", "gammainc", _gamma_density, "IgammaBackward0"),
     _special_of_two(
-        "igammac", "gammaincc", lambda F, x, y: -_gamma_density(F, x, y), "IgammacBackward0"
+        "igamma",
+        "gammainc",
+        _gamma_density,
+        "IgammaBackward0",
+        promotes="any",
+        numbers="none",
+        doc=(
+            "The lower incomplete gamma function, over the whole; no derivative by `input`. "
+            "Needs SciPy."
+        ),
+        public="igamma special.gammainc",
+    ),
+    _special_of_two(
+        "igammac",
+        "gammaincc",
+        lambda F, x, y: -_gamma_density(F, x, y),
+        "IgammacBackward0",
+        promotes="any",
+        numbers="none",
+        doc=(
+            "The upper incomplete gamma function, over the whole; no derivative by `input`. "
+            "Needs SciPy."
+        ),
+        public="igammac special.gammaincc",
     ),
     _times_logarithm(
-        "xlog1py", "log1p", -1, lambda F, x, y: F.div(x, y + 1), node="SpecialXlog1PyBackward0"
+        "xlog1py",
+        "log1p",
+        -1,
+        lambda F, x, y: F.div(x, y + 1),
+        node="SpecialXlog1PyBackward0",
+        numbers="either",
+        doc="`input * log1p(other)`, and 0 where `input` is, broadcast.",
+        public="special.xlog1py",
     ),
     binary(
         "hypot",
         lambda F, x, out: F.div(x, out),
         lambda F, y, out: F.div(y, out),
         _real("hypot", "hypot"),
+        numbers="none",
+        doc="The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast.",
     ),
     binary(
         "logaddexp",
@@ -240,20 +393,28 @@ OPS = (
     binary(
         "copysign",
         forward=_real("copysign", "copysign"),
-        pulls={"x": part(_same_sign), "y": part(lambda F, g: F.zeros_of(g))},
-        pushes={"x": part(_same_sign), "y": part(lambda F, t: F.zeros_of(t))},
+        pulls={"x": _same_sign, "y": lambda F, g: F.zeros_of(g)},
+        linear=True,
+        doc="The absolute values of `input` with the signs of `other`.",
     ),
-    _times_logarithm("xlogy", "log", 0, lambda F, x, y: F.div(x, y)),
+    _times_logarithm(
+        "xlogy",
+        "log",
+        0,
+        lambda F, x, y: F.div(x, y),
+        numbers="either",
+        doc="`input * log(other)`, and 0 where `input` is, broadcast.",
+        public="xlogy special.xlogy",
+    ),
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),
         pulls={
-            "x": part(lambda F, g, x, y: F.mask(g, x != y)),
-            "y": part(lambda F, g: F.zeros_of(g)),
+            "x": lambda F, g, x, y: F.mask(g, x != y),
+            "y": lambda F, g: F.zeros_of(g),
         },
-        pushes={
-            "x": part(lambda F, t, x, y: F.mask(t, x != y)),
-            "y": part(lambda F, t: F.zeros_of(t)),
-        },
+        linear=True,
+        numbers="none",
+        doc="The next number after `input` in the direction of `other`.",
     ),
 )

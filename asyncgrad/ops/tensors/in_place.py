@@ -50,11 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.core.views import View
-    from asyncgrad.ops.save_plan import Plan
 
-_PLANS: dict[tuple[int, ...], Plan] = {
-    wanted: plan_of(OPS["copy_slices"], wanted, ()) for wanted in ((0,), (1,), (0, 1))
-}
 #: Ops that write the same number everywhere: elements that share memory do not matter.
 _ALIKE = frozenset({"fill_", "zero_"})
 
@@ -341,10 +337,10 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     following = (before, edge) if len(places) == 2 else before if edge is None else edge
     node = OpNode()
     if route is None:
-        node.rule = _OVERWRITTEN.rule
+        node.rule = plan_of(OPS["overwrite"], (0,), ()).rule
         node.saved = None
     else:
-        node.rule = _PLANS[places].rule
+        node.rule = plan_of(OPS["copy_slices"], places, ()).rule
         node.saved = route
     node.following = following
     node.guard = None
@@ -359,9 +355,6 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     if modes.streams is not None:
         note_streams(node, modes.streams)
     return node
-
-
-_OVERWRITTEN = plan_of(OPS["overwrite"], (0,), ())
 
 
 def _replay(view: View) -> Any:

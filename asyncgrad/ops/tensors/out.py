@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound="Callable[..., Any]")
 #: Functions whose result must have the dtype of `out`; others convert within a category.
 _EXACT = frozenset({
-    "abs", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "avg_pool2d",
-    "bmm", "ceil", "clamp", "clamp_max", "clamp_min", "complex", "diag", "dot", "floor", "gather",
-    "gelu", "index_add", "index_select", "inner", "linear", "log_softmax", "logsigmoid",
-    "masked_select", "matmul", "mm", "mv", "neg", "nonzero", "norm", "polar", "round", "scatter",
-    "scatter_add", "sgn", "sign", "softmax", "softplus", "sort", "take_along_dim", "tensordot",
-    "topk", "tril", "triu", "trunc", "vector_norm", "where",
+    "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "avg_pool2d", "bmm",
+    "clamp", "clamp_max", "clamp_min", "complex", "diag", "dot", "gather", "gelu", "index_add",
+    "index_select", "inner", "linear", "log_softmax", "logsigmoid", "masked_select", "matmul",
+    "mm", "mv", "nonzero", "norm", "polar", "round", "scatter", "scatter_add", "softmax",
+    "softplus", "sort", "take_along_dim", "tensordot", "topk", "tril", "triu", "vector_norm",
+    "where",
 })  # fmt: skip
 #: Functions that compute in the dtype of `out` unless `dtype` is given.
 _ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
@@ -43,7 +43,7 @@ _MADE = {"layout": None, "pin_memory": False}
 _TOO_LARGE = ("too big", "too large", "Maximum allowed")
 
 
-def put(out: Any, name: str, result: Any) -> Any:
+def put(out: Any, name: str, result: Any, *, exact: bool = False) -> Any:
     """Write a function's result into the tensor, or tensors, that the caller gave.
 
     Args:
@@ -51,6 +51,7 @@ def put(out: Any, name: str, result: Any) -> Any:
             result's shape; if its own is another and it is not empty, a warning says so.
         name: the function, for errors.
         result: what the function returned.
+        exact: `out` must have the result's dtype; otherwise it is converted within a category.
 
     Returns:
         `out`, or the function's named tuple with the tensors of `out`.
@@ -61,7 +62,7 @@ def put(out: Any, name: str, result: Any) -> Any:
     """
     if isinstance(result, tuple):
         return _put_all(out, name, result)
-    _check(out, name, result)
+    _check(out, name, result, exact=exact)
     return _write(out, name, result)
 
 
@@ -72,11 +73,11 @@ def _put_all(out: Any, name: str, results: Any) -> Any:
             f"{type(out).__name__}"
         )
     for one, result in zip(out, results, strict=True):
-        _check(one, name, result, several=True)
+        _check(one, name, result, exact=True)
     return type(results)(*[_write(o, name, r) for o, r in zip(out, results, strict=True)])
 
 
-def _check(out: Any, name: str, result: Any, *, several: bool = False) -> None:
+def _check(out: Any, name: str, result: Any, *, exact: bool) -> None:
     if not isinstance(out, Variable):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if current().grad and (requires_grad(out) or requires_grad(result)):
@@ -99,7 +100,7 @@ def _check(out: Any, name: str, result: Any, *, several: bool = False) -> None:
             f"instead"
         )
     if given.dtype != found.dtype:
-        if name in _EXACT or several:
+        if exact or name in _EXACT:
             raise AutogradError(
                 f"{name}(): Expected out tensor to have dtype {found.dtype}, but got "
                 f"{given.dtype} instead"

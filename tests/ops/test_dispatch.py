@@ -1,0 +1,67 @@
+"""The functions through which ops are called: their text is generated from the rows."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import linecache
+import subprocess
+import sys
+import traceback
+from types import FunctionType
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.ops import dispatch
+from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.ops.registry import OPS
+
+FORMS = ("tensors", "operands", "operator", "reflected")
+
+
+def functions(op):
+    """All forms of an op's dispatch function, compiled."""
+    count = dispatch.source(op.name).count("\ndef ") + dispatch.source(op.name).startswith("def ")
+    for form in FORMS[:count]:
+        made = dispatch._made(op, form)
+        yield made.__globals__["compiled"]()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_name_in_the_text_stands_for_something(name):
+    """Some lines run only after a warning or an error."""
+    for function in functions(OPS[name]):
+        known = {*function.__globals__, *vars(builtins)}
+        code = function.__code__
+        loaded = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+        assert loaded <= known
+        assert "".join(linecache.getlines(code.co_filename)) in dispatch.source(name)
+
+
+def test_a_function_is_compiled_when_it_is_first_called():
+    op = OPS["lgamma"]
+    function = dispatch.dispatch_of(op)
+    assert isinstance(function, FunctionType)
+    before = function.__code__
+    function(ag.tensor([1.0]))
+    assert function.__code__ is not before
+    assert function.__code__.co_varnames[:1] == before.co_varnames[:1] == ("input",)
+
+
+def test_a_traceback_shows_the_text():
+    with pytest.raises(ValueError, match="reshape") as caught:
+        RECORDED.reshape(ag.ones(3), (5,))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert 'array = known.kernels["reshape"](input._array' in shown
+
+
+def test_nothing_is_compiled_at_import():
+    program = """
+import linecache
+import asyncgrad
+from asyncgrad.ops.registry import OPS
+shown = [file for file in linecache.cache if file.startswith("<asyncgrad") and " of " in file]
+assert len(OPS) > 250 and not shown, shown
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
