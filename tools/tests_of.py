@@ -25,6 +25,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         "scheduler/test_commits_in_turn.py", "scheduler/test_preemption.py",
         "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
     ),
+    "core/conclude.py": ("scheduler/test_commits_in_turn.py", "scheduler/test_every_node.py"),
+    "core/delivery.py": (
+        "autograd/test_accumulation.py", "autograd/test_hooks.py", "scheduler/test_every_node.py",
+    ),
     "core/dependencies.py": ("scheduler/test_slices.py", "scheduler/test_limits_and_insight.py"),
     "core/exec_info.py": ("autograd/test_grad.py", "autograd/test_order_and_selection.py"),
     "core/forward.py": ("autograd/test_forward_ad.py", "autograd/test_dual_programs.py"),
@@ -46,6 +50,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "core/node.py": ("autograd/test_node_api.py", "autograd/test_function.py"),
     "core/parallel_nodes.py": ("scheduler/test_parallel_nodes.py",),
+    "core/pass_state.py": ("scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py"),
     "core/rule.py": ("autograd/test_saved_tensors.py", "ops/test_every_op.py"),
     "core/run_node.py": (
         "autograd/test_hooks.py", "autograd/test_function.py", "autograd/test_anomaly.py",
@@ -100,6 +105,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "random.py": ("ops/test_random.py",),
     "special.py": ("ops/test_special.py",),
     "tensor.py": ("ops/test_tensor_attributes.py", "ops/test_signatures.py", "test_copies.py"),
+    "types.py": ("test_typing.py",),
 }  # fmt: skip
 #: Tests of no module: of the documents, the tree, the examples and the benchmarks.
 OF_THE_PROJECT = (
