@@ -25,6 +25,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         "scheduler/test_commits_in_turn.py", "scheduler/test_preemption.py",
         "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
     ),
+    "core/conclude.py": ("scheduler/test_commits_in_turn.py", "scheduler/test_every_node.py"),
+    "core/delivery.py": (
+        "autograd/test_accumulation.py", "autograd/test_hooks.py", "scheduler/test_every_node.py",
+    ),
     "core/dependencies.py": ("scheduler/test_slices.py", "scheduler/test_limits_and_insight.py"),
     "core/exec_info.py": ("autograd/test_grad.py", "autograd/test_order_and_selection.py"),
     "core/forward.py": ("autograd/test_forward_ad.py", "autograd/test_dual_programs.py"),
@@ -45,7 +49,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_saved_tensors.py",
     ),
     "core/node.py": ("autograd/test_node_api.py", "autograd/test_function.py"),
-    "core/parallel_nodes.py": ("scheduler/test_cores.py",),
+    "core/parallel_nodes.py": ("scheduler/test_parallel_nodes.py",),
+    "core/pass_state.py": ("scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py"),
     "core/rule.py": ("autograd/test_saved_tensors.py", "ops/test_every_op.py"),
     "core/run_node.py": (
         "autograd/test_hooks.py", "autograd/test_function.py", "autograd/test_anomaly.py",
@@ -56,7 +61,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_ported_saved_tensors.py", "autograd/test_node_api.py",
         "utils/test_checkpoint.py",
     ),
-    "core/size.py": ("scheduler/test_slices.py", "ops/test_sizes.py"),
+    "core/size.py": ("scheduler/test_slices.py", "ops/test_large_arrays.py"),
     "core/states.py": ("scheduler/test_every_node.py",),
     "core/streams.py": (
         "devices/test_stream_order.py", "devices/test_overlap.py",
@@ -99,7 +104,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "linalg.py": ("ops/test_linalg.py", "ops/test_matrices.py"),
     "random.py": ("ops/test_random.py",),
     "special.py": ("ops/test_special.py",),
-    "tensor.py": ("ops/test_tensor_faces.py", "ops/test_signatures.py", "test_copies.py"),
+    "tensor.py": ("ops/test_tensor_attributes.py", "ops/test_signatures.py", "test_copies.py"),
+    "types.py": ("test_typing.py",),
 }  # fmt: skip
 #: Tests of no module: of the documents, the tree, the examples and the benchmarks.
 OF_THE_PROJECT = (

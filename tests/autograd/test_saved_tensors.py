@@ -616,3 +616,20 @@ def test_saved_values_have_pytorchs_names(T, log):
     log((x @ y).grad_fn._saved_mat2, (x @ v).grad_fn._saved_vec, (v @ v).grad_fn._saved_tensor)
     log(F.mse_loss(x, x * 2).grad_fn._saved_target, T.linalg.inv(A).grad_fn._saved_inverse)
     log(F.leaky_relu(x, 0.5).grad_fn._saved_negative_slope, T.linalg.det(A).grad_fn._saved_A)
+
+
+@pytest.mark.parametrize("kept", ["first", "second", "beside the result"])
+def test_gradients_that_are_recorded_watch_what_they_keep(kept):
+    """The nodes of a recorded pass keep what the nodes they come from have kept."""
+    x, y = leaf(ag, 1.0, 2.0) * 1, leaf(ag, 3.0, 4.0) * 1
+    result, wanted, changed = {
+        "first": (x * y, y, x),
+        "second": (x * y, x, y),
+        "beside the result": (ag.linalg.vector_norm(x), x, x),
+    }[kept]
+    seed = ag.ones_like(result).requires_grad_()
+    (gradient,) = ag.grad(result, wanted, seed, create_graph=True)
+    with ag.no_grad():
+        changed.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        ag.grad(gradient.sum(), seed)
