@@ -304,7 +304,8 @@ class LnStructured(_Channels):
 
     def _scores(self, t: Tensor, dim: int) -> Tensor:
         others = [axis for axis in range(t.ndim) if axis != dim]
-        return vector_norm(t, 2 if self.n == "fro" else self.n, others)
+        order: float = 2 if self.n == "fro" else self.n  # type: ignore[assignment]
+        return vector_norm(t, order, others)
 
 
 class CustomFromMask(BasePruningMethod):
