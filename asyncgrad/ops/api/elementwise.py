@@ -5,7 +5,7 @@ Most are made from the rows of the table. Functions with further arguments are w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -316,6 +316,16 @@ def _one_bound(which: str, bound: Any) -> str:
     return f"Clamp{which}Backward{int(isinstance(bound, Variable))}"
 
 
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(
+    condition: Tensor,
+    input: Tensor | Number,
+    other: Tensor | Number,
+    *,
+    out: Tensor | None = None,
+) -> Tensor: ...
 def where(
     condition: Tensor,
     input: Tensor | Number | None = None,
@@ -335,7 +345,7 @@ def where(
         RuntimeError: if the condition is not a bool tensor, or the shapes can't be broadcast.
     """
     if out is not None:
-        return put(out, "where", where(condition, input, other))
+        return put(out, "where", where(condition, input, other))  # type: ignore[arg-type]
     condition = as_tensor_operand(condition, "where", 1)
     if input is None and other is None:
         F = condition._metadata.F

@@ -68,7 +68,9 @@ def _found(
 
 
 def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def function(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    def function(
+        input: Tensor, dim: int | None = None, keepdim: bool = False
+    ) -> Tensor | return_types.median | return_types.nanmedian:
         if dim is not None:
             along = lambda x, axis: function(x, axis, keepdim)  # noqa: E731  a name for it
             return _found(name, f"{name}_along", along, input, dim, keepdim, place)

@@ -166,7 +166,7 @@ def _max_pool(ndim: int) -> Callable[..., Any]:
     def function(
         input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
         dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
         x = _operand(name, input, ndim)
         window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, ndim)
         out, indices = _peaks(name, x, window, return_indices)
@@ -444,7 +444,9 @@ def _adaptive_avg_pool(ndim: int) -> Callable[..., Tensor]:
 def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
     name = f"adaptive_max_pool{ndim}d"
 
-    def function(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
+    def function(
+        input: Tensor, output_size: Ints, return_indices: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
         x = as_tensor_operand(input, name, 1)
         sizes = _sizes(name, x, output_size, ndim)
         if ndim == 1:
@@ -569,7 +571,7 @@ def _fractional_max_pool(ndim: int) -> Callable[..., Any]:
         input: Tensor, kernel_size: Ints, output_size: Ints | None = None,
         output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
         _random_samples: Tensor | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
         return _fractional(
             name, input, kernel_size, output_size, output_ratio, return_indices, _random_samples,
             ndim,

@@ -272,7 +272,7 @@ def _with_index(name: str) -> Callable[..., Any]:
         keepdim: bool = False,
         *,
         other: Tensor | None = None,
-    ) -> Any:
+    ) -> Tensor | return_types.max | return_types.min:
         x = as_tensor_operand(input, name, 1)
         metadata = x._metadata
         if dim is None and other is None:
