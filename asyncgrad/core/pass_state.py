@@ -45,7 +45,20 @@ _NO_ROOT = GraphRoot((), ())
 
 
 class PassState:
-    """The state of one backward pass."""
+    """The state of one backward pass.
+
+    Args:
+        edges: the stored gradient edges of the roots.
+        gradients: the roots' gradients.
+        keep_graph: saved values survive the pass.
+        create_graph: the pass records itself.
+        inputs: run only what these stored edges need.
+        accumulate: with `inputs`, run their nodes; otherwise capture what reaches them.
+        recorded: the namespace of functions on tensors, if gradients are tensors: in a pass
+            that records itself or pushes tangents.
+        context: the context in which hooks and Functions run.
+        parent: the pass whose node started this one.
+    """
 
     __slots__ = (
         "__weakref__", "after", "callbacks", "cancelling", "captured", "captures", "careful",
@@ -69,20 +82,6 @@ class PassState:
         context: Context | None = None,
         parent: PassState | None = None,
     ) -> None:
-        """Prepare a pass.
-
-        Args:
-            edges: the stored gradient edges of the roots.
-            gradients: the roots' gradients.
-            keep_graph: saved values survive the pass.
-            create_graph: the pass records itself.
-            inputs: run only what these stored edges need.
-            accumulate: with `inputs`, run their nodes; otherwise capture what reaches them.
-            recorded: the namespace of functions on tensors, if gradients are tensors: in a pass
-                that records itself or pushes tangents.
-            context: the context in which hooks and Functions run.
-            parent: the pass whose node started this one.
-        """
         root: Any
         gradient: NodeGradient
         owned: Owned

@@ -17,7 +17,7 @@ from asyncgrad.ops.api.data import scalar_tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.ops.api.elementwise import isfinite
 from asyncgrad.ops.api.matrices import cholesky_ex
@@ -11,7 +11,6 @@ from asyncgrad.ops.api.matrices import cholesky_ex
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.distributions.distribution import Value
     from asyncgrad.tensor import Tensor
 
 __all__ = [
@@ -36,6 +35,9 @@ __all__ = [
     "simplex",
     "unit_interval",
 ]
+
+#: A parameter: a tensor or a number.
+Value: TypeAlias = "Tensor | float"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,30 +6,20 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import Distribution
+from asyncgrad.distributions.distribution import Distribution, open_uniform, standard_normal
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
-from asyncgrad.ops.api.random import rand, randn, standard_gamma
+from asyncgrad.ops.api.random import rand, standard_gamma
 from asyncgrad.ops.api.special import ndtr
 from asyncgrad.ops.api.transcendental import igamma, xlogy
 from asyncgrad.ops.bfloat16 import floating_info
 
 if TYPE_CHECKING:
-    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
 _EULER = 0.57721566490153286
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-
-
-def _normal(like: Any, shape: Any) -> Any:
-    return randn(shape, dtype=like.dtype, device=like.device)
-
-
-def _uniform(like: Any, shape: Any) -> Any:
-    """Numbers in (0, 1): not 0, of which there is no logarithm."""
-    tiny = floating_info(like.dtype).tiny
-    return rand(shape, dtype=like.dtype, device=like.device).clamp(min=float(tiny))
 
 
 class _LocationScale(Distribution):
@@ -49,7 +39,7 @@ class _LocationScale(Distribution):
     mode = mean
 
     def _drawn(self, shape: tuple[int, ...]) -> Any:
-        return self.icdf(_uniform(self.loc, shape))
+        return self.icdf(open_uniform(self.loc, shape))
 
     def _standard(self, value: Tensor) -> Any:
         return (value - self.loc) / self.scale
@@ -74,7 +64,7 @@ class Normal(_LocationScale):
         return self.scale**2
 
     def _drawn(self, shape: tuple[int, ...]) -> Any:
-        return self.loc + _normal(self.loc, shape) * self.scale
+        return self.loc + standard_normal(self.loc, shape) * self.scale
 
     def _log_prob(self, value: Tensor) -> Any:
         return -0.5 * self._standard(value) ** 2 - self.scale.log() - _HALF_LOG_TWO_PI
@@ -97,7 +87,7 @@ class Laplace(_LocationScale):
         return 2 * self.scale**2
 
     def _drawn(self, shape: tuple[int, ...]) -> Any:
-        u = 2 * _uniform(self.loc, shape) - 1
+        u = 2 * open_uniform(self.loc, shape) - 1
         # Not -1, of which there is no result.
         u = u.clamp(min=-1 + float(floating_info(u.dtype).eps) / 2)
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
@@ -287,7 +277,7 @@ class Exponential(Distribution):
         return self.rate**-2
 
     def _drawn(self, shape: tuple[int, ...]) -> Any:
-        return -_uniform(self.rate, shape).log() / self.rate
+        return -open_uniform(self.rate, shape).log() / self.rate
 
     def _log_prob(self, value: Tensor) -> Any:
         return self.rate.log() - self.rate * value
@@ -312,9 +302,7 @@ class Gamma(Distribution):
     """
 
     has_rsample = True
-    arg_constraints: ClassVar[Any] = {
-        "concentration": constraints.positive, "rate": constraints.positive,
-    }  # fmt: skip
+    arg_constraints: ClassVar[Any] = dict.fromkeys(("concentration", "rate"), constraints.positive)
     support = constraints.nonnegative
 
     def __init__(
@@ -392,7 +380,9 @@ class StudentT(Distribution):
 
     def _drawn(self, shape: tuple[int, ...]) -> Any:
         squares = 2 * standard_gamma((self.df / 2).expand(shape))
-        return self.loc + self.scale * _normal(self.loc, shape) * (squares / self.df).rsqrt()
+        return (
+            self.loc + self.scale * standard_normal(self.loc, shape) * (squares / self.df).rsqrt()
+        )
 
     def _log_prob(self, value: Tensor) -> Any:
         half = 0.5 * self.df

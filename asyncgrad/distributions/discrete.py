@@ -19,7 +19,7 @@ from asyncgrad.ops.api.transcendental import xlogy
 from asyncgrad.ops.bfloat16 import floating_info
 
 if TYPE_CHECKING:
-    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
 _INT64 = np.dtype("int64")
@@ -73,7 +73,20 @@ class _OfChances(Distribution):
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 
-class Bernoulli(_OfChances):
+class _OneChance(_OfChances):
+    """The base of distributions with one probability for each place of the batch."""
+
+    def __init__(
+        self,
+        probs: Value | None = None,
+        logits: Value | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._hold(probs, logits)
+        super().__init__(self._given.shape, validate_args=validate_args)
+
+
+class Bernoulli(_OneChance):
     """1 with a probability, and 0.
 
     Args:
@@ -84,15 +97,6 @@ class Bernoulli(_OfChances):
 
     support = constraints.boolean
     has_enumerate_support = True
-
-    def __init__(
-        self,
-        probs: Value | None = None,
-        logits: Value | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        self._hold(probs, logits)
-        super().__init__(self._given.shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Any:
@@ -123,7 +127,7 @@ class Bernoulli(_OfChances):
         return self._numbers(2, self._given.dtype, expand)
 
 
-class Geometric(_OfChances):
+class Geometric(_OneChance):
     """How often something fails before it succeeds; arguments as for `Bernoulli`."""
 
     support = constraints.nonnegative_integer
@@ -134,8 +138,7 @@ class Geometric(_OfChances):
         logits: Value | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._hold(probs, logits)
-        super().__init__(self._given.shape, validate_args=validate_args)
+        super().__init__(probs, logits, validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(
                 f"Expected parameter probs of distribution Geometric to be positive, but found "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.data import scalar_tensor
+from asyncgrad.ops.api.random import rand, randn
 from asyncgrad.ops.api.rearrange import broadcast_shapes
+from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.promotion import as_number
 
 if TYPE_CHECKING:
@@ -15,10 +17,6 @@ if TYPE_CHECKING:
 
     from asyncgrad.distributions.constraints import Constraint
     from asyncgrad.tensor import Tensor
-
-
-#: A parameter: a tensor or a number.
-Value: TypeAlias = "Tensor | float"
 
 
 class derived:
@@ -54,6 +52,17 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
 def sum_rightmost(value: Any, count: int) -> Any:
     """The sums over the last axes."""
     return value.sum(tuple(range(-count, 0))) if count else value
+
+
+def standard_normal(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Normal numbers of mean 0 and standard deviation 1, of the dtype and device of `like`."""
+    return randn(shape, dtype=like.dtype, device=like.device)
+
+
+def open_uniform(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Numbers in (0, 1): not 0, of which there is no logarithm."""
+    tiny = floating_info(like.dtype).tiny
+    return rand(shape, dtype=like.dtype, device=like.device).clamp(min=float(tiny))
 
 
 class Distribution:

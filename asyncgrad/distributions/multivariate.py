@@ -17,7 +17,7 @@ from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.api.transcendental import xlogy
 
 if TYPE_CHECKING:
-    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
 

@@ -15,7 +15,7 @@ from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.bfloat16 import floating_info
 
 if TYPE_CHECKING:
-    from asyncgrad.distributions.distribution import Value
+    from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
 __all__ = [

@@ -12,8 +12,8 @@ from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import new_parameter
 
 if TYPE_CHECKING:
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class Hardsigmoid(_InPlace, function=F.hardsigmoid, shown=()):
@@ -91,8 +91,8 @@ class PReLU(FunctionModule, function=F.prelu, members=("weight",), shown=("num_p
     """
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None,
-        dtype: DTypeLike = None,
+        self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         self._keep(locals())
         self.weight = new_parameter(num_parameters, device=device, dtype=dtype)

@@ -18,8 +18,8 @@ from asyncgrad.ops.api.shape import cat
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class _ASMoutput(NamedTuple):
@@ -51,7 +51,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def __init__(
         self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
-        head_bias: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
+        head_bias: bool = False, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         cutoffs = list(cutoffs)

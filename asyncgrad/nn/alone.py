@@ -10,8 +10,8 @@ from asyncgrad.nn.norm import _BatchNorm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -35,7 +35,7 @@ class SyncBatchNorm(_BatchNorm):
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
         affine: bool = True, track_running_stats: bool = True, process_group: object = None,
-        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         if process_group is not None:
             raise ValueError(
@@ -91,7 +91,7 @@ class DataParallel(Module):
         self,
         module: Module,
         device_ids: Sequence[DeviceLike] | None = None,
-        output_device: DeviceLike = None,
+        output_device: DeviceLike | None = None,
         dim: int = 0,
     ) -> None:
         super().__init__()

@@ -11,8 +11,9 @@ from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.multihead_attention import Heads, attention_of_heads
 
 if TYPE_CHECKING:
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike, Parameter
+    from asyncgrad.nn.parameter import Parameter
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -51,8 +52,8 @@ class MultiheadAttention(Module):
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
         add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
-        vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None,
-        dtype: DTypeLike = None,
+        vdim: int | None = None, batch_first: bool = False, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(

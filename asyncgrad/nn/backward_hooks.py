@@ -18,7 +18,7 @@ from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap, z
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from asyncgrad.nn.module import Module
+    from asyncgrad.nn.module_tree import Members
 
 #: The number of values, and the indices of those that need gradients.
 _Places = tuple[int, tuple[int, ...]]
@@ -41,7 +41,7 @@ class Passage(Identity):
 class BackwardHooks:
     """The hooks of one call of a module."""
 
-    def __init__(self, module: Module, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+    def __init__(self, module: Members, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
         """Keep the hooks registered at the time of the call."""
         self._module = module
         self._before = before

@@ -14,8 +14,8 @@ from asyncgrad.ops.api.shape import reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
 
 if TYPE_CHECKING:
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 #: The number of gates of each kind of cell.
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
@@ -87,8 +87,8 @@ class _Cell(Module):
         input_size: int,
         hidden_size: int,
         bias: bool,
-        device: DeviceLike,
-        dtype: DTypeLike,
+        device: DeviceLike | None,
+        dtype: DTypeLike | None,
     ) -> None:
         super().__init__()
         self._mode = mode
@@ -189,7 +189,7 @@ class RNNCell(_OneStateCell):
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
-        device: DeviceLike = None, dtype: DTypeLike = None,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, RuntimeError)
         mode = f"RNN_{nonlinearity.upper()}"
@@ -201,8 +201,8 @@ class GRUCell(_OneStateCell):
     """A gated recurrent unit. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
-        dtype: DTypeLike = None,
+        self, input_size: int, hidden_size: int, bias: bool = True,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
 
@@ -211,8 +211,8 @@ class LSTMCell(_Cell):
     """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
-        dtype: DTypeLike = None,
+        self, input_size: int, hidden_size: int, bias: bool = True,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
 

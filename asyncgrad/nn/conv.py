@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
@@ -13,11 +13,9 @@ from asyncgrad.nn.parameter import new_parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike, Ints
 
-#: An option of an image: a number, or one for each axis.
-Size: TypeAlias = "int | Sequence[int]"
 _Value = TypeVar("_Value")
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -42,9 +40,9 @@ class _Convolution(Module):
     padding: Any
 
     def _prepare(
-        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size,
-        padding: Size | str, dilation: Size, output_padding: Size, groups: int, bias: bool,
-        padding_mode: str, device: DeviceLike, dtype: DTypeLike,
+        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints,
+        padding: Ints | str, dilation: Ints, output_padding: Ints, groups: int, bias: bool,
+        padding_mode: str, device: DeviceLike | None, dtype: DTypeLike | None,
     ) -> None:  # fmt: skip
         """Check and keep the options, and create the parameters."""
         if groups <= 0:
@@ -125,9 +123,10 @@ class _Forwards(_Convolution):
     transposed = False
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
-        padding: Size | str = 0, dilation: Size = 1, groups: int = 1, bias: bool = True,
-        padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
+        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self._prepare(
@@ -164,10 +163,10 @@ class _Transposed(_Convolution):
     transposed = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
-        padding: Size | str = 0, output_padding: Size = 0, groups: int = 1, bias: bool = True,
-        dilation: Size = 1, padding_mode: str = "zeros", device: DeviceLike = None,
-        dtype: DTypeLike = None,
+        self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1,
+        padding: Ints | str = 0, output_padding: Ints = 0, groups: int = 1, bias: bool = True,
+        dilation: Ints = 1, padding_mode: str = "zeros", device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if padding_mode != "zeros":

@@ -11,8 +11,8 @@ from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import Parameter, new_parameter
 
 if TYPE_CHECKING:
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
@@ -39,7 +39,7 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
-        device: DeviceLike = None, dtype: DTypeLike = None,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
@@ -128,7 +128,8 @@ class EmbeddingBag(
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
         sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
-        padding_idx: int | None = None, device: DeviceLike = None, dtype: DTypeLike = None,
+        padding_idx: int | None = None, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         table = Embedding(
             num_embeddings, embedding_dim, padding_idx, _weight=_weight, device=device, dtype=dtype

@@ -14,7 +14,7 @@ from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.core.hooks import Hooks
-    from asyncgrad.nn.module import Module
+    from asyncgrad.nn.module_tree import Members
 
 #: The functions that PyTorch has in `torch.nn.modules.module`.
 __all__ = [
@@ -62,7 +62,7 @@ class _OnNode:
     def __init__(self, hook: Hook) -> None:
         self._hook = hook
 
-    def __call__(self, module: Module, args: Any, output: Any) -> None:
+    def __call__(self, module: Members, args: Any, output: Any) -> None:
         """Register the hook on the node of the first tensor in the output."""
         while not isinstance(output, Variable):
             output = next(iter(output.values())) if isinstance(output, dict) else output[0]
@@ -71,7 +71,7 @@ class _OnNode:
             node.register_hook(partial(self._hook, module))
 
 
-def on_node(module: Module | None, hook: Hook) -> ForwardHook:
+def on_node(module: Members | None, hook: Hook) -> ForwardHook:
     """A forward hook for `register_backward_hook`, PyTorch's older backward hooks.
 
     Raises:
@@ -91,7 +91,7 @@ def on_node(module: Module | None, hook: Hook) -> ForwardHook:
 EVERYWHERE: Hooks = {}
 
 
-def hooks_of(module: Module, table: str) -> dict[Any, Any]:
+def hooks_of(module: Members, table: str) -> dict[Any, Any]:
     """By key, the hooks of all modules and then those of `module`."""
     own: dict[Any, Any] = getattr(module, table)
     if not EVERYWHERE:
@@ -132,7 +132,7 @@ class HookedCall:
 
     __slots__ = ("_args", "_backward", "_called", "_kwargs", "_module")
 
-    def __init__(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, module: Members, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the arguments; `run` makes the call."""
         self._module = module
         self._args = args

@@ -10,8 +10,8 @@ from asyncgrad.nn.function_module import FunctionModule
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.nn.conv import Size
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 
 class Upsample(FunctionModule, function=F.interpolate):
@@ -26,7 +26,7 @@ class Upsample(FunctionModule, function=F.interpolate):
     """
 
     def __init__(
-        self, size: Size | None = None, scale_factor: float | Sequence[float] | None = None,
+        self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest", align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
     ) -> None:  # fmt: skip
@@ -56,7 +56,7 @@ class UpsamplingNearest2d(Upsample):
     """
 
     def __init__(
-        self, size: Size | None = None, scale_factor: float | Sequence[float] | None = None
+        self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None
     ) -> None:
         super().__init__(size, scale_factor, "nearest")
 
@@ -70,7 +70,7 @@ class UpsamplingBilinear2d(Upsample):
     """
 
     def __init__(
-        self, size: Size | None = None, scale_factor: float | Sequence[float] | None = None
+        self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None
     ) -> None:
         super().__init__(size, scale_factor, "bilinear", align_corners=True)
 
@@ -89,7 +89,7 @@ class Unfold(FunctionModule, function=F.unfold):
     """
 
     def __init__(
-        self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
+        self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
     ) -> None:
         self._keep(locals())
 
@@ -106,8 +106,8 @@ class Fold(FunctionModule, function=F.fold):
     """
 
     def __init__(
-        self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0,
-        stride: Size = 1,
+        self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0,
+        stride: Ints = 1,
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -136,7 +136,7 @@ class _LPPool(FunctionModule, shown=("norm_type", "kernel_size", "stride", "ceil
     _function: Callable[..., Tensor]
 
     def __init__(
-        self, norm_type: float, kernel_size: Size, stride: Size | None = None,
+        self, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
         ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         self._keep(locals())

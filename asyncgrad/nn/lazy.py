@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import SupportsIndex
 
     from asyncgrad.nn.module import Module
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 def is_lazy(param: object) -> bool:
@@ -59,7 +59,7 @@ class _Uninitialized(Tensor):
         )
 
     def materialize(
-        self, shape: Sequence[int], device: DeviceLike = None, dtype: DTypeLike = None
+        self, shape: Sequence[int], device: DeviceLike | None = None, dtype: DTypeLike | None = None
     ) -> None:
         """Become an ordinary parameter or buffer, of zeros.
 
@@ -108,7 +108,10 @@ class UninitializedParameter(Parameter, _Uninitialized):
     __reduce_ex__ = _Uninitialized.__reduce_ex__
 
     def __new__(
-        cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
+        cls,
+        requires_grad: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> UninitializedParameter:
         """Create a placeholder without elements."""
         data = zeros(0, dtype=dtype, device=device)
@@ -128,8 +131,8 @@ class UninitializedBuffer(_Uninitialized):
     __slots__ = ()
 
     def __new__(
-        cls, requires_grad: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
-        persistent: bool = True,
+        cls, requires_grad: bool = False, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None, persistent: bool = True,
     ) -> UninitializedBuffer:  # fmt: skip
         """Create a placeholder without elements."""
         made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)

@@ -15,8 +15,8 @@ from asyncgrad.ops.api.shape import flatten, unflatten
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class Identity(Module):
@@ -34,7 +34,7 @@ class _Affine(FunctionModule):
     """The base of maps with a weight and perhaps a bias."""
 
     def _add_parameters(
-        self, shape: tuple[int, ...], bias: bool, device: DeviceLike, dtype: DTypeLike
+        self, shape: tuple[int, ...], bias: bool, device: DeviceLike | None, dtype: DTypeLike | None
     ) -> None:
         """Create a weight whose first axis is that of the outputs, and a bias."""
         self.weight = new_parameter(*shape, device=device, dtype=dtype)
@@ -61,8 +61,8 @@ class Linear(_Affine, shown=("in_features", "out_features")):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: DeviceLike = None,
-        dtype: DTypeLike = None,
+        self, in_features: int, out_features: int, bias: bool = True,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         self._keep(locals())
         self._add_parameters((out_features, in_features), bias, device, dtype)
@@ -99,7 +99,7 @@ class Bilinear(
 
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
-        device: DeviceLike = None, dtype: DTypeLike = None,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         if in1_features <= 0:
             raise ValueError(f"in1_features must be > 0, but got {in1_features}")

@@ -24,8 +24,8 @@ from asyncgrad.scheduler import check_awaited
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class Module(Hooked):
@@ -184,7 +184,7 @@ class Module(Hooked):
         """Move every parameter and buffer to host memory, in place."""
         return self._apply(lambda tensor: tensor.cpu())
 
-    def cuda(self, device: DeviceLike = None) -> Self:
+    def cuda(self, device: DeviceLike | None = None) -> Self:
         """Move every parameter and buffer to a CUDA device, in place.
 
         Args:
@@ -196,7 +196,7 @@ class Module(Hooked):
         place = cuda_device(device)
         return self._apply(lambda tensor: tensor.to(place))
 
-    def type(self, dst_type: DTypeLike) -> Self:
+    def type(self, dst_type: DTypeLike | None) -> Self:
         """Convert every parameter and buffer to a dtype, in place."""
         return self._apply(lambda tensor: tensor.to(dst_type))
 
@@ -220,7 +220,7 @@ class Module(Hooked):
         """
         return self.to(needs_bfloat16("Module.bfloat16()"))
 
-    def to_empty(self, *, device: DeviceLike, recurse: bool = True) -> Self:
+    def to_empty(self, *, device: DeviceLike | None, recurse: bool = True) -> Self:
         """Move parameters and buffers to a device without copying values, in place.
 
         Args:
@@ -364,8 +364,8 @@ class Module(Hooked):
 
 
 def _target(
-    *args: Any, device: DeviceLike = None, dtype: DTypeLike = None, non_blocking: bool = False,
-    memory_format: Any = None,
+    *args: Any, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
+    non_blocking: bool = False, memory_format: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The device and dtype that the arguments of `to` name; None where unchanged."""
     for argument in args:

@@ -70,7 +70,7 @@ class Hooked(Members):
         Raises:
             RuntimeError: if the module has full backward hooks.
         """
-        return register(self._forward_hooks, on_node(self, hook))  # type: ignore[arg-type]
+        return register(self._forward_hooks, on_node(self, hook))
 
     def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function once a pass has computed the gradients of the module's outputs.

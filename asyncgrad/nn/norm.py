@@ -14,15 +14,19 @@ from asyncgrad.nn.parameter import new_parameter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class _Scaled(FunctionModule, members=("weight", "bias")):
     """The base of norms with a learnt scale and perhaps a shift."""
 
     def _add_parameters(
-        self, shape: tuple[int, ...], wanted: dict[str, bool], device: DeviceLike, dtype: DTypeLike
+        self,
+        shape: tuple[int, ...],
+        wanted: dict[str, bool],
+        device: DeviceLike | None,
+        dtype: DTypeLike | None,
     ) -> None:
         """Register the parameters by their names, None for those that are not wanted."""
         for name, has in wanted.items():
@@ -50,8 +54,8 @@ class _BatchNorm(
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, device: DeviceLike = None,
-        dtype: DTypeLike = None, *, bias: bool = True,
+        affine: bool = True, track_running_stats: bool = True, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         self._keep(locals())
         buffers = dict.fromkeys(("running_mean", "running_var", "num_batches_tracked"))
@@ -164,8 +168,8 @@ class _InstanceNorm(_BatchNorm):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *,
-        bias: bool = True,
+        track_running_stats: bool = False, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
@@ -263,8 +267,8 @@ class LayerNorm(_Scaled, function=F.layer_norm):
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5,
-        elementwise_affine: bool = True, bias: bool = True, device: DeviceLike = None,
-        dtype: DTypeLike = None,
+        elementwise_affine: bool = True, bias: bool = True, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         normalized_shape = _shape(normalized_shape)
         self._keep(locals())
@@ -297,7 +301,7 @@ class GroupNorm(_Scaled, function=F.group_norm):
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-        device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         if num_channels % num_groups:
             raise ValueError(
@@ -328,7 +332,8 @@ class RMSNorm(_Scaled, function=F.rms_norm):
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
-        elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
+        elementwise_affine: bool = True, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         normalized_shape = _shape(normalized_shape)
         self._keep(locals())

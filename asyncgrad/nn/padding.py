@@ -9,8 +9,8 @@ from asyncgrad.nn.conv import for_each
 from asyncgrad.nn.module import Module
 
 if TYPE_CHECKING:
-    from asyncgrad.nn.conv import Size
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 
 class _Pad(Module):
@@ -24,7 +24,7 @@ class _Pad(Module):
     _axes: int
     _mode: str
 
-    def __init__(self, padding: Size) -> None:
+    def __init__(self, padding: Ints) -> None:
         super().__init__()
         self.padding = for_each(padding, 2 * self._axes)
 
@@ -114,7 +114,7 @@ class _ConstantPad(_Pad):
 
     _mode = "constant"
 
-    def __init__(self, padding: Size, value: float) -> None:
+    def __init__(self, padding: Ints, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
@@ -152,7 +152,7 @@ class _ZeroPad(_ConstantPad):
         padding: the widths: a number, or one for each side, the last axis first.
     """
 
-    def __init__(self, padding: Size) -> None:
+    def __init__(self, padding: Ints) -> None:
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
@@ -14,16 +14,7 @@ from asyncgrad.ops.tensors.copies import _rebuilt, pickled
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from asyncgrad.devices import Device
-    from asyncgrad.ops.dtype import DType
-
-
-#: A device, or what names one; None for the current one.
-DeviceLike: TypeAlias = "Device | str | int | None"
-#: A dtype; None for the default one.
-DTypeLike: TypeAlias = "DType | np.dtype[Any] | type | str | None"
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class Parameter(Tensor):
@@ -132,7 +123,9 @@ def _rebuild(kind: type[Parameter], *given: Any) -> Parameter:
     return kind(data.detach(), requires_grad(data))
 
 
-def new_parameter(*shape: int, device: DeviceLike = None, dtype: DTypeLike = None) -> Parameter:
+def new_parameter(
+    *shape: int, device: DeviceLike | None = None, dtype: DTypeLike | None = None
+) -> Parameter:
     """A parameter of zeros, to be initialised."""
     data = zeros(shape, dtype=dtype)
     return Parameter(data if device is None else data.to(device))

@@ -11,8 +11,8 @@ from asyncgrad.nn.function_module import FunctionModule
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.nn.conv import Size
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 #: The number of windows along each axis; None for as many as there are elements.
 OutputSize: TypeAlias = "int | Sequence[int | None] | None"
@@ -24,7 +24,7 @@ class _MaxPool(FunctionModule, shown=(*_WINDOWS, "dilation", "ceil_mode")):
     """The base of max-pooling: the greatest element of each window."""
 
     def __init__(
-        self, kernel_size: Size, stride: Size | None = None, padding: Size = 0, dilation: Size = 1,
+        self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1,
         return_indices: bool = False, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         stride = kernel_size if stride is None else stride
@@ -67,7 +67,7 @@ class _MaxUnpool(FunctionModule, inputs=("input", "indices", "output_size=None")
 
     _ndim: int
 
-    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
+    def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None:
         stride = for_each(kernel_size if stride is None else stride, self._ndim)
         kernel_size, padding = for_each(kernel_size, self._ndim), for_each(padding, self._ndim)
         self._keep(locals())
@@ -103,7 +103,7 @@ class AvgPool1d(FunctionModule, function=F.avg_pool1d, shown=_WINDOWS):
     """
 
     def __init__(
-        self, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+        self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
         ceil_mode: bool = False, count_include_pad: bool = True,
     ) -> None:  # fmt: skip
         stride = for_each(kernel_size if stride is None else stride, 1)
@@ -115,7 +115,7 @@ class _AvgPool(FunctionModule, shown=_WINDOWS):
     """The mean of each window of an image or a volume."""
 
     def __init__(
-        self, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+        self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> None:  # fmt: skip
@@ -211,7 +211,7 @@ class _FractionalMaxPool(FunctionModule, shown=(), buffers=("_random_samples",))
     _ndim: int
 
     def __init__(
-        self, kernel_size: Size, output_size: Size | None = None,
+        self, kernel_size: Ints, output_size: Ints | None = None,
         output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> None:  # fmt: skip

@@ -19,8 +19,8 @@ from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 class _Recurrent(Module):
@@ -31,8 +31,8 @@ class _Recurrent(Module):
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int, bias: bool,
-        batch_first: bool, dropout: float, bidirectional: bool, proj_size: int, device: DeviceLike,
-        dtype: DTypeLike,
+        batch_first: bool, dropout: float, bidirectional: bool, proj_size: int,
+        device: DeviceLike | None, dtype: DTypeLike | None,
     ) -> None:  # fmt: skip
         super().__init__()
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size)
@@ -198,19 +198,15 @@ class _Recurrent(Module):
 
     def extra_repr(self) -> str:
         """The sizes, and the options that differ from the defaults."""
+        defaults = {
+            "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0,
+            "bidirectional": False,
+        }  # fmt: skip
         parts = [f"{self.input_size}, {self.hidden_size}"]
-        if self.proj_size:
-            parts.append(f"proj_size={self.proj_size}")
-        if self.num_layers != 1:
-            parts.append(f"num_layers={self.num_layers}")
-        if self.bias is not True:
-            parts.append(f"bias={self.bias}")
-        if self.batch_first is not False:
-            parts.append(f"batch_first={self.batch_first}")
-        if self.dropout:
-            parts.append(f"dropout={self.dropout}")
-        if self.bidirectional is not False:
-            parts.append(f"bidirectional={self.bidirectional}")
+        for name, default in defaults.items():
+            value = getattr(self, name)
+            if value != default:
+                parts.append(f"{name}={value}")
         return ", ".join(parts)
 
 
@@ -339,7 +335,8 @@ class RNN(_OneState):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
-        bidirectional: bool = False, device: DeviceLike = None, dtype: DTypeLike = None,
+        bidirectional: bool = False, device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, ValueError)
         super().__init__(
@@ -358,7 +355,7 @@ class GRU(_OneState):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        device: DeviceLike = None, dtype: DTypeLike = None,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
@@ -376,7 +373,7 @@ class LSTM(_Recurrent):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-        proj_size: int = 0, device: DeviceLike = None, dtype: DTypeLike = None,
+        proj_size: int = 0, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,

@@ -13,7 +13,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncgrad.nn.module import Module
+    from asyncgrad.nn.module_tree import Members
     from asyncgrad.tensor import Tensor
 
 
@@ -38,7 +38,7 @@ class StateDict(OrderedDict[str, Any]):
     _metadata: dict[str, Any]
 
 
-def own_state(module: Module) -> dict[str, Any]:
+def own_state(module: Members) -> dict[str, Any]:
     """The parameters and persistent buffers of a module itself."""
     return {
         name: tensor
@@ -48,7 +48,7 @@ def own_state(module: Module) -> dict[str, Any]:
 
 
 def load_own(
-    module: Module, state_dict: Mapping[str, Any], prefix: str, assign: bool, missing: list[str],
+    module: Members, state_dict: Mapping[str, Any], prefix: str, assign: bool, missing: list[str],
     errors: list[str],
 ) -> None:  # fmt: skip
     """Load a module's own tensors; collect missing keys and errors."""
@@ -86,7 +86,7 @@ def load_own(
                 )
 
 
-def _assign(module: Module, name: str, tensor: Tensor, given: Tensor) -> None:
+def _assign(module: Members, name: str, tensor: Tensor, given: Tensor) -> None:
     """Use the given tensor itself as the parameter or buffer."""
     if not isinstance(tensor, Parameter):
         module._buffers[name] = given
@@ -98,7 +98,7 @@ def _assign(module: Module, name: str, tensor: Tensor, given: Tensor) -> None:
     module._parameters[name] = given
 
 
-def unexpected_keys(module: Module, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+def unexpected_keys(module: Members, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
     """The keys with a prefix that match no tensor and no child of the module."""
     own = own_state(module)
     unexpected = []
@@ -111,7 +111,7 @@ def unexpected_keys(module: Module, state_dict: Mapping[str, Any], prefix: str) 
 
 
 def _load_below(
-    part: Module, below: dict[str, Any], prefix: str, versions: Mapping[str, Any], assign: bool,
+    part: Members, below: dict[str, Any], prefix: str, versions: Mapping[str, Any], assign: bool,
     result: LoadResult, errors: list[str],
 ) -> None:  # fmt: skip
     """Load a module and its submodules."""
@@ -131,7 +131,7 @@ def _load_below(
             )
 
 
-def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> LoadResult:
+def load(module: Members, state_dict: Mapping[str, Any], strict: bool, assign: bool) -> LoadResult:
     """Load a module and all its submodules; see `Module.load_state_dict`."""
     if not hasattr(state_dict, "keys"):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")

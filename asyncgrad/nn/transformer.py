@@ -21,8 +21,8 @@ from asyncgrad.ops.api.shape import triu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.nn.parameter import DeviceLike, DTypeLike
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 def _copies(module: Module, count: int) -> ModuleList:
@@ -151,7 +151,7 @@ class Transformer(Module):
         activation: str | Callable[[Tensor], Tensor] = F.relu, custom_encoder: Module | None = None,
         custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: DeviceLike = None, dtype: DTypeLike = None,
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         options = (
@@ -227,7 +227,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(
-        sz: int, device: DeviceLike = None, dtype: DTypeLike = None
+        sz: int, device: DeviceLike | None = None, dtype: DTypeLike | None = None
     ) -> Tensor:
         """The causal mask of a sequence: minus infinity above the diagonal, zeros elsewhere."""
         mask: Tensor = triu(full((sz, sz), -math.inf, dtype=dtype), 1)

@@ -92,4 +92,5 @@ class Adafactor(Optimizer):
 
 def _size(array: Array) -> Array:
     """The root of the mean square, on the array's device: nobody waits for it."""
-    return np.sqrt((array * array).sum() / max(1, array.size))
+    size: Array = np.sqrt((array * array).sum() / max(1, array.size))
+    return size

@@ -41,12 +41,12 @@ class ElementwiseOptimizer(Optimizer):
         raise NotImplementedError
 
     def _operands(
-        self, group: Group, parameter: Tensor, gradient: Array
+        self, group: Group, parameter: Tensor, gradient: Array | None
     ) -> tuple[State, int, list[Array]]:
         """Count the step; returns the state, the step's number and the arrays of the update."""
         state = self.state[parameter]
         step = count_step(state)
-        arrays = [self._values(parameter), gradient]
+        arrays: list[Any] = [self._values(parameter), gradient]
         for name in self._wanted(group):
             if name not in state:
                 state[name] = self._initial(name, group, parameter)

@@ -273,7 +273,7 @@ def _advance(iterations: Generator[None, float, None], loss: float) -> Any:
     return None
 
 
-def _raw(value: Tensor | Array) -> Any:
+def _raw(value: Tensor | Array | None) -> Any:
     return value._array if isinstance(value, Variable) else value
 
 

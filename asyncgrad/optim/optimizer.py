@@ -158,7 +158,8 @@ class Optimizer(Hooked):
 
     def _values(self, parameter: Tensor) -> Array:
         """The array that the current step changes."""
-        return self._drafts.get(parameter, parameter._array)
+        values: Array = self._drafts.get(parameter, parameter._array)
+        return values
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step in this thread.
@@ -270,11 +271,13 @@ class Optimizer(Hooked):
             self._drafts = {}
         return drafts
 
-    def _change(self, group: Group, parameter: Tensor, gradient: Array, beside: bool) -> None:
+    def _change(
+        self, group: Group, parameter: Tensor, gradient: Array | Rows, beside: bool
+    ) -> None:
         """Update one parameter in place, or in a new array if its old values are still needed."""
         if beside or is_held(parameter):
             self._drafts[parameter] = parameter._array.copy(order="K")
-        if gradient.__class__ is Rows:
+        if isinstance(gradient, Rows):
             self._update_rows(group, parameter, gradient)
         else:
             self._update(group, parameter, gradient)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.optim.optimizer import Optimizer
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import DeviceLike
 
 
 def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
@@ -112,7 +113,7 @@ class AveragedModel(Module):
     """
 
     def __init__(
-        self, model: Module, device: Any = None,
+        self, model: Module, device: DeviceLike | None = None,
         avg_fn: Callable[[Any, Any, Any], Any] | None = None,
         multi_avg_fn: Callable[[Any, Any, Any], None] | None = None, use_buffers: bool = False,
     ) -> None:  # fmt: skip
@@ -167,7 +168,7 @@ def _put(mean: Tensor, value: Tensor) -> None:
     put_values(mean, value._array.astype(mean._metadata.dtype).reshape(mean._metadata.shape))
 
 
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
     """Recompute the running statistics of a model's batch norms.
 
     Args:

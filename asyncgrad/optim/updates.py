@@ -17,10 +17,11 @@ from asyncgrad.ops.promotion import category
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 
+    from asyncgrad import types
     from asyncgrad.tensor import Tensor
 
 #: An array of a device.
-Array: TypeAlias = Any
+Array: TypeAlias = "types.Array"
 #: A group of parameters: the list `params`, and options by their names.
 Group: TypeAlias = dict[str, Any]
 #: A learning rate, and the decay rates of two means.

@@ -16,8 +16,8 @@ from asyncgrad.scheduler import check_awaited
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncgrad.optim.updates import Array
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Any]:
@@ -79,7 +79,7 @@ def _norm(array: Array, order: float) -> Any:
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,
-    total_norm: Array,
+    total_norm: Tensor,
     foreach: bool | None = None,
 ) -> None:
     """Scale gradients in place by `max_norm / total_norm`, if that is less than 1.
@@ -93,7 +93,7 @@ def clip_grads_with_norm_(
     _scale(_gradients(parameters), max_norm, total_norm)
 
 
-def _scale(gradients: Iterable[Tensor], max_norm: float, total_norm: Array) -> None:
+def _scale(gradients: Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
     if isinstance(total_norm, Variable) and total_norm._metadata.device.streamed:
         _scale_unseen(gradients, max_norm, total_norm)
         return
@@ -108,7 +108,7 @@ def _scale(gradients: Iterable[Tensor], max_norm: float, total_norm: Array) -> N
             gradient._metadata.device.launching(operator.imul)(gradient._array, factor)
 
 
-def _scale_unseen(gradients: Iterable[Tensor], max_norm: float, total_norm: Array) -> None:
+def _scale_unseen(gradients: Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
     """Scale by a norm on a device without reading it, since the host would wait for it."""
     home = total_norm._metadata.device
     factor = home.launching(_bounded)(total_norm._metadata.F.xp, max_norm, total_norm._array)

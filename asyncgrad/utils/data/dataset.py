@@ -12,6 +12,7 @@ from asyncgrad.creation import randperm
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from asyncgrad.ops.tensors.rng import Generator
     from asyncgrad.tensor import Tensor
 
 _Sample_co = TypeVar("_Sample_co", covariant=True)
@@ -177,7 +178,7 @@ class Subset(Dataset[_Sample_co]):
 
 
 def random_split(
-    dataset: Dataset[_Sample_co], lengths: Sequence[float], generator: Any = None
+    dataset: Dataset[_Sample_co], lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset[_Sample_co]]:
     """Split a dataset randomly into parts.
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from concurrent.futures import Future
 
+    from asyncgrad.ops.tensors.rng import Generator
     from asyncgrad.utils.data.dataset import Dataset
 
 #: Marks the end of the batches.
@@ -77,7 +78,7 @@ class DataLoader:
         num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None, *, prefetch_factor: int | None = None,
-        generator: Any = None,
+        generator: Generator | None = None,
     ) -> None:  # fmt: skip
         if num_workers < 0:
             raise ValueError("DataLoader: num_workers option should be non-negative")

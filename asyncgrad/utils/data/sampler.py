@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from asyncgrad.creation import as_tensor, randint, randperm
 from asyncgrad.ops.api.random import multinomial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Sized
+
+    from asyncgrad.ops.tensors.rng import Generator
 
 _Index_co = TypeVar("_Index_co", covariant=True)
 #: The number of indices to draw at once.
@@ -54,7 +56,7 @@ class RandomSampler(Sampler[int]):
 
     def __init__(
         self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
-        generator: Any = None,
+        generator: Generator | None = None,
     ) -> None:  # fmt: skip
         self.data_source = data_source
         self.replacement = replacement
@@ -93,7 +95,7 @@ class SubsetRandomSampler(Sampler[int]):
         generator: the random generator; the default one if None.
     """
 
-    def __init__(self, indices: Sequence[int], generator: Any = None) -> None:
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices = indices
         self.generator = generator
 
@@ -122,7 +124,7 @@ class WeightedRandomSampler(Sampler[int]):
 
     def __init__(
         self, weights: Sequence[float], num_samples: int, replacement: bool = True,
-        generator: Any = None,
+        generator: Generator | None = None,
     ) -> None:  # fmt: skip
         _check_count("WeightedRandomSampler", num_samples)
         self.weights = as_tensor(weights, dtype="float64")
@@ -180,7 +182,7 @@ class BatchSampler(Sampler["list[int]"]):
         return (len(self.sampler) + more) // self.batch_size  # type: ignore[arg-type]
 
 
-def _check_count(owner: str, count: Any, name: str = "num_samples") -> None:
+def _check_count(owner: str, count: object, name: str = "num_samples") -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
         raise ValueError(
             f"{owner}: {name} should be a positive integer value, but got {name}={count}"
