@@ -11,6 +11,7 @@ with _paused():
     import numpy as _np
 
     from asyncgrad import (
+        _wiring,  # noqa: F401  binds late functions
         accelerator,
         amp,
         autograd,

@@ -42,7 +42,8 @@ def set_device(device: Any) -> None:
 
 def current_stream(device: Any = None) -> Stream:
     """The host's stream; its work is done when a call returns."""
-    return CPU.default_stream
+    stream: Stream = CPU.default_stream
+    return stream
 
 
 def stream(stream: Stream | None) -> AbstractContextManager[Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from asyncgrad.autograd.passes import backward_from
+from asyncgrad.core.history import cut_off, leave_graphs, retain_grad, stop_requiring
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, shown
@@ -17,18 +17,13 @@ from asyncgrad.core.variable import (
     AutogradMeta,
     Variable,
     autograd_meta,
-    bind_face,
     bump_version,
     counter_of,
-    cut_off,
     grad_dtype,
     gradient_edge,
     hooks_of,
     is_inference,
-    leave_graphs,
     requires_grad,
-    retain_grad,
-    stop_requiring,
     version_of,
     view_of,
     wrap,
@@ -1043,6 +1038,4 @@ def _attach_functions() -> None:
             setattr(Tensor, f"{name}_", in_place.method(function, f"{name}_"))
 
 
-# `object.__new__` skips `Tensor.__new__`, which expects arguments.
-bind_face(partial(object.__new__, Tensor))
 _attach_functions()

@@ -17,7 +17,6 @@ ROOT = Path(__file__).parent.parent
 #: Paths in the package, as patterns, and the tests of what they match, within `tests`.
 ROWS: dict[str, tuple[str, ...]] = {
     "core/*": ("core", "autograd/test_backward.py", "autograd/test_memory.py"),
-    "core/accumulate_grad.py": ("autograd/test_accumulation.py",),
     "core/anomaly.py": ("autograd/test_anomaly.py",),
     "core/array_holders.py": ("optim/test_array_holders.py",),
     "core/call_site.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
@@ -67,7 +66,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         "devices/test_stream_order.py", "devices/test_overlap.py",
         "devices/test_random_device_graphs.py",
     ),
-    "core/variable.py": ("autograd/test_views.py", "autograd/test_in_place.py"),
+    "core/variable.py": (
+        "autograd/test_views.py", "autograd/test_in_place.py", "autograd/test_accumulation.py",
+    ),
+    "core/history.py": ("autograd/test_views.py", "autograd/test_in_place.py"),
     "core/versions.py": ("autograd/test_in_place.py", "autograd/test_views.py"),
     "core/views.py": (
         "autograd/test_views.py", "autograd/test_views_changed_in_place.py",

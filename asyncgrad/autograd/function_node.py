@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.run_node import is_wanted
 from asyncgrad.core.saved_attributes import SavedNone
-from asyncgrad.core.variable import Variable, grad_dtype, wrap, zeros_of
+from asyncgrad.core.variable import AccumulateGrad, Variable, grad_dtype, wrap, zeros_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.namespace import RECORDED

@@ -13,6 +13,7 @@ from asyncgrad.core.saved import SavedTensor, save
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
+    View,
     bump_version,
     counter_of,
     gradient_edge,
@@ -20,7 +21,7 @@ from asyncgrad.core.variable import (
     view_of,
     wrap,
 )
-from asyncgrad.core.views import View, refuse_change
+from asyncgrad.core.views import refuse_change
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors import in_place
@@ -197,7 +198,7 @@ def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
     meta = value._autograd
     view = view_of(value)
     if view is not None and view.creation is not None:
-        refuse_change(view, indirect=False, edge=value._edge)
+        refuse_change(view.creation, indirect=False, edge=value._edge)
     if view is not None and len(_tensors_of(outputs)) > 1:
         raise AutogradError(
             "If your Function modifies inplace an input that is a view of another Tensor, it can't "

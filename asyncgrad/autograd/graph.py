@@ -20,7 +20,7 @@ from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.core.exec_info import predicted_order, reachable
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Node, as_edge, bind_caller
+from asyncgrad.core.node import Node, as_edge
 from asyncgrad.core.run_node import call_node
 from asyncgrad.core.variable import Variable, bump_version, gradient_edge
 from asyncgrad.errors import AutogradError
@@ -197,10 +197,7 @@ def _node_finder(tensor: Tensor) -> Callable[[], Node | None]:
     return accumulator
 
 
-def _call(node: Node, gradients: tuple[Any, ...]) -> Any:
+def call_recorded(node: Node, gradients: tuple[Any, ...]) -> Any:
     """Call a node outside of a pass, recorded like any other function."""
     received = call_node(node, gradients, RECORDED)
     return received[0] if len(received) == 1 else received
-
-
-bind_caller(_call)

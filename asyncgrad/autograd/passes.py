@@ -20,16 +20,16 @@ from asyncgrad.autograd.arguments import (
 )
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
 from asyncgrad.autograd.request import checked_deadline, checked_priority
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.history import retain_grad
 from asyncgrad.core.modes import DEFAULT, Mode, current, refuse_in_transform
 from asyncgrad.core.pass_state import running_pass
 from asyncgrad.core.variable import (
+    AccumulateGrad,
     Variable,
     autograd_meta,
     grad_dtype,
     gradient_edge,
-    retain_grad,
     wrap,
     zeros_of,
 )

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.function_node import FunctionNode
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import Freed, Node, as_edge
 from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.saved_attributes import kept_by
-from asyncgrad.core.variable import Variable, gradient_edge
+from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.node import Edge, stored_edges
 from asyncgrad.core.states import RUNNING
+from asyncgrad.core.variable import AccumulateGrad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

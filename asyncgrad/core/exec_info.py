@@ -5,8 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, as_edge
+from asyncgrad.core.variable import AccumulateGrad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

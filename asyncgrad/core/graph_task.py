@@ -21,7 +21,6 @@ from functools import partial
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import commit
 from asyncgrad.core.conclude import conclude
 from asyncgrad.core.delivery import accumulates, deliver, pass_on, take_report
@@ -52,6 +51,7 @@ from asyncgrad.core.states import (
     Suspended,
 )
 from asyncgrad.core.streams import PassStreams, host_cost
+from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.core.versions import VersionCounter
 
 if TYPE_CHECKING:

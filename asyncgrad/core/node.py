@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from asyncgrad._unbound import unbound
 from asyncgrad.core.call_site import CallSite
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
 from asyncgrad.errors import GraphFreedError
@@ -50,23 +51,13 @@ class Freed(CallSite):
     __slots__ = ()
 
 
-#: Reads a saved value of a node by name; bound by `saved_attributes`.
-_reader: list[Callable[[Node, str], Any]] = []
-#: Lists the names that can be read; bound by `saved_attributes`.
-_lister: list[Callable[[Node], list[str]]] = []
-#: Runs a node on gradients outside of a pass; bound by `autograd.graph`.
-_caller: list[Callable[[Node, tuple[Any, ...]], Any]] = []
-
-
-def bind_reader(reader: Callable[[Node, str], Any], lister: Callable[[Node], list[str]]) -> None:
-    """Set the functions that read `_saved_*` attributes and list their names."""
-    _reader[:] = [reader]
-    _lister[:] = [lister]
-
-
-def bind_caller(caller: Callable[[Node, tuple[Any, ...]], Any]) -> None:
-    """Set the function that runs a node outside of a pass."""
-    _caller[:] = [caller]
+# Set in `asyncgrad/_wiring.py`.
+#: Reads a saved value of a node by name.
+read_saved: Callable[[Node, str], Any] = unbound
+#: Lists the names that can be read.
+list_saved: Callable[[Node], list[str]] = unbound
+#: Runs a node on gradients outside of a pass.
+call: Callable[[Node, tuple[Any, ...]], Any] = unbound
 
 
 class Node:
@@ -217,7 +208,7 @@ class Node:
 
     def __call__(self, *gradients: Any) -> Any:
         """Compute the gradients of the inputs from those of the outputs, outside of a pass."""
-        return _caller[0](self, gradients)
+        return call(self, gradients)
 
     @property
     def _input_metadata(self) -> tuple[Any, ...]:
@@ -250,12 +241,12 @@ class ShownNode(OpNode):
     def __getattr__(self, name: str) -> Any:
         """Saved values as `_saved_*`; Python calls this only for missing attributes."""
         if name.startswith(("_saved_", "_raw_saved_")):
-            return _reader[0](self, name)
+            return read_saved(self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
         """All attributes, including those for saved values."""
-        return [*super().__dir__(), *_lister[0](self)]
+        return [*super().__dir__(), *list_saved(self)]
 
 
 #: The `ShownNode` subclasses, by name.

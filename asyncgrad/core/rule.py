@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from asyncgrad.core.aliases import Namespace, NodeGradient, Saved
-    from asyncgrad.core.node import Node
 
     #: A rule, or the part of one that gives one gradient.
     Run: TypeAlias = Callable[[Namespace, NodeGradient, Saved], Any]
@@ -52,7 +51,7 @@ class Rule:
         fresh: bool = False,
         passes: bool = False,
         saves: bool = False,
-        unpack: Callable[[Node], Saved] | None = None,
+        unpack: Callable[[Any], Saved] | None = None,
         outliving: Callable[[Saved], tuple[Any, ...]] | None = None,
         plain: tuple[str, ...] = (),
         places: tuple[int, ...] = (0,),

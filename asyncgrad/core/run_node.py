@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad._unbound import unbound
 from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit
 from asyncgrad.core.hook_calls import (
@@ -21,20 +21,13 @@ from asyncgrad.core.hook_calls import (
     tensor_hooks,
 )
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import (
-    Callbacks,
-    Devices,
-    Edge,
-    GraphRoot,
-    first_metadata,
-    stored_edges,
-)
+from asyncgrad.core.node import Callbacks, Devices, Edge, GraphRoot, first_metadata, stored_edges
 from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
 from asyncgrad.core.saved_values import check_saved, run_rule
-from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype
+from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, grad_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from asyncgrad.core.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, StoredEdge
     from asyncgrad.core.metadata import Metadata
@@ -113,22 +106,11 @@ def secure(task: PassState, node: Node) -> None:
     task.secured = len(staged)
 
 
+# Set in `asyncgrad/_wiring.py`.
 #: Called in the context of a pass before any user code runs there.
-_prepare: list[Callable[[], Any]] = []
-
-
-def bind_preparation(prepare: Callable[[], Any]) -> None:
-    """Set the function that prepares the context of a pass."""
-    _prepare[:] = [prepare]
-
-
+prepare_context: Callable[[], Any] = unbound
 #: Returns an awaitable that ends when no pass commits, or None if the caller may block.
-_until_free: list[Callable[[PassState], Any]] = []
-
-
-def bind_turns(until_free: Callable[[PassState], Any]) -> None:
-    """Set the function that says how a pass waits for another pass's commit."""
-    _until_free[:] = [until_free]
+until_free: Callable[[PassState], Awaitable[None] | None] = unbound
 
 
 def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
@@ -139,7 +121,7 @@ def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, An
         commit: called with whether it may block; returns a false value if another pass commits.
     """
     while not (made := commit(False)):
-        free = _until_free[0](task) if _until_free else None
+        free = until_free(task)
         if free is None:
             return commit(True)
         yield free
@@ -148,8 +130,7 @@ def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, An
 
 def modes_within(task: PassState) -> Modes:
     """The record of modes for hooks and Functions of a pass."""
-    for prepare in _prepare:
-        prepare()
+    prepare_context()
     # `blocking` is off, as `in_node` suffices to block, and tasks that hooks make must not.
     return current().replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
 

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, extras_of, first_metadata
-from asyncgrad.core.saved_values import (
-    further,
-    refuse_modified,
-    saved_edge,
-    values_of,
-    watched,
-)
-from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap
+from asyncgrad.core.saved_values import further, refuse_modified, saved_edge, values_of, watched
+from asyncgrad.core.variable import AccumulateGrad, Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 

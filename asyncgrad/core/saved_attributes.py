@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.node import Freed, Node, bind_reader, first_metadata, refuse_freed
+from asyncgrad.core.node import Freed, Node, first_metadata, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, restored
 from asyncgrad.core.saved_values import check_version, saved_edge, values_of, watched
 from asyncgrad.core.variable import wrap
@@ -229,6 +229,3 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     if tensor._counter is None:
         tensor._counter, _ = watched(node).get(position, (None, 0))
     return tensor
-
-
-bind_reader(saved_attribute, saved_names)

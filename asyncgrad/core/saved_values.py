@@ -9,14 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import (
-    Freed,
-    Node,
-    as_edge,
-    first_metadata,
-    refuse_freed,
-    stored_edges,
-)
+from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed, stored_edges
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad._unbound import unbound
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, as_edge, extras_of
+from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, extras_of
 from asyncgrad.core.versions import VersionCounter
-from asyncgrad.core.views import View, refuse_change, stop_retaining
+from asyncgrad.core.views import refuse_change
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.aliases import StoredEdge
     from asyncgrad.core.hooks import Hooks, NodeExtras
     from asyncgrad.core.metadata import Metadata
 
@@ -85,25 +86,73 @@ class Variable:
     _autograd: AutogradMeta | None
 
 
+class View:
+    """What a view keeps in `_autograd` until it needs an `AutogradMeta`.
+
+    It has the same attributes for reading.
+    """
+
+    __slots__ = ("base", "creation", "path", "version")
+
+    #: The defaults of `AutogradMeta`.
+    requires_grad = False
+    grad = None
+    grad_dtype = None
+    accumulator = None
+    extras = None
+    post_accumulate = None
+    retains_grad = False
+    inference = False
+    name = None
+    turned = -1
+
+    def __init__(self, base: Variable, path: Any, version: int, creation: str | None) -> None:
+        """Describe a view.
+
+        Args:
+            base: the tensor that is not itself a view.
+            path: how to get from the base to the view: (path, function, attributes), or None if
+                it can't be repeated.
+            version: the version of the base when the view's edge was made.
+            creation: why the view can't be changed in place while recording, or None.
+        """
+        self.base = base
+        self.path = path
+        self.version = version
+        self.creation = creation
+
+    @property
+    def view(self) -> View:
+        """Itself, as in `AutogradMeta.view`."""
+        return self
+
+
+class AccumulateGrad(Node):
+    """Stages the gradients that reach the leaf; `commit` adds them to `.grad` after success."""
+
+    __slots__ = ("variable",)
+
+    #: The leaf. It creates this node when its gradient edge is first needed.
+    variable: Variable
+
+    # Constants for all instances. Other attributes are in slots, where Python finds them faster.
+    rule = None
+    saved = None
+    guard = None
+
+
 #: Held while an accumulator is created, so that two threads never make two for one leaf.
 _accumulators = lasting_lock()
-#: Makes an empty tensor of the public class; bound by `tensor`.
-_face: list[Callable[[], Variable]] = [Variable]
-
-
-def bind_face(face: Callable[[], Variable]) -> None:
-    """Set the function that makes an empty tensor of the public class."""
-    _face[0] = face
-
-
-def face() -> Callable[[], Variable]:
-    """The function that makes an empty tensor of the public class."""
-    return _face[0]
+# Set in `asyncgrad/_wiring.py`.
+#: Makes an empty tensor of the public class.
+new_tensor: Callable[[], Variable] = Variable
+#: Recomputes the stored edge of a view from its base.
+replay: Callable[[View], StoredEdge] = unbound
 
 
 def wrap(array: Any, metadata: Metadata, edge: Any = None) -> Any:
     """A new tensor with this array, metadata and edge."""
-    variable = _face[0]()
+    variable = new_tensor()
     variable._array = array
     variable._metadata = metadata
     variable._edge = edge
@@ -185,29 +234,20 @@ def gradient_edge(variable: Variable) -> Any:
         return accumulator
 
 
-#: Recomputes the stored edge of a view from its base; bound by `ops.in_place`.
-_replay: list[Callable[[View], Any]] = []
-
-
-def bind_replay(replay: Callable[[View], Any]) -> None:
-    """Set the function that recomputes a view's edge from its base."""
-    _replay[:] = [replay]
-
-
 def _renewed_edge(variable: Variable, view: View) -> Any:
     """The edge of a view that lacks one because its base has changed or needs no gradient."""
     counter = variable._counter
     if counter is None or counter.value == view.version or gradient_edge(view.base) is None:
         return None
     if creation_of(view) is not None:
-        refuse_change(view, indirect=True)
-    edge = _replay[0](view)
+        refuse_change(view.creation, indirect=True)
+    edge = replay(view)
     view.version = counter.value
     variable._edge = edge
     counter.register(variable)
     meta = variable._autograd
     if meta is not None and meta.retains_grad:
-        _retain(variable)
+        retain(variable)
     return edge
 
 
@@ -224,79 +264,6 @@ def creation_of(view: View) -> str | None:
         # The path started from the base's old axes, which have changed since.
         view.creation = "turned"
     return view.creation
-
-
-def note_view(
-    variable: Variable, source: Variable, name: str, attributes: Any, creation: str | None = None
-) -> None:
-    """Note that a result is a view of the tensor it was taken from.
-
-    Args:
-        variable: the result, with its array and its edge.
-        source: the tensor it was taken from.
-        name: the table's name of the view function.
-        attributes: the function's attributes.
-        creation: why the view can't be changed in place while recording, or None.
-    """
-    # Inlined `looks_into`: this runs for every view.
-    array, held = source._array, variable._array.base
-    if held is not array and (held is None or held is not array.base):
-        # The function returned a copy.
-        if creation == "inference":
-            autograd_meta(variable).inference = True
-        return
-    meta = source._autograd
-    parent = None
-    if meta is not None:
-        if meta.inference:
-            if variable._edge is None:
-                autograd_meta(variable).inference = True
-            return
-        parent = meta.view
-    counter = source._counter or counter_of(source)
-    variable._counter = counter
-    if parent is None:
-        view = View(source, (None, name, attributes), counter.value, creation)
-    else:
-        known = creation_of(parent)
-        path = None if parent.path is None else (parent.path, name, attributes)
-        view = View(parent.base, path, counter.value, known or creation)
-    variable._autograd = view  # type: ignore[assignment]
-    if variable._edge is not None:
-        counter.register(variable)
-    elif meta is not None and meta.requires_grad:
-        counter.register_alias(variable)
-
-
-def rebase_history(variable: Variable, edge: Any) -> None:
-    """Give a variable that was changed in place a new history; it must not be a view."""
-    lead_elsewhere(variable, edge)
-    counter_of(variable).forget_edges()
-
-
-def lead_elsewhere(variable: Variable, edge: Any) -> None:
-    """Replace a variable's edge; if it retains its gradient, that of the new values."""
-    meta = variable._autograd
-    retains = meta is not None and meta.retains_grad
-    if retains:
-        stop_retaining(variable)
-    variable._edge = edge
-    if retains and edge is not None:
-        _retain(variable)
-
-
-def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
-    """The stored edges of an operation's inputs, None for those that need no gradient."""
-    return tuple(gradient_edge(variable) for variable in variables)
-
-
-def set_history(variable: Variable, edge: Any) -> None:
-    """Make the variable a function's output: its gradient will go to `edge`."""
-    variable._edge = edge
-    counter = variable._counter
-    if counter is not None and edge.__class__ is not Edge:
-        edge.guard = counter
-        edge.version = counter.value
 
 
 def counter_of(variable: Variable) -> VersionCounter:
@@ -357,44 +324,6 @@ def version_of(variable: Variable) -> int:
     return 0 if counter is None else counter.version
 
 
-def cut_off(variable: Variable) -> None:
-    """Make a variable a constant, and note the cut for nodes that have saved it."""
-    edge, counter = variable._edge, variable._counter
-    variable._edge = None
-    stop_requiring(variable)
-    if edge is not None and counter is not None:
-        node, input_nr = as_edge(edge)
-        assert node is not None
-        counter.cut(node, input_nr)
-
-
-def stop_requiring(variable: Variable) -> None:
-    """Stop gradients to a leaf, also from graphs that lead to it already."""
-    if variable._autograd is None:
-        return
-    meta = autograd_meta(variable)
-    meta.requires_grad = False
-    _keep_extras(meta)
-
-
-def leave_graphs(variable: Variable) -> None:
-    """Lead later graphs to a leaf by a new accumulator, by which `grad()` tells them from earlier.
-
-    `backward()` through earlier graphs still reaches the leaf.
-    """
-    meta = variable._autograd
-    if meta.__class__ is AutogradMeta:
-        _keep_extras(meta)
-        meta.accumulator = None
-
-
-def _keep_extras(meta: AutogradMeta) -> None:
-    """Give a leaf's accumulator extras: passes then run it in the general way, which checks."""
-    accumulator = None if meta.accumulator is None else meta.accumulator()
-    if accumulator is not None:
-        meta.extras = extras_of(accumulator)
-
-
 def is_inference(variable: Variable) -> bool:
     """Whether the variable was made in inference mode."""
     meta = variable._autograd
@@ -431,22 +360,7 @@ def grad_dtype(variable: Variable) -> Any:
     return None if dtype is ANY_DTYPE else dtype
 
 
-def retain_grad(variable: Variable) -> None:
-    """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway.
-
-    Raises:
-        RuntimeError: if the tensor needs no gradient.
-    """
-    if not requires_grad(variable):
-        raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
-    if gradient_edge(variable) is None or variable._edge is None:
-        return
-    if autograd_meta(variable).retains_grad:
-        return
-    _retain(variable)
-    autograd_meta(variable).retains_grad = True
-
-
-def _retain(variable: Variable) -> None:
+def retain(variable: Variable) -> None:
+    """Keep the gradient that reaches a variable's node in the variable's `.grad`."""
     extras, position = hooks_of(variable, "retain the gradient of")
     extras.retain[position] = ref(variable)

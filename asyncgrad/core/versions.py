@@ -9,7 +9,7 @@ from asyncgrad.core.views import stop_retaining
 
 if TYPE_CHECKING:
     from asyncgrad.core.node import Node
-    from asyncgrad.core.variable import Variable
+    from asyncgrad.core.views import HasEdge
 
 #: Dead weak references are dropped only from lists of at least this length.
 _PRUNE = 32
@@ -28,9 +28,9 @@ class VersionCounter:
         """Start with no changes."""
         self.value = 0
         #: Weak references to views that have an edge to their base.
-        self.views: list[weakref.ref[Variable]] | None = None
+        self.views: list[weakref.ref[HasEdge]] | None = None
         #: Weak references to other tensors that share a leaf's memory.
-        self.aliases: list[weakref.ref[Variable]] | None = None
+        self.aliases: list[weakref.ref[HasEdge]] | None = None
 
     @property
     def version(self) -> int:
@@ -51,17 +51,17 @@ class VersionCounter:
         cuts = getattr(self, "_cuts", ())
         return [(node(), number) for at, node, number in cuts if at > value]
 
-    def register_alias(self, variable: Variable) -> None:
+    def register_alias(self, variable: HasEdge) -> None:
         """Register a tensor without an edge that shares a leaf's memory."""
         living = [reference for reference in self.aliases or () if reference() is not None]
         self.aliases = [*living, weakref.ref(variable)]
 
-    def sharers(self) -> set[Variable]:
+    def sharers(self) -> set[HasEdge]:
         """The registered tensors that are alive."""
         known = [reference() for reference in (*(self.views or ()), *(self.aliases or ()))]
         return {variable for variable in known if variable is not None}
 
-    def register(self, variable: Variable) -> None:
+    def register(self, variable: HasEdge) -> None:
         """Register a view that has an edge."""
         views = self.views
         if views is None:

@@ -8,12 +8,12 @@ view's edge is then recomputed from the base when it is next needed.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from asyncgrad.core.variable import Variable
+    from asyncgrad.core.aliases import StoredEdge
 
 _CLARIFY = (
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
@@ -47,6 +47,23 @@ _MADE_IN = {
 }
 
 
+class Retains(Protocol):
+    """What is read here of a tensor's `AutogradMeta` or `View`."""
+
+    @property
+    def retains_grad(self) -> bool:
+        """The tensor keeps its gradient."""
+
+
+class HasEdge(Protocol):
+    """What is known here of a tensor."""
+
+    _edge: StoredEdge
+
+    @property
+    def _autograd(self) -> Retains | None: ...
+
+
 def looks_into(array: Any, source: Any) -> bool:
     """Whether two arrays share memory, or may."""
     if array is source:
@@ -55,48 +72,7 @@ def looks_into(array: Any, source: Any) -> bool:
     return held is source or (held is not None and held is source.base)
 
 
-class View:
-    """What a view keeps in `_autograd` until it needs an `AutogradMeta`.
-
-    It has the same attributes for reading.
-    """
-
-    __slots__ = ("base", "creation", "path", "version")
-
-    #: The defaults of `AutogradMeta`.
-    requires_grad = False
-    grad = None
-    grad_dtype = None
-    accumulator = None
-    extras = None
-    post_accumulate = None
-    retains_grad = False
-    inference = False
-    name = None
-    turned = -1
-
-    def __init__(self, base: Variable, path: Any, version: int, creation: str | None) -> None:
-        """Describe a view.
-
-        Args:
-            base: the tensor that is not itself a view.
-            path: how to get from the base to the view: (path, function, attributes), or None if
-                it can't be repeated.
-            version: the version of the base when the view's edge was made.
-            creation: why the view can't be changed in place while recording, or None.
-        """
-        self.base = base
-        self.path = path
-        self.version = version
-        self.creation = creation
-
-    @property
-    def view(self) -> View:
-        """Itself, as in `AutogradMeta.view`."""
-        return self
-
-
-def stop_retaining(variable: Variable) -> None:
+def stop_retaining(variable: HasEdge) -> None:
     """Remove the `retain_grad` entry from the node that the variable leads to."""
     edge: Any = variable._edge
     node, position = edge if isinstance(edge, tuple) else (edge, 0)
@@ -107,15 +83,15 @@ def stop_retaining(variable: Variable) -> None:
             del extras.retain[position]
 
 
-def refuse_change(view: View, *, indirect: bool, edge: Any = None) -> None:
+def refuse_change(creation: str | None, *, indirect: bool, edge: StoredEdge = None) -> NoReturn:
     """Raise for a view that may not be changed while recording, nor may its base.
 
     Args:
-        view: the view.
+        creation: why the view can't be changed.
         indirect: its base, or another view of it, has changed, not the view itself.
         edge: the view's stored edge, which names the function that made it.
     """
-    made, mode = _MADE_IN.get(view.creation or "", ("", ""))
+    made, mode = _MADE_IN.get(creation or "", ("", ""))
     if edge is not None:
         node, number = edge if isinstance(edge, tuple) else (edge, 0)
         function = re.sub(r"Backward\d*$", "", node.name())
@@ -129,4 +105,4 @@ def refuse_change(view: View, *, indirect: bool, edge: Any = None) -> None:
         if indirect
         else "is being modified inplace"
     )
-    raise AutogradError(f"{what} and {how}{mode}. {_REMEDIES[view.creation or 'no_grad']}")
+    raise AutogradError(f"{what} and {how}{mode}. {_REMEDIES[creation or 'no_grad']}")

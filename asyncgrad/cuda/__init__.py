@@ -148,7 +148,8 @@ def current_stream(device: Any = None) -> _devices.Stream:
 
 def default_stream(device: Any = None) -> _devices.Stream:
     """The stream of all work that is given no other."""
-    return _gpu(device).default_stream
+    stream: Stream = _gpu(device).default_stream
+    return stream
 
 
 def set_stream(stream: _devices.Stream) -> None:

@@ -8,22 +8,22 @@ has come. The CPU has no streams: its work is done when the call returns.
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from asyncgrad._unbound import unbound
 from asyncgrad.devices.pool import Pool
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from asyncgrad.devices.streams import Scope, Stream
+    #: Classes of `devices/streams.py`, which imports this module.
+    Scope: TypeAlias = Any
+    Stream: TypeAlias = Any
 
 #: Results of `Device.status`; any other value is an error's code, numbered as in CUDA.
 READY: Final = 0
 NOT_READY: Final = 600
-
-#: Finds a device from arguments like PyTorch's; set by `discovery`.
-_find: list[Callable[..., Device]] = []
 
 
 class Place(NamedTuple):
@@ -33,15 +33,15 @@ class Place(NamedTuple):
     outer: Place | None
 
 
-#: Functions that read and set the innermost place; set by `ops.mode_hooks`.
-_default: list[Any] = []
-
-
-def bind_default(
-    get: Callable[[], Place | None], install: Callable[[Place | None], object]
-) -> None:
-    """Set the functions that read and set the innermost place."""
-    _default[:] = [get, install]
+# Set in `asyncgrad/_wiring.py`.
+#: Finds a device from arguments like PyTorch's.
+find_device: Callable[..., Device] = unbound
+#: Returns the innermost place.
+get_place: Callable[[], Place | None] = unbound
+#: Sets the innermost place.
+set_place: Callable[[Place | None], object] = unbound
+#: Makes a device's default stream.
+make_stream: Callable[[Device, Any, int], Stream] = unbound
 
 
 def set_default_device(device: Any) -> None:
@@ -53,13 +53,8 @@ def set_default_device(device: Any) -> None:
     Raises:
         RuntimeError: if there is no such device.
     """
-    found = None if device is None else _find[0](device)
-    _default[1](None if found is None else Place(found, None))
-
-
-def bind_find(find: Callable[..., Device]) -> None:
-    """Set the function that finds devices by name."""
-    _find[:] = [find]
+    found = None if device is None else find_device(device)
+    set_place(None if found is None else Place(found, None))
 
 
 class _DeviceType(ABCMeta):
@@ -68,7 +63,7 @@ class _DeviceType(ABCMeta):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Find a device, or create an instance of a subclass."""
         if cls.__dict__.get("_finds"):
-            return _find[0](*args, **kwargs)
+            return find_device(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
 
@@ -178,8 +173,7 @@ class Device(metaclass=_DeviceType):
         """The stream of work that is put into no other stream."""
         stream = self._default_stream
         if stream is None:
-            from_raw = _stream_type[0]
-            stream = self._default_stream = from_raw(self, self.open_stream(None), 0)
+            stream = self._default_stream = make_stream(self, self.open_stream(None), 0)
         return stream
 
     def stream_in(self, scope: Scope | None) -> Stream:
@@ -196,7 +190,8 @@ class Device(metaclass=_DeviceType):
 
     def opened(self, stream: Stream) -> None:
         """Register an opened stream, which may share its raw stream with others."""
-        stream.reading = self._opened.setdefault(id(stream.raw), stream).reading
+        first: Stream = self._opened.setdefault(id(stream.raw), stream)
+        stream.reading = first.reading
         self.side_streams = True
 
     def open_stream(self, priority: int | None) -> Any:
@@ -279,18 +274,16 @@ class Device(metaclass=_DeviceType):
 
     def __enter__(self) -> Self:
         """Make new tensors here unless a device is given, in this asyncio task only."""
-        get, install = _default
-        install(Place(self, get()))
+        set_place(Place(self, get_place()))
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Restore the place before entry; do nothing in a context that has not entered it."""
-        get, install = _default
-        place = get()
+        place = get_place()
         while place is not None and place.device is not self:
             place = place.outer
         if place is not None:
-            install(place.outer)
+            set_place(place.outer)
 
     def __str__(self) -> str:
         """The name, which `ag.device()` accepts."""
@@ -305,12 +298,3 @@ class Device(metaclass=_DeviceType):
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickle by name, because each place has one object."""
         return Device, (self.type, self.index)
-
-
-#: The class of streams; set by `streams`, which imports this module.
-_stream_type: list[Any] = []
-
-
-def bind_stream_type(stream_type: Any) -> None:
-    """Set the function that makes a device's default stream."""
-    _stream_type[:] = [stream_type]

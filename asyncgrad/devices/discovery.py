@@ -6,7 +6,8 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.devices.base import Device, bind_find
+from asyncgrad._unbound import unbound
+from asyncgrad.devices.base import Device
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.errors import DeviceUnavailableError
 
@@ -19,13 +20,8 @@ _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"
 _NAME = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 #: The imported modules.
 _loaded: dict[str, ModuleType] = {}
-#: Returns the current device of a type, if one was chosen; set by `streams`.
-_chosen: list[Callable[[str], Device | None]] = []
-
-
-def bind_chosen(chosen: Callable[[str], Device | None]) -> None:
-    """Set the function that chooses the device of a type without an index."""
-    _chosen[:] = [chosen]
+#: Returns the current device of a type, if one was chosen; set in `asyncgrad/_wiring.py`.
+chosen_device: Callable[[str], Device | None] = unbound
 
 
 def find(type: Any = None, index: int | None = None) -> Device:
@@ -69,7 +65,7 @@ def find(type: Any = None, index: int | None = None) -> Device:
         raise RuntimeError(f"Device index must not be negative, got {place}")
     if kind == "cpu":
         return CPU
-    chosen = _chosen[0](kind) if place is None else None
+    chosen = chosen_device(kind) if place is None else None
     device: Device = _home(kind).find(place or 0) if chosen is None else chosen
     return device
 
@@ -131,7 +127,4 @@ def as_accelerator(device: Any) -> Device:
             "Cannot access accelerator device when none is available. Name a device: 'cpu', or "
             "'sim:0' for a simulated one."
         )
-    return _chosen[0](found[0].type) or found[0]
-
-
-bind_find(find)
+    return chosen_device(found[0].type) or found[0]

@@ -1,7 +1,7 @@
 """Streams and events for users, and the current streams.
 
 The current stream is ambient: `with stream:` holds for the asyncio task (or thread), also across
-its awaits. The layer above stores it, through the functions given to `bind_ambient`.
+its awaits. The layer above stores it, through `get_scope` and `set_scope`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
-from asyncgrad.devices.base import NOT_READY, READY, Device, bind_stream_type
+from asyncgrad._unbound import unbound
+from asyncgrad.devices.base import NOT_READY, READY, Device
 from asyncgrad.devices.cpu import CPU
-from asyncgrad.devices.discovery import accelerators, bind_chosen, find
+from asyncgrad.devices.discovery import accelerators, find
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -30,32 +31,29 @@ class Scope(NamedTuple):
     outer: Scope | None
 
 
-#: Functions that read and set the innermost scope; set by `ops.mode_hooks`.
-_ambient: list[Any] = []
-
-
-def bind_ambient(
-    get: Callable[[], Scope | None], install: Callable[[Scope | None], object]
-) -> None:
-    """Set the functions that read and set the innermost scope."""
-    _ambient[:] = [get, install]
+# Set in `asyncgrad/_wiring.py`.
+#: Returns the innermost scope.
+get_scope: Callable[[], Scope | None] = unbound
+#: Sets the innermost scope.
+set_scope: Callable[[Scope | None], object] = unbound
 
 
 def current_stream(device: Device) -> Stream:
     """The stream that receives work for a device in this context."""
-    scope = _ambient[0]()
-    return device.default_stream if scope is None else device.stream_in(scope)
+    scope = get_scope()
+    stream: Stream = device.default_stream if scope is None else device.stream_in(scope)
+    return stream
 
 
 def current_device() -> Device | None:
     """The device of the innermost `with stream:`, None outside of any."""
-    scope = _ambient[0]()
+    scope = get_scope()
     return None if scope is None else scope.stream.device
 
 
-def _chosen(type: str) -> Device | None:
+def chosen_device(type: str) -> Device | None:
     """The device of the innermost `with stream:` for a type of devices, None outside of any."""
-    scope: Scope | None = _ambient[0]()
+    scope: Scope | None = get_scope()
     while scope is not None:
         if scope.stream.device.type == type:
             return scope.stream.device
@@ -221,18 +219,16 @@ class Stream:
 
     def __enter__(self) -> Self:
         """Make this stream the current one of its device."""
-        get, install = _ambient
-        install(Scope(self, get()))
+        set_scope(Scope(self, get_scope()))
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Restore the stream before entry; do nothing in a context that has not entered it."""
-        get, install = _ambient
-        scope = get()
+        scope = get_scope()
         while scope is not None and scope.stream is not self:
             scope = scope.outer
         if scope is not None:
-            install(scope.outer)
+            set_scope(scope.outer)
 
     @property
     def device_index(self) -> int:
@@ -281,7 +277,7 @@ class Event:
         """
         recorded = self._raw is not None
         if stream is None:
-            device = self.device if recorded else _chosen(self.device.type) or self.device
+            device = self.device if recorded else chosen_device(self.device.type) or self.device
             stream = current_stream(device)
         _check("record", "stream", stream, Stream)
         if stream.device is not self.device and (
@@ -384,7 +380,3 @@ def _check(function: str, name: str, value: Any, kind: type) -> None:
         raise TypeError(
             f"{function}(): argument {name!r} must be {kind.__name__}, not {type(value).__name__}"
         )
-
-
-bind_chosen(_chosen)
-bind_stream_type(Stream.from_raw)

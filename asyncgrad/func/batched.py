@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from asyncgrad.core.modes import refuse_in_transform
@@ -108,6 +107,3 @@ class BatchedTensor(Tensor):
     def __repr__(self) -> str:
         """The example's level, and the tensor that holds the batch."""
         return f"BatchedTensor(lvl={self._level.depth}, bdim=0, value={self._value!r})"
-
-
-batching.bind_face(partial(object.__new__, BatchedTensor))

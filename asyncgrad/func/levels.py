@@ -10,10 +10,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import as_edge
 from asyncgrad.core.variable import (
+    AccumulateGrad,
     Variable,
     autograd_meta,
     gradient_edge,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad._unbound import unbound
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.errors import AutogradError
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
     from asyncgrad.ops.op import Op
 
-#: Makes an empty batched tensor; set by `func.batched`.
-_face: list[Any] = []
+#: Makes an empty batched tensor; set in `asyncgrad/_wiring.py`.
+new_batched: Callable[[], Any] = unbound
 #: The metadata of one example, by the metadata of its batch; cleared when full.
 _examples: dict[Metadata, Metadata] = {}
 _CACHE_LIMIT = 1024
@@ -62,14 +63,9 @@ class Level:
         self.depth: int = 1 if outer is None else outer.depth + 1
 
 
-def bind_face(face: Any) -> None:
-    """Set the function that makes an empty batched tensor."""
-    _face[:] = [face]
-
-
 def lift_batch(value: Variable, level: Level) -> Any:
     """Wrap a tensor whose first axis is the batch as a batched tensor."""
-    out: Any = _face[0]()
+    out: Any = new_batched()
     out._value = value
     out._level = level
     out._metadata = _example(value._metadata)

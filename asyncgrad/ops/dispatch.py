@@ -23,10 +23,12 @@ from itertools import accumulate, compress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core import variable
+from asyncgrad.core.history import note_view
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
 from asyncgrad.core.rule import Rule
-from asyncgrad.core.variable import counter_of, face, gradient_edge, note_view
+from asyncgrad.core.variable import counter_of, gradient_edge
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.device_check import reason
@@ -566,7 +568,7 @@ class _Writer:
         """What the names in the function's text stand for."""
         op = self.op
         known = {**_NAMES, "function": function, "cost_of": op.cost}
-        known |= {"Tensor": face(), "seen_by": {}, "plans": {}}
+        known |= {"Tensor": variable.new_tensor, "seen_by": {}, "plans": {}}
         if self.form != "tensors":
             known["tensors"] = tensors_dispatch(op)
             if len(self.inputs) == 2 and self.form != "checked":

@@ -8,12 +8,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.anomaly import remember
-from asyncgrad.core.modes import current, install
 from asyncgrad.core.saved import pack
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import autograd_meta, is_inference
-from asyncgrad.devices.base import bind_default
-from asyncgrad.devices.streams import bind_ambient
 from asyncgrad.ops import batching
 from asyncgrad.ops.forward import push_tangents
 
@@ -105,7 +102,3 @@ def in_modes(
     elif (computed := _computed.get()) is not None:
         computed.note(inputs, out)
     return out
-
-
-bind_ambient(lambda: current().streams, lambda scope: install(current().replace(streams=scope)))
-bind_default(lambda: current().device, lambda place: install(current().replace(device=place)))

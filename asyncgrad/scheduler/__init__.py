@@ -7,8 +7,6 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.run_node import bind_preparation, bind_turns
-from asyncgrad.devices.fp_errors import ignore_fp_errors
 from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
 from asyncgrad.scheduler.engine import Engine
@@ -40,6 +38,7 @@ __all__ = [
     "portal",
     "run_multi_pass",
     "start",
+    "until_free_for",
     "waits",
 ]
 
@@ -67,7 +66,7 @@ def awaits(task: PassState | None) -> bool:
     return task is not None and task.future is not None and _get_running_loop() is not None
 
 
-def _until_free(task: PassState) -> Any:
+def until_free_for(task: PassState) -> Any:
     """The awaitable for a pass on the running loop before it commits; None if it may block."""
     return until_free() if awaits(task) else None
 
@@ -78,8 +77,3 @@ def check_awaited(name: str) -> None:
     if loop is not None:
         running = engine_of(loop)
         running.forgotten_awaits.check_awaited(running.live, name)
-
-
-# Hooks and Functions run in the context of their pass, so NumPy's errors are ignored there, too.
-bind_preparation(ignore_fp_errors)
-bind_turns(_until_free)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.states import Outcome
-from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge
+from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, gradient_edge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from integer_graphs import ENDLESS, Step, by_rule, leaf, pass_over, run_through, staged
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Identity
 from asyncgrad.core.states import Outcome, State
-from asyncgrad.core.variable import gradient_edge
+from asyncgrad.core.variable import AccumulateGrad, gradient_edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

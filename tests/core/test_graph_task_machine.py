@@ -25,10 +25,9 @@ from integer_graphs import (
     staged,
 )
 
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import Edge, Node
 from asyncgrad.core.states import HEAVY_NS, Outcome, Resumed, State
-from asyncgrad.core.variable import Variable, gradient_edge
+from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask

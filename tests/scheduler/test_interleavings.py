@@ -28,7 +28,7 @@ from asyncgrad.scheduler.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from asyncgrad.core.accumulate_grad import AccumulateGrad
+    from asyncgrad.core.variable import AccumulateGrad
 
 frontrun = pytest.importorskip("frontrun", reason="frontrun is not installed")
 cooperative = pytest.importorskip("frontrun._cooperative", reason="frontrun has changed")

@@ -7,7 +7,7 @@ not know of other streams that still read the block, but the race detector does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.lib.array_utils import byte_bounds
 
@@ -16,7 +16,10 @@ from asyncgrad.errors import OutOfMemoryError, RaceError
 if TYPE_CHECKING:
     import numpy as np
 
-    from asyncgrad.devices.simulated.machine import Machine, Operation, SimStream
+    #: Classes of `machine`, which imports this module.
+    Machine: TypeAlias = Any
+    Operation: TypeAlias = Any
+    SimStream: TypeAlias = Any
 
 
 class Block:

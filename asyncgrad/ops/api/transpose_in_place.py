@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.history import lead_elsewhere, rebase_history
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import (
     autograd_meta,
     bump_version,
     counter_of,
     is_inference,
-    lead_elsewhere,
-    rebase_history,
     requires_grad,
     view_of,
 )
@@ -62,7 +61,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
     seen, counter = view_of(tensor), counter_of(tensor)
     if seen is None:
         # Existing views are defined relative to the base's old axes.
-        views = [reference() for reference in counter.views or ()]
+        views: list[Any] = [reference() for reference in counter.views or ()]
         if any(view is not out and _is_base_of(tensor, view) for view in views):
             raise AutogradError(
                 f"{name}: the axes of a tensor can't be changed in place while there are views of "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.anomaly import remember
+from asyncgrad.core.history import rebase_history
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, as_edge, max_topological_nr, next_sequence_nr
 from asyncgrad.core.saved import restored
@@ -20,12 +21,10 @@ from asyncgrad.core.saved_values import keep_old_values, watch_result
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
-    bind_replay,
     bump_version,
     counter_of,
     creation_of,
     gradient_edge,
-    rebase_history,
     requires_grad,
     view_of,
     wrap,
@@ -49,7 +48,7 @@ from asyncgrad.ops.tensors.transfer import to_device
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.views import View
+    from asyncgrad.core.variable import View
 
 #: Ops that write the same number everywhere: elements that share memory do not matter.
 _ALIKE = frozenset({"fill_", "zero_"})
@@ -133,7 +132,7 @@ def _without_hooks(tensor: Any, given: Any) -> Any:
         return given
     if node.extras is None and node.name() != "AsStridedBackward0":
         return given
-    given = wrap(given._array, given._metadata, _replay(view))
+    given = wrap(given._array, given._metadata, replay(view))
     given._counter = tensor._counter
     return given
 
@@ -256,7 +255,7 @@ def check_history(tensor: Any, name: str, *, recorded: bool) -> None:
     if recorded and modes.grad:
         view = view_of(tensor)
         if view is not None and creation_of(view) is not None:
-            refuse_change(view, indirect=False, edge=tensor._edge)
+            refuse_change(view.creation, indirect=False, edge=tensor._edge)
         if meta is not None and meta.requires_grad and tensor._edge is None:
             raise AutogradError(
                 f"{name}: a leaf Variable that requires grad is being used in an in-place "
@@ -357,7 +356,7 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     return node
 
 
-def _replay(view: View) -> Any:
+def replay(view: View) -> Any:
     """Take a view again from its base, recorded, and return its edge."""
     found = current()
     install(found.replace(grad=True, inference=False, saved_hooks=None, forward=False))
@@ -365,6 +364,3 @@ def _replay(view: View) -> Any:
         return follow(view.base, view.path)._edge
     finally:
         install(found)
-
-
-bind_replay(_replay)

@@ -1,0 +1,147 @@
+"""Changes of what a tensor's gradient flows to: new histories, views, cuts, retained gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.core.node import Edge, as_edge, extras_of
+from asyncgrad.core.variable import (
+    AutogradMeta,
+    Variable,
+    View,
+    autograd_meta,
+    counter_of,
+    creation_of,
+    gradient_edge,
+    requires_grad,
+    retain,
+)
+from asyncgrad.core.views import stop_retaining
+from asyncgrad.errors import AutogradError
+
+
+def note_view(
+    variable: Variable, source: Variable, name: str, attributes: Any, creation: str | None = None
+) -> None:
+    """Note that a result is a view of the tensor it was taken from.
+
+    Args:
+        variable: the result, with its array and its edge.
+        source: the tensor it was taken from.
+        name: the table's name of the view function.
+        attributes: the function's attributes.
+        creation: why the view can't be changed in place while recording, or None.
+    """
+    # Inlined `looks_into`: this runs for every view.
+    array, held = source._array, variable._array.base
+    if held is not array and (held is None or held is not array.base):
+        # The function returned a copy.
+        if creation == "inference":
+            autograd_meta(variable).inference = True
+        return
+    meta = source._autograd
+    parent = None
+    if meta is not None:
+        if meta.inference:
+            if variable._edge is None:
+                autograd_meta(variable).inference = True
+            return
+        parent = meta.view
+    counter = source._counter or counter_of(source)
+    variable._counter = counter
+    if parent is None:
+        view = View(source, (None, name, attributes), counter.value, creation)
+    else:
+        known = creation_of(parent)
+        path = None if parent.path is None else (parent.path, name, attributes)
+        view = View(parent.base, path, counter.value, known or creation)
+    variable._autograd = view  # type: ignore[assignment]
+    if variable._edge is not None:
+        counter.register(variable)
+    elif meta is not None and meta.requires_grad:
+        counter.register_alias(variable)
+
+
+def rebase_history(variable: Variable, edge: Any) -> None:
+    """Give a variable that was changed in place a new history; it must not be a view."""
+    lead_elsewhere(variable, edge)
+    counter_of(variable).forget_edges()
+
+
+def lead_elsewhere(variable: Variable, edge: Any) -> None:
+    """Replace a variable's edge; if it retains its gradient, that of the new values."""
+    meta = variable._autograd
+    retains = meta is not None and meta.retains_grad
+    if retains:
+        stop_retaining(variable)
+    variable._edge = edge
+    if retains and edge is not None:
+        retain(variable)
+
+
+def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
+    """The stored edges of an operation's inputs, None for those that need no gradient."""
+    return tuple(gradient_edge(variable) for variable in variables)
+
+
+def set_history(variable: Variable, edge: Any) -> None:
+    """Make the variable a function's output: its gradient will go to `edge`."""
+    variable._edge = edge
+    counter = variable._counter
+    if counter is not None and edge.__class__ is not Edge:
+        edge.guard = counter
+        edge.version = counter.value
+
+
+def cut_off(variable: Variable) -> None:
+    """Make a variable a constant, and note the cut for nodes that have saved it."""
+    edge, counter = variable._edge, variable._counter
+    variable._edge = None
+    stop_requiring(variable)
+    if edge is not None and counter is not None:
+        node, input_nr = as_edge(edge)
+        assert node is not None
+        counter.cut(node, input_nr)
+
+
+def stop_requiring(variable: Variable) -> None:
+    """Stop gradients to a leaf, also from graphs that lead to it already."""
+    if variable._autograd is None:
+        return
+    meta = autograd_meta(variable)
+    meta.requires_grad = False
+    _keep_extras(meta)
+
+
+def leave_graphs(variable: Variable) -> None:
+    """Lead later graphs to a leaf by a new accumulator, by which `grad()` tells them from earlier.
+
+    `backward()` through earlier graphs still reaches the leaf.
+    """
+    meta = variable._autograd
+    if meta.__class__ is AutogradMeta:
+        _keep_extras(meta)
+        meta.accumulator = None
+
+
+def _keep_extras(meta: AutogradMeta) -> None:
+    """Give a leaf's accumulator extras: passes then run it in the general way, which checks."""
+    accumulator = None if meta.accumulator is None else meta.accumulator()
+    if accumulator is not None:
+        meta.extras = extras_of(accumulator)
+
+
+def retain_grad(variable: Variable) -> None:
+    """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway.
+
+    Raises:
+        RuntimeError: if the tensor needs no gradient.
+    """
+    if not requires_grad(variable):
+        raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
+    if gradient_edge(variable) is None or variable._edge is None:
+        return
+    if autograd_meta(variable).retains_grad:
+        return
+    retain(variable)
+    autograd_meta(variable).retains_grad = True
