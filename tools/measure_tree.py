@@ -129,22 +129,41 @@ def _members(value: ast.expr) -> list[str]:
     return []
 
 
+#: What names values of arguments, which are the same words.
+_NO_FACTS = {
+    "asyncgrad/native.py: _REDUCTIONS": "values of `reduction`",
+    "asyncgrad/nn/init.py: _GAINS": "values of `nonlinearity`",
+    "asyncgrad/nn/init.py: _LINEAR": "values of `nonlinearity`",
+    "asyncgrad/ops/api/loss.py: _REDUCTIONS": "values of `reduction`",
+    "asyncgrad/ops/api/loss.py: _REDUCED": "values of `reduction`",
+    "asyncgrad/ops/api/scatter.py: _NEUTRAL": "values of `reduce`",
+    "asyncgrad/ops/api/scatter.py: _KINDS": "values of `reduce`",
+}
+#: Where chapters list the functions that they write out; those of rows are added from the rows.
+_WRITTEN_OUT = {"__all__", "METHODS", "IN_PLACE"}
+
+
 def repeated_facts() -> list[tuple[str, int, str, int]]:
     """Collections in modules that mostly name functions of the table: where, and how many.
 
-    What is true of some functions of the table is a field of their rows, and nowhere else.
+    What is true of some functions of the table is a field of their rows, and nowhere else. The
+    tests' samples are their own.
     """
     found = []
-    for path in [*sources(), *sorted((PACKAGE.parent / "tests" / "ops").glob("*.py"))]:
+    for path in sources():
+        where = str(path.relative_to(PACKAGE.parent))
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
                 continue
+            target = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+            if f"{where}: {target}" in _NO_FACTS or (target == "OPS" and "table" in path.parts):
+                continue
             names = {name.removesuffix("_") for name in _members(node.value or ast.Tuple(elts=[]))}
             known = names & OPS.keys()
+            if target in _WRITTEN_OUT:
+                known = {name for name in known if OPS[name].doc}
             if len(known) > 1 and 2 * len(known) > len(names):
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                where = str(path.relative_to(PACKAGE.parent))
-                found.append((where, node.lineno, ast.unparse(target), len(known)))
+                found.append((where, node.lineno, target, len(known)))
     return found
 
 

@@ -89,7 +89,7 @@ def _pushed(
 ) -> Any:
     """The tangent of an op's result at one level."""
     values = {"out": out, "out_shape": out._metadata.shape}
-    values.update(zip(op.attributes, attributes, strict=False))
+    values.update(zip(op.attributes, attributes, strict=True))
     if op.inputs == ("*xs",):
         push = op.pushes["*xs"]
         filled = [
@@ -112,9 +112,7 @@ def _pushed(
             )
         if op.broadcasts and tangent._metadata.shape != out._metadata.shape:
             tangent = RECORDED.expand(tangent, out._metadata.shape)
-        # Trailing attributes may have been left to their defaults.
-        names = [name for name in push.names if name in values]
-        pushed = push.function(RECORDED, tangent, *[values[name] for name in names])
+        pushed = push.function(RECORDED, tangent, *[values[name] for name in push.names])
         total = pushed if total is None else RECORDED.add(total, pushed)
     if total is not None and total._metadata.shape != out._metadata.shape:
         total = RECORDED.expand(total, out._metadata.shape)

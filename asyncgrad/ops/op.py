@@ -34,8 +34,10 @@ class Part(NamedTuple):
     function: Callable[..., Any]
     #: The local derivative `local(F, *values)`, if the function multiplies the gradient by it.
     local: Callable[..., Any] | None = None
-    #: A faster `kernel(xp, gradient, *values)` for arrays of real dtypes.
+    #: `kernel(xp, gradient, *values)`, which the function calls for arrays of real dtypes, and
+    #: what it calls for everything else.
     kernel: Callable[..., Any] | None = None
+    rule: Callable[..., Any] | None = None
 
 
 _NO_PARTS: Mapping[str, Part] = {}
@@ -153,7 +155,11 @@ def _parts(rules: Mapping[str, Callable[..., Any] | Part]) -> dict[str, Part]:
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
-    return Part(_parameters(rule)[2:], rule, kernel=kernel)
+
+    def pull(F: Any, g: Any, *values: Any) -> Any:
+        return kernel(F.xp, g, *values) if F.fused else rule(F, g, *values)
+
+    return Part(_parameters(rule)[2:], pull, kernel=kernel, rule=rule)
 
 
 def factor(d: Callable[..., Any]) -> Part:

@@ -64,7 +64,7 @@ def gelu(input: Tensor, *, approximate: str = "none", out: Tensor | None = None)
         RuntimeError: for another approximation.
     """
     if out is not None:
-        return put(out, "gelu", gelu(input, approximate=approximate))
+        return put(out, "gelu", gelu(input, approximate=approximate), exact=True)
     x = _floating(input, "gelu")
     if approximate == "none":
         return R.gelu(x)
@@ -85,14 +85,14 @@ def softplus(
 ) -> Tensor:
     """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
     if out is not None:
-        return put(out, "softplus", softplus(input, beta, threshold))
+        return put(out, "softplus", softplus(input, beta, threshold), exact=True)
     return R.softplus(_floating(input, "softplus"), beta, threshold)
 
 
 def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the logistic function."""
     if out is not None:
-        return put(out, "logsigmoid", logsigmoid(input))
+        return put(out, "logsigmoid", logsigmoid(input), exact=True)
     return R.logsigmoid(_floating(input, "logsigmoid"))
 
 
@@ -104,7 +104,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
         input: Tensor, dim: int, dtype: DTypeLike | None = None, *, out: Tensor | None = None
     ) -> Tensor:
         if out is not None:
-            return put(out, name, function(input, dim, dtype))
+            return put(out, name, function(input, dim, dtype), exact=True)
         x = as_tensor_operand(input, name, 1)
         if dtype is not None:
             x = cast(x, as_dtype(name, dtype))

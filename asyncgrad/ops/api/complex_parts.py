@@ -9,7 +9,7 @@ import numpy as np
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import as_tensor_operand, check_broadcast, check_device
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes_exactly
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -122,7 +122,7 @@ def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
     return x, y
 
 
-@writes
+@writes_exactly
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers from their real and imaginary parts.
 
@@ -133,7 +133,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     return R.complex(*_checked("complex", real, imag))
 
 
-@writes
+@writes_exactly
 @one_node("PolarBackward0")
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from their absolute values and angles.

@@ -30,7 +30,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.public import publish
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
-from asyncgrad.ops.tensors.out import put, writes
+from asyncgrad.ops.tensors.out import put, writes, writes_exactly
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -110,7 +110,7 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
         NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
     if out is not None:
-        return put(out, "round", round(input, decimals=decimals))
+        return put(out, "round", round(input, decimals=decimals), exact=True)
     if one_int("round", "decimals", decimals) == 0:
         return R.round(input)
     return R.round_decimals(as_tensor_operand(input, "round", 1), decimals)
@@ -255,7 +255,7 @@ def clamp(
         TypeError: if one bound is a number and the other a tensor.
     """
     if out is not None:
-        return put(out, "clamp", clamp(input, min, max))
+        return put(out, "clamp", clamp(input, min, max), exact=True)
     x = as_tensor_operand(input, "clamp", 1)
     if isinstance(min, Variable) or isinstance(max, Variable):
         return _clamp_by_tensors(x, min, max)
@@ -300,13 +300,13 @@ def _clamp_by_tensors(x: Tensor, low: Any, high: Any) -> Any:
         raise
 
 
-@writes
+@writes_exactly
 def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
     """The elements, or `min` where they are less."""
     return renamed(clamp(input, min), _one_bound("Min", min))
 
 
-@writes
+@writes_exactly
 def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
     """The elements, or `max` where they are greater."""
     return renamed(clamp(input, None, max), _one_bound("Max", max))
@@ -345,7 +345,8 @@ def where(
         RuntimeError: if the condition is not a bool tensor, or the shapes can't be broadcast.
     """
     if out is not None:
-        return put(out, "where", where(condition, input, other))  # type: ignore[arg-type]
+        result = where(condition, input, other)  # type: ignore[arg-type]
+        return put(out, "where", result, exact=True)
     condition = as_tensor_operand(condition, "where", 1)
     if input is None and other is None:
         F = condition._metadata.F

@@ -38,7 +38,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes_exactly
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
@@ -438,7 +438,7 @@ def _put_into(
 # -- along one axis -------------------------------------------------------------------------------
 
 
-@writes
+@writes_exactly
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
 
@@ -528,7 +528,7 @@ def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int
     return axis, numbers
 
 
-@writes
+@writes_exactly
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """The elements at `index` along `dim`; the result has the shape of `index`.
 
@@ -554,7 +554,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     return _picked(x, along(numbers, axis), (index,), "GatherBackward0")
 
 
-@writes
+@writes_exactly
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
 
@@ -683,7 +683,7 @@ def copied(input: Tensor, name: str, *others: Any) -> Any:
     return wrap_batch(R.clone(unwrap_batch(x, level)), level)
 
 
-@writes
+@writes_exactly
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
@@ -761,7 +761,7 @@ def rows_to_change(
     return numbers
 
 
-@writes
+@writes_exactly
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
     value: Number | None = None, reduce: str | None = None,
@@ -795,7 +795,7 @@ def scatter_(
     return out
 
 
-@writes
+@writes_exactly
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with the elements of `src` added at `index` along `dim`.
 
@@ -884,7 +884,7 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
 # -- masks, tables --------------------------------------------------------------------------------
 
 
-@writes
+@writes_exactly
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask` is True, as a vector; both are broadcast.
 
@@ -906,7 +906,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     return _picked(x, (mask._array,), (mask,), "MaskedSelectBackward0")
 
 
-@writes
+@writes_exactly
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The indices of the elements that are not zero; no gradient.
 

@@ -23,7 +23,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
 )
 from asyncgrad.ops.registry import OPS
-from asyncgrad.ops.tensors.out import put, writes
+from asyncgrad.ops.tensors.out import put, writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -144,7 +144,11 @@ operator_product: Callable[[Any, Any], Tensor] = product_dispatch(OPS["mm"], _ma
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product; `__doc__` is that of `_matmul`."""
-    return product(input, other) if out is None else put(out, "matmul", product(input, other))
+    return (
+        product(input, other)
+        if out is None
+        else put(out, "matmul", product(input, other), exact=True)
+    )
 
 
 matmul.__doc__ = _matmul.__doc__
@@ -162,7 +166,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
         RuntimeError: if they are not matrices, do not align, or differ in dtype.
     """
     if out is not None:
-        return put(out, "mm", mm(input, mat2))
+        return put(out, "mm", mm(input, mat2), exact=True)
     x, y = _operands("mm", input, mat2)
     _expect_ndims("mm", (x, y), (2, 2))
     _expect_alignment("mm", x, y)
@@ -180,7 +184,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
         RuntimeError: if they are not batches of matrices, do not align, or differ in dtype.
     """
     if out is not None:
-        return put(out, "bmm", bmm(input, mat2))
+        return put(out, "bmm", bmm(input, mat2), exact=True)
     x, y = _operands("bmm", input, mat2)
     _expect_ndims("bmm", (x, y), (3, 3))
     if x._metadata.shape[0] != y._metadata.shape[0]:
@@ -200,7 +204,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
         vec: of shape (k,).
     """
     if out is not None:
-        return put(out, "mv", mv(input, vec))
+        return put(out, "mv", mv(input, vec), exact=True)
     x, y = _operands("mv", input, vec)
     _expect_ndims("mv", (x, y), (2, 1))
     _expect_alignment("mv", x, y)
@@ -215,7 +219,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
         tensor: of shape (k,).
     """
     if out is not None:
-        return put(out, "dot", dot(input, tensor))
+        return put(out, "dot", dot(input, tensor), exact=True)
     x, y = _operands("dot", input, tensor)
     _expect_ndims("dot", (x, y), (1, 1))
     _expect_alignment("dot", x, y)
@@ -243,7 +247,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 ger = outer
 
 
-@writes
+@writes_exactly
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products along the last axes of two tensors.
 
@@ -269,7 +273,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return R.contract(x, y, (*first, -1), (*second, -1), (*first, *second))
 
 
-@writes
+@writes_exactly
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -311,7 +315,7 @@ def linear(
         bias: of shape (n,), or ().
     """
     if out is not None:
-        return put(out, "linear", linear(input, weight, bias))
+        return put(out, "linear", linear(input, weight, bias), exact=True)
     x = as_tensor_operand(input, "linear", 1)
     w = as_tensor_operand(weight, "linear", 2)
     a, b = x._metadata.shape, w._metadata.shape
@@ -338,7 +342,7 @@ def linear(
     return R.add(out, bias)
 
 
-@writes
+@writes_exactly
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sums of products over axes of two tensors.
 

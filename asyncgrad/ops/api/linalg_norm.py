@@ -26,7 +26,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.table.matrices import Parts
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ _NAMES = ("fro", "nuc")
 # -- norms ----------------------------------------------------------------------------------------
 
 
-@writes
+@writes_exactly
 def norm(
     A: Tensor, ord: float | str | None = None, dim: Ints | None = None, keepdim: bool = False, *,
     dtype: DTypeLike | None = None,

@@ -29,7 +29,7 @@ from asyncgrad.ops.table.pooling import (
     peak_places,
 )
 from asyncgrad.ops.tensors.new_tensors import from_host
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -266,7 +266,7 @@ def _avg_pool(ndim: int) -> Callable[..., Tensor]:
         count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
     """
-    return writes(named(function, name, doc))
+    return (writes_exactly if ndim == 2 else writes)(named(function, name, doc))
 
 
 avg_pool2d, avg_pool3d = map(_avg_pool, (2, 3))

@@ -24,7 +24,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def _summed(x: Tensor, dtype: DTypeLike | None) -> Any:
     return cast(x, _INT64) if category(x._metadata.dtype) < 2 else x
 
 
-@writes
+@accumulates
 def sum(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -94,7 +94,7 @@ def sum(
     return R.sum(x, _axes("sum", dim, metadata.shape), keepdim)
 
 
-@writes
+@accumulates
 def mean(
     input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -197,7 +197,7 @@ def _spread_of(
     return function(x, dims, correction, keepdim)
 
 
-@writes
+@accumulates
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -255,7 +255,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
         IndexError: if there is no such axis, or it is empty.
     """
-    return writes(named(reduce, name, doc))
+    return writes_exactly(named(reduce, name, doc))
 
 
 amax = _extreme("amax")
@@ -374,7 +374,7 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
         IndexError: if there is no such axis, or it is empty.
         RuntimeError: for booleans and complex numbers.
     """
-    return writes(named(reduce, name, doc))
+    return writes_exactly(named(reduce, name, doc))
 
 
 argmax = _arg_extreme("argmax")
@@ -409,7 +409,7 @@ def _logical(name: str) -> Callable[..., Tensor]:
         input: any tensor; the result is bool, or uint8 for uint8.
         dim: an axis, or a sequence of them; all if None.
     """
-    return writes(named(reduce, name, doc))
+    return writes_exactly(named(reduce, name, doc))
 
 
 all = _logical("all")
@@ -441,7 +441,7 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     return R.logsumexp(x, many_dims("logsumexp", dim, len(metadata.shape)), keepdim)
 
 
-@writes
+@accumulates
 def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative sums along an axis.
 
@@ -472,7 +472,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     return R.logcumsumexp(x, one_dim("logcumsumexp", dim, len(x._metadata.shape)))
 
 
-@writes
+@writes_exactly
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -526,7 +526,7 @@ def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
     return out
 
 
-@writes
+@writes_exactly
 def vector_norm(
     x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: bool = False, *,
     dtype: DTypeLike | None = None,

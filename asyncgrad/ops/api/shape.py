@@ -29,7 +29,7 @@ from asyncgrad.ops.split_nodes import (
     several,
 )
 from asyncgrad.ops.table.shape import Named
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -569,7 +569,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return R.diagonal(x, one_int("diagonal", "offset", offset), first, second)
 
 
-@writes
+@writes_exactly
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
 
@@ -595,7 +595,7 @@ def _triangle(input: Tensor, diagonal: int, name: str) -> Any:
     return getattr(R, name)(x, one_int(name, "diagonal", diagonal))
 
 
-@writes
+@writes_exactly
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and below a diagonal, zeros above.
 
@@ -605,7 +605,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     return _triangle(input, diagonal, "tril")
 
 
-@writes
+@writes_exactly
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and above a diagonal, zeros below.
 

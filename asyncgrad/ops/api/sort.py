@@ -10,7 +10,7 @@ from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ IN_PLACE = ()
 _PARTED = 64
 
 
-@writes
+@writes_exactly
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> return_types.sort:
@@ -54,7 +54,7 @@ def sort(
     return return_types.sort(*selected(x, "sort", order, axis, True))
 
 
-@writes
+@writes_exactly
 def argsort(
     input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False
 ) -> Tensor:
@@ -97,7 +97,7 @@ def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
     return xp.subtract(array.shape[axis] - 1, order[back])
 
 
-@writes
+@writes_exactly
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops.op import binary, operation
+from asyncgrad.ops.op import Op, binary, operation
 from asyncgrad.ops.special import special_function
 
 if TYPE_CHECKING:
@@ -43,13 +43,12 @@ def _gamma_slope(xp: Library, x: Array, y: Array) -> Any:
     return (-z / a * total).astype(x.dtype)
 
 
-#: Ops with one parameter, and PyTorch's names of their nodes.
-_OF_ONE = {
-    "bernoulli": "BernoulliBackward0",
-    "poisson": "PoissonBackward0",
-    "normal_of_mean": "NormalBackward1",
-    "normal_of_std": "NormalBackward2",
-}
+def _of_one(name: str, node: str) -> Op:
+    """An op with one parameter, and without a derivative."""
+    return operation(
+        name, _drawn, "x", "values", pulls={"x": lambda F, g: F.zeros_of(g)}, linear=True, node=node
+    )
+
 
 OPS = (
     operation(
@@ -67,19 +66,10 @@ OPS = (
         node="StandardGammaGradBackward0",
         promotes="floating",
     ),
-    *(
-        operation(
-            name,
-            _drawn,
-            "x",
-            "values",
-            pulls={"x": lambda F, g: F.zeros_of(g)},
-            linear=True,
-            node=node,
-            fresh=True,
-        )
-        for name, node in _OF_ONE.items()
-    ),
+    _of_one("bernoulli", "BernoulliBackward0"),
+    _of_one("poisson", "PoissonBackward0"),
+    _of_one("normal_of_mean", "NormalBackward1"),
+    _of_one("normal_of_std", "NormalBackward2"),
     operation(
         "normal",
         lambda xp, x, y, values: values,

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
-#: Functions whose result must have the dtype of `out`; others convert within a category.
-_EXACT = frozenset({
-    "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "avg_pool2d", "bmm",
-    "clamp", "clamp_max", "clamp_min", "complex", "diag", "dot", "gather", "gelu", "index_add",
-    "index_select", "inner", "linear", "log_softmax", "logsigmoid", "masked_select", "matmul",
-    "mm", "mv", "nonzero", "norm", "polar", "round", "scatter", "scatter_add", "softmax",
-    "softplus", "sort", "take_along_dim", "tensordot", "topk", "tril", "triu", "vector_norm",
-    "where",
-})  # fmt: skip
-#: Functions that compute in the dtype of `out` unless `dtype` is given.
-_ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
 #: The arguments that the decorators add, and their defaults.
 _OUT = {"out": None}
 _MADE = {"layout": None, "pin_memory": False}
@@ -100,7 +89,7 @@ def _check(out: Any, name: str, result: Any, *, exact: bool) -> None:
             f"instead"
         )
     if given.dtype != found.dtype:
-        if exact or name in _EXACT:
+        if exact:
             raise AutogradError(
                 f"{name}(): Expected out tensor to have dtype {found.dtype}, but got "
                 f"{given.dtype} instead"
@@ -141,6 +130,20 @@ def writes(function: _F) -> _F:
 
     It is for functions that take longer than a wrapper's call; others have a parameter `out`.
     """
+    return _writing(function)
+
+
+def writes_exactly(function: _F) -> _F:
+    """`writes`, but `out` must have the result's dtype."""
+    return _writing(function, exact=True)
+
+
+def accumulates(function: _F) -> _F:
+    """`writes` for a function that computes in the dtype of `out` unless `dtype` is given."""
+    return _writing(function, accumulating=True)
+
+
+def _writing(function: _F, *, exact: bool = False, accumulating: bool = False) -> _F:
     name = function.__name__
 
     @functools.wraps(function)
@@ -151,9 +154,9 @@ def writes(function: _F) -> _F:
         out = kwargs.pop("out", None)
         if out is None:
             return function(*args, **kwargs)
-        if name in _ACCUMULATING and isinstance(out, Variable):
+        if accumulating and isinstance(out, Variable):
             kwargs.setdefault("dtype", out._metadata.dtype)
-        return put(out, name, function(*args, **kwargs))
+        return put(out, name, function(*args, **kwargs), exact=exact)
 
     call.__signature__ = Postponed(extended, function, _OUT)  # type: ignore[attr-defined]
     return cast("_F", call)
