@@ -118,7 +118,15 @@ class _Replayer:
         with Mode(selection=None):
             if kept is _AGAIN:
                 return dispatch(*inputs, *attributes)
-            return dispatch(_having(inputs[0], entry.name, kept.array), *inputs[1:], *attributes)
+            out = dispatch(_having(inputs[0], entry.name, kept.array), *inputs[1:], *attributes)
+        metadata = out._metadata
+        if metadata.__class__ is _Known:
+            # Functions that keep shape and dtype share their operand's metadata with the result,
+            # whose next function would find the kernel of this one alone.
+            out._metadata = metadata.of
+            if out._edge is not None:
+                out._edge.output_metadata = metadata.of
+        return out
 
     def _take(self, name: str) -> Any:
         results, place = self._store.results[name], self._calls[name]
@@ -169,15 +177,15 @@ class _Again(Mode):
 class _Known:
     """Metadata of an operand whose `kernels` return a known result instead of computing it."""
 
-    __slots__ = ("_metadata", "kernels")
+    __slots__ = ("kernels", "of")
 
     def __init__(self, metadata: Metadata, name: str, array: Array) -> None:
         """Wrap metadata; the kernel of the named function returns the array."""
-        self._metadata = metadata
+        self.of = metadata
         self.kernels = {name: lambda *_: array}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._metadata, name)
+        return getattr(self.of, name)
 
 
 def _having(x: Variable, name: str, array: Array) -> Variable:
