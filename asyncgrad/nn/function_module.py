@@ -66,8 +66,9 @@ class FunctionModule(Module):
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Initialise, and keep the options; `given` are the local names of `__init__`."""
         Module.__init__(self)
+        buffers = self._option_buffers
         for name in self._options:
-            if name in self._option_buffers:
+            if name in buffers:
                 self.register_buffer(name, given[name])
             else:
                 setattr(self, name, given[name])

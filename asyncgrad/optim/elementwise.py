@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import Array, Group, count_step, descending, in_tiles, zeros_like
+from asyncgrad.optim.updates import Array, Group, count_step, in_tiles, zeros_like
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -58,13 +58,21 @@ class ElementwiseOptimizer(Optimizer):
 
     def _run_kernel(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
         kernel = self._kernel(group, state, step)
-        weight_decay, maximize = group.get("weight_decay", 0), group["maximize"]
+        weight_decay, maximize = group.get("weight_decay"), group["maximize"]
         if not (weight_decay or maximize):
             in_tiles(kernel, arrays)
             return
-        shrink = float(group["lr"]) if group.get("decoupled_weight_decay") else None
+        decoupled = group.get("decoupled_weight_decay")
+        kept = 1 - float(group["lr"]) * weight_decay if decoupled and weight_decay else 1.0
 
         def descend(p: Array, g: Array, *entries: Array) -> None:
-            kernel(p, descending(g, p, weight_decay, maximize, shrink=shrink), *entries)
+            if maximize:
+                g = -g
+            if weight_decay:
+                if decoupled:
+                    p *= kept
+                else:
+                    g = g + weight_decay * p
+            kernel(p, g, *entries)
 
         in_tiles(descend, arrays)

@@ -49,19 +49,23 @@ class SGD(ElementwiseOptimizer):
 
     def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         lr, momentum = float(group["lr"]), group["momentum"]
+        if not momentum:
+
+            def descend(p: Array, g: Array) -> None:
+                p -= lr * g
+
+            return descend
         dampening, nesterov = group["dampening"], group["nesterov"]
 
-        def descend(p: Array, g: Array, buffer: Array | None = None) -> None:
-            if buffer is not None:
-                if step == 1:
-                    buffer[...] = g
-                else:
-                    buffer *= momentum
-                    buffer += g if dampening == 0 else (1 - dampening) * g
-                g = g + momentum * buffer if nesterov else buffer
-            p -= lr * g
+        def follow(p: Array, g: Array, buffer: Array) -> None:
+            if step == 1:
+                buffer[...] = g
+            else:
+                buffer *= momentum
+                buffer += g if dampening == 0 else (1 - dampening) * g
+            p -= lr * (g + momentum * buffer if nesterov else buffer)
 
-        return descend
+        return follow
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:

@@ -99,27 +99,6 @@ def count_step(state: dict[str, Any]) -> int:
     return int(array)
 
 
-def descending(
-    g: Array, p: Array, weight_decay: float, maximize: bool, *, shrink: float | None = None
-) -> Array:
-    """The gradient to descend along, with weight decay; it may be a new array.
-
-    Args:
-        g: the gradient.
-        p: the parameter's values.
-        weight_decay: this multiple of the parameter is added to the gradient.
-        maximize: step along the gradient instead of against it.
-        shrink: if given, shrink the parameter by this times `weight_decay` instead.
-    """
-    if maximize:
-        g = -g
-    if weight_decay:
-        if shrink is None:
-            return g + weight_decay * p
-        p *= 1 - shrink * weight_decay
-    return g
-
-
 def follow_mean(g: Array, mean: Array, beta: float) -> Array:
     """Update the mean of the gradient; returns a temporary array that may be overwritten."""
     t = g - mean
