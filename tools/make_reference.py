@@ -81,7 +81,7 @@ _CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "typ
 NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
 #: In functions made by others: the variables that hold what they are made of.
 _CELLS = {"op", "pair", "dispatch", "checked", "inner", "function"}
-_FUNCTIONS = ("asyncgrad.ops.api.", "asyncgrad.ops.public")
+_FUNCTIONS = "asyncgrad.ops.api."
 _DISPATCH = {"asyncgrad.ops.dispatch", "asyncgrad.nn.functional"}
 
 

@@ -120,9 +120,9 @@ from asyncgrad.ops.api.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
+from asyncgrad.ops.api.public import functions
 from asyncgrad.ops.api.shape import pad
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.public import functions
 from asyncgrad.ops.tensors.in_place import assign, change
 
 if TYPE_CHECKING:

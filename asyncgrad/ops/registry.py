@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.dispatch import dispatch_of, is_pair, operator_dispatch, tensors_dispatch
+from asyncgrad.ops.dispatch import dispatch_of, operator_dispatch, tensors_dispatch
 from asyncgrad.ops.namespace import OPS, RECORDED, add_device, add_raw_function
 from asyncgrad.ops.promotion import promote_binary
 from asyncgrad.ops.save_plan import plan_of
@@ -30,6 +30,7 @@ from asyncgrad.ops.table import (
     strided,
     transcendental,
 )
+from asyncgrad.ops.template import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
@@ -27,7 +28,6 @@ from asyncgrad.ops.promotion import (
     refusal,
     result_dtype,
 )
-from asyncgrad.ops.public import publish
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
 from asyncgrad.ops.tensors.out import put, writes, writes_exactly

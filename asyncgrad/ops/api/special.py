@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.api.activation import log_softmax, softmax
 from asyncgrad.ops.api.elementwise import round
+from asyncgrad.ops.api.public import functions
 from asyncgrad.ops.api.reduction import logsumexp
 from asyncgrad.ops.api.transcendental import logit, mvlgamma, polygamma, sinc
-from asyncgrad.ops.public import functions
 
 __all__ = [
     "log_softmax",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.api.composite import logaddexp
 from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
@@ -17,7 +18,6 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     result_dtype,
 )
-from asyncgrad.ops.public import publish
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
 from asyncgrad.ops.tensors.out import writes

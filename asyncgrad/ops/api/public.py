@@ -69,4 +69,4 @@ def function_of(op: Op) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = op.doc
     function.dispatch = dispatch
-    return function  # type: ignore[no-any-return]
+    return function
