@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from asyncio.events import _get_running_loop
 from collections.abc import Iterable
+from contextvars import copy_context
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -18,24 +20,29 @@ from asyncgrad.autograd.saved_tensors import (
 from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.core.exec_info import predicted_order, reachable
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge
+from asyncgrad.core.participants import Member, check_given, staged_given
 from asyncgrad.core.run_node import call_node
+from asyncgrad.core.states import ENDED
 from asyncgrad.core.variable import Variable, bump_version, gradient_edge
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.records import NamedTuple
+from asyncgrad.scheduler import start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.participants import Participant
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
-    "get_gradient_edge", "increment_version", "memory", "queue_callback",
-    "register_multi_grad_hook",
+    "GradientEdge", "Node", "Pass", "accumulate", "allow_mutation_on_saved_tensors",
+    "current_pass", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version", "join",
+    "memory", "queue_callback", "register_multi_grad_hook",
     "save_on_cpu", "save_to_disk", "saved_tensors_hooks", "to_dot", "to_svg",
 ]  # fmt: skip
 
@@ -69,20 +76,145 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     task.callbacks.append(callback)
 
 
-#: The ids of passes; a pass gets one when `_current_graph_task_id` is first called in it.
+#: The ids of passes; a pass gets one when it is first asked for.
 _numbers: weakref.WeakKeyDictionary[GraphTask, int] = weakref.WeakKeyDictionary()
 _next_number = count().__next__
 
 
-def _current_graph_task_id() -> int:
-    """The id of the current pass, -1 outside of one."""
+class Pass(NamedTuple):
+    """What hooks and Functions may know of the pass that runs them."""
+
+    #: Differs from that of every other pass of this process.
+    id: int
+    priority: int
+    #: A time of the loop's clock; None for none.
+    deadline: float | None
+    #: It adds to `.grad` of every leaf that it reaches, as `backward()` does without `inputs=`.
+    accumulates: bool
+
+
+def current_pass() -> Pass | None:
+    """The pass that runs the current hook or Function; None outside of passes.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> x = ag.tensor(2.0, requires_grad=True)
+        >>> _ = x.register_hook(lambda gradient: print(ag.autograd.graph.current_pass().priority))
+        >>> _ = (x * 3).backward(priority=4)
+        4
+    """
     task = current().graph_task
     if task is None:
-        return -1
+        return None
     number = _numbers.get(task)
     if number is None:
         number = _numbers[task] = _next_number()
-    return number
+    return Pass(number, task.priority, task.deadline, task.exec_info is None)
+
+
+def _current_graph_task_id() -> int:
+    """The id of the current pass, -1 outside of one."""
+    running = current_pass()
+    return -1 if running is None else running.id
+
+
+def join(participant: Participant) -> None:
+    """Take part in the current pass: it succeeds only if all its participants agree.
+
+    Call it in a hook or Function. A participant has three coroutine methods:
+
+    - `prepare(gradients)` is awaited when the last node has run. It gets the gradients that the
+      pass is about to add, as a dictionary of tensors by leaf; they belong to the pass, so copy
+      what is kept. It returns None, or a dictionary of gradients that take their place: a tensor
+      for a leaf, also for one that the pass has not reached, or None to add nothing. It may fail
+      and be cancelled, as a coroutine hook may.
+    - `commit()` is awaited when every participant has agreed and the gradients have been added.
+      The pass has then succeeded and can't be cancelled; an error goes to the loop's exception
+      handler.
+    - `abort()` is awaited if the pass has failed, was cancelled, or is past its deadline, also
+      before `prepare`. It has as long as `asyncgrad.engine().limit(grace=)` says; its error becomes
+      a note.
+
+    The participants of a pass are called at the same time, and the pass ends when all are done. No
+    `.grad` changes before all have agreed. A pass without a loop awaits them on a loop in another
+    thread.
+
+    Raises:
+        RuntimeError: outside of a pass, when its gradients have been added, and in a pass that
+            blocks an event loop, which could then not run the participant.
+        TypeError: if a method is missing.
+
+    Example:
+        >>> import asyncio, asyncgrad as ag
+        >>> class Clipped:
+        ...     async def prepare(self, gradients):
+        ...         return {leaf: gradient.clamp(max=1.0) for leaf, gradient in gradients.items()}
+        ...     async def commit(self):
+        ...         print("added")
+        ...     async def abort(self):
+        ...         print("nothing was added")
+        >>> async def main():
+        ...     x = ag.tensor([1.0, 2.0], requires_grad=True)
+        ...     y = x * x
+        ...     _ = y.register_hook(lambda gradient: ag.autograd.graph.join(Clipped()))
+        ...     await (y / 4).sum().backward()
+        ...     return x.grad.tolist()
+        >>> asyncio.run(main())
+        added
+        [0.5, 1.0]
+    """
+    task = current().graph_task
+    if task is None:
+        raise AutogradError("join() was called outside of a pass: call it in a hook or a Function")
+    for name in ("prepare", "commit", "abort"):
+        if not callable(getattr(participant, name, None)):
+            raise TypeError(
+                f"join: {type(participant).__qualname__} has no method {name}(): a participant "
+                f"has prepare(gradients), commit() and abort()"
+            )
+    if task.ending or task.revoke is not None or task.state in ENDED:
+        raise AutogradError(
+            "join: the pass has added its gradients, or has ended: join in a hook or node of it, "
+            "not in what follows its last node"
+        )
+    if task.future is None and current().in_node and _get_running_loop() is not None:
+        raise AutogradError(
+            "join: the pass blocks the event loop that would have to run the participant: use "
+            "await, and start nested passes in coroutine hooks"
+        )
+    task.members = [*task.members, Member(participant)]
+
+
+def accumulate(gradients: Mapping[Any, Any]) -> Any:
+    """Add given gradients to the `.grad` of leaves, to all of them or to none.
+
+    No hook is called. Like a pass, it can be cancelled until it begins to add, and does not hold
+    the event loop.
+
+    Args:
+        gradients: a dictionary of tensors, each of its leaf's shape and device, by leaf.
+
+    Returns:
+        A `BackwardFuture` on a running loop. Without a loop, it is done when this returns.
+
+    Raises:
+        TypeError: if something is not a tensor.
+        RuntimeError: if a tensor is no leaf that requires grad, or a gradient does not fit.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> x, y = (ag.zeros(2, requires_grad=True) for _ in range(2))
+        >>> _ = ag.autograd.graph.accumulate({x: ag.ones(2), y: ag.ones(2) * 2})
+        >>> y.grad.tolist()
+        [2.0, 2.0]
+    """
+    for leaf, gradient in gradients.items():
+        check_given("accumulate", leaf, gradient)
+    task = GraphTask((), (), context=copy_context())
+    task.staged = staged_given(gradients, recorded=False)
+    if any(leaf._metadata.device.streamed for leaf in gradients):
+        task.enter_streams().begin(task)
+    return start(task)
 
 
 def _current_graph_task_execution_order() -> list[Node]:

@@ -28,6 +28,7 @@ from asyncgrad.core.dependencies import count, plan
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Callbacks, Devices, Freed, stored_edges
 from asyncgrad.core.parallel_nodes import is_early, share
+from asyncgrad.core.participants import ask
 from asyncgrad.core.pass_state import PassState, close
 from asyncgrad.core.run_node import evaluate, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule
@@ -381,6 +382,14 @@ class GraphTask(PassState):
             self._end(CANCELLED if self.error is None else FAILED)
         elif self.ready:
             return MORE
+        elif self.asked < len(self.members):
+            if self.future is not None and not thread and self.is_large():
+                return HEAVY
+            while self.state is RUNNING and self.asked < len(self.members):
+                member = self.members[self.asked]
+                self.asked += 1
+                self._resume(member, ask(self, member), None)
+            return self.outcome(thread=thread)
         elif self.streams is not None and not self.streams.settled:
             self._resume(_DEVICES, self.streams.settle(self), None)
             return self.outcome(thread=thread)

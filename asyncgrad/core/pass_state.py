@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
     from asyncgrad.core.input_buffer import InputBuffer
     from asyncgrad.core.node import Node
+    from asyncgrad.core.participants import Member
     from asyncgrad.core.variable import Variable
 
 #: Up to this many staged elements are committed on the loop, where no coroutine can see some leaves
@@ -61,13 +62,13 @@ class PassState:
     """
 
     __slots__ = (
-        "__weakref__", "after", "callbacks", "cancelling", "captured", "captures", "careful",
-        "collect", "context", "create_graph", "deadline", "dependencies", "depth", "ending",
-        "error", "exec_info", "freed", "future", "inbox", "keep_graph", "later_errors", "launched",
-        "not_ready", "observer", "order", "parent", "priority", "queued", "ready", "recorded",
-        "result", "revoke", "root", "running", "secured", "share_ns", "staged", "state",
-        "stepping", "story", "streams", "suspended", "timer", "virtual_time", "wait_enqueued",
-        "walk",
+        "__weakref__", "after", "asked", "callbacks", "cancelling", "captured", "captures",
+        "careful", "collect", "context", "create_graph", "deadline", "dependencies", "depth",
+        "ending", "error", "exec_info", "freed", "future", "inbox", "keep_graph", "later_errors",
+        "launched", "members", "not_ready", "observer", "order", "parent", "priority", "queued",
+        "ready", "recorded", "result", "revoke", "root", "running", "secured", "share_ns", "staged",
+        "state", "stepping", "story", "streams", "suspended", "timer", "virtual_time",
+        "wait_enqueued", "walk",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +153,9 @@ class PassState:
         self.staged: list[tuple[Variable, Gradient, bool]] = []
         #: How many of them, from the first, no longer share memory with what user code can see.
         self.secured = 0
+        #: Who takes part in the pass, and how many of them, from the first, have been asked.
+        self.members: Sequence[Member] = ()
+        self.asked = 0
         #: Functions to call after the last node.
         self.callbacks: list[Callable[[], Any]] = []
         #: Undoes the commit made before the callbacks, if the pass does not succeed.

@@ -36,6 +36,7 @@ from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.host import SLICE_NS, Host
+from asyncgrad.scheduler.participants import tell
 from asyncgrad.scheduler.segments import ThreadSegments, settle, tell_loop
 from asyncgrad.scheduler.shutdown import register
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
@@ -433,12 +434,25 @@ class Engine(Host):
         self.thread_segments.own(self, task, partial(end_in_thread, task), self.returned)
 
     def _complete(self, task: GraphTask) -> None:
-        """Resolve the future of a pass."""
+        """Resolve the future of a pass, once its participants have been told how it has ended."""
+        if task.timer is not None:
+            task.timer.cancel()
+        if task.members and task.future is not None:
+            # What has been decided can't be changed while they are being told.
+            task.ending = True
+            self.tell(task, "tells its participants")
+            # If the program is being stopped, nobody waits for them.
+            stops = is_stop(task.error)
+            told = _nothing if stops else partial(self._complete, task)
+            # Kept alive here because the loop refers to it only weakly.
+            telling = tell(task, self.nodes.grace, self.loop, told)
+            self.programs.add(telling)
+            telling.add_done_callback(self.programs.discard)
+            if not stops:
+                return
         future, task.future = task.future, None
         if future is None:
             return
-        if task.timer is not None:
-            task.timer.cancel()
         live = self.live
         if live:
             live.discard(task)
@@ -522,6 +536,10 @@ class Engine(Host):
             longest_hold=self.worker.longest_hold_ns / 1e9,
             longest_turn=self.longest_turn_ns / 1e9,
         )
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -21,6 +21,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
 from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard, wait_for_node, warn_of_stall
+from asyncgrad.scheduler.participants import tell_inline
 from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def _run(task: GraphTask) -> Any:
             _go_on(task)
     if task.state is RUNNING:
         end_pass(task, True)
+    if task.members:
+        tell_inline(task)
     error = task.error
     if error is None:
         task.context = None

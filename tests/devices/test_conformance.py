@@ -168,3 +168,24 @@ def test_repr_shows_values(name):
     shown = repr(ag.ones(2).to(name))
     assert shown.startswith("tensor([1., 1.]")
     assert (f"device='{name}'" in shown) == (name != "cpu")
+
+
+@pytest.mark.asyncio
+async def test_participants_see_and_give_gradients_on_the_device(name):
+    x, w = (ag.ones(4, device=name, requires_grad=True) for _ in range(2))
+
+    class Doubled:
+        async def prepare(self, gradients):
+            return {leaf: gradient * 2 for leaf, gradient in gradients.items()}
+
+        async def commit(self):
+            assert x.grad.tolist() == [2.0] * 4
+
+        async def abort(self):
+            raise AssertionError
+
+    y = x * w
+    y.register_hook(lambda g: ag.autograd.graph.join(Doubled()))
+    await y.sum().backward()
+    await ag.autograd.graph.accumulate({x: w.grad, w: x.grad})
+    assert x.grad.tolist() == w.grad.tolist() == [4.0] * 4

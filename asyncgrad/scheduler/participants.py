@@ -1,0 +1,83 @@
+"""Tells the participants of a pass how it has ended, before its caller learns it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.states import DONE
+from asyncgrad.scheduler.coroutines import GRACE
+from asyncgrad.scheduler.portal import OnPortal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.participants import Member
+
+
+def tell(
+    task: GraphTask, grace: float, loop: asyncio.AbstractEventLoop, told: Callable[[], None]
+) -> asyncio.Task[None]:
+    """Call `commit` or `abort` of a pass's participants on a loop; `told` is called at the end."""
+    members, task.members = task.members, ()
+    context = copy_context() if task.context is None else task.context.copy()
+    # Not `create_task`: an eager task factory would call them at once, in here.
+    telling = asyncio.Task(_tell(task, members, grace), loop=loop, context=context)
+
+    def end(telling: asyncio.Task[None]) -> None:
+        # If the loop is cancelling all its tasks, the pass ends all the same.
+        if not telling.cancelled() and telling.exception() is not None:
+            task.later_errors += (telling.exception(),)  # type: ignore[operator]
+        told()
+
+    telling.add_done_callback(end)
+    return telling
+
+
+def tell_inline(task: GraphTask) -> None:
+    """Call `commit` or `abort` of a pass's participants on the portal's loop; blocks meanwhile."""
+    members, task.members = task.members, ()
+    context = copy_context() if task.context is None else task.context.copy()
+    # An interrupt of this thread leaves the calls running: others rely on them.
+    _, error = OnPortal(_tell(task, members, GRACE), context).result()
+    if error is not None:
+        task.later_errors += (error,)
+
+
+async def _tell(task: GraphTask, members: Sequence[Member], grace: float) -> None:
+    """Call all at the same time; those that abort have `grace` seconds."""
+    committed = task.state is DONE
+    verb = "commit" if committed else "abort"
+    calls = {
+        asyncio.ensure_future(_call(getattr(member.participant, verb))): member
+        for member in members
+    }
+    # What has been decided stays so. If cancelled here, the loop cancels the calls, too.
+    _, late = await asyncio.wait(calls, timeout=None if committed else grace)
+    for call, member in calls.items():
+        message = f"{type(member.participant).__qualname__}.{verb}"
+        error = None
+        if call in late:
+            call.cancel()
+            message += f" has not ended in {grace} s: its pass ends without it"
+        elif call.cancelled():
+            message += " was cancelled by something else than its pass"
+        elif (error := call.exception()) is not None:
+            message += " failed"
+            if not committed:
+                task.later_errors += (error,)
+                continue
+        else:
+            continue
+        # Nobody else learns it: a pass that has succeeded has no error, others have their own.
+        facts: dict[str, Any] = {"message": message, "task": call}
+        if error is not None:
+            facts["exception"] = error
+        asyncio.get_running_loop().call_exception_handler(facts)
+
+
+async def _call(function: Callable[[], Any]) -> None:
+    """Await a method of a participant."""
+    await function()
