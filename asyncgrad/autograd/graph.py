@@ -91,6 +91,8 @@ class Pass(NamedTuple):
     deadline: float | None
     #: It adds to `.grad` of every leaf that it reaches, as `backward()` does without `inputs=`.
     accumulates: bool
+    #: Saved values survive it, for another pass.
+    retains_graph: bool
 
 
 def current_pass() -> Pass | None:
@@ -109,7 +111,8 @@ def current_pass() -> Pass | None:
     number = _numbers.get(task)
     if number is None:
         number = _numbers[task] = _next_number()
-    return Pass(number, task.priority, task.deadline, task.exec_info is None)
+    accumulates = task.exec_info is None
+    return Pass(number, task.priority, task.deadline, accumulates, task.keep_graph)
 
 
 def _current_graph_task_id() -> int:

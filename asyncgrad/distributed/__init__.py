@@ -1,0 +1,38 @@
+"""Models and passes on several machines, by Dask distributed: parts on workers, data parallelism.
+
+A backward pass that crosses workers adds all its gradients on all of them, or none. See
+docs/distributed.md.
+"""
+
+from asyncgrad.distributed import autograd
+from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
+from asyncgrad.distributed.group import (
+    ReduceOp,
+    all_gather,
+    all_reduce,
+    barrier,
+    broadcast,
+    get_rank,
+    get_world_size,
+)
+from asyncgrad.distributed.remote import RemoteCall, RemoteModule
+from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
+from asyncgrad.distributed.world import World, connect
+
+__all__ = [
+    "PassEndedError",
+    "ReduceOp",
+    "RemoteCall",
+    "RemoteModule",
+    "RemoteOptimizer",
+    "WorkerLostError",
+    "World",
+    "all_gather",
+    "all_reduce",
+    "autograd",
+    "barrier",
+    "broadcast",
+    "connect",
+    "get_rank",
+    "get_world_size",
+]

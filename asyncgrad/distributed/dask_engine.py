@@ -1,0 +1,264 @@
+"""Dask distributed as the engine: hosts are actors, called without the detour of their proxies.
+
+Why not through `Actor`: a call made between a worker's death and the client's learning of it would
+never end, and calls would go through the scheduler unless the client was told otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import distributed
+import numpy as np
+from distributed.protocol import to_serialize
+from distributed.protocol.pickle import dumps, loads
+
+import asyncgrad
+from asyncgrad.distributed.errors import sendable
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.distributed.engine import Message
+    from asyncgrad.distributed.host import Host
+
+#: Clients in use by a world: the topic that tells of lost workers has one handler for each.
+_used: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class _Sealed:
+    """A value that is pickled here and unpickled by whom it is for, who can answer for an error."""
+
+    __slots__ = ("_buffers", "_header")
+
+    def __init__(self, header: bytes, buffers: Sequence[Any]) -> None:
+        self._header = header
+        self._buffers = buffers
+
+    @classmethod
+    def of(cls, value: Any, address: str) -> _Sealed:
+        """Pickle a value, its arrays out of band."""
+        buffers: list[Any] = []
+        header = dumps(value, buffer_callback=buffers.append)
+        if address.startswith("inproc"):
+            # In one process nothing would be copied on the way.
+            return cls(header, [bytearray(buffer.raw()) for buffer in buffers])
+        return cls(header, buffers)
+
+    def open(self) -> Any:
+        """Unpickle the value."""
+        return loads(self._header, buffers=self._buffers)
+
+    def __reduce__(self) -> Any:
+        return _Sealed, (self._header, self._buffers)
+
+
+class _Actor:
+    """The actor around a host."""
+
+    def __init__(self, factory: Callable[[int], Host], rank: int, address: str) -> None:
+        self._host = factory(rank)
+        self._address = address
+
+    async def take(self, sealed: _Sealed) -> _Sealed:
+        try:
+            message = sealed.open()
+        except Exception as error:
+            # A class or function that this worker can't import, for example.
+            answer: Any = False, sendable(error)
+        else:
+            answer = await self._host.take(message)
+        try:
+            return _Sealed.of(answer, self._address)
+        except Exception as error:
+            return _Sealed.of((False, sendable(error)), self._address)
+
+
+async def _call(rpc: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
+    sealed = to_serialize(_Sealed.of(message, address))
+    answer = await rpc(address).actor_execute(actor=key, function="take", args=[sealed], kwargs={})
+    if answer["status"] != "OK":
+        raise OSError(f"its actor failed: {answer['exception']!r}")
+    succeeded, value = answer["result"].open()
+    return succeeded, value
+
+
+class DaskPeers:
+    """Calls hosts from a worker."""
+
+    def __init__(self, addresses: Sequence[str], keys: Sequence[str]) -> None:
+        """Know where the hosts are."""
+        self._addresses = addresses
+        self._keys = keys
+        self._worker: Any = None
+
+    def __reduce__(self) -> Any:
+        return DaskPeers, (self._addresses, self._keys)
+
+    async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
+        """Await `take(message)` of a host."""
+        if self._worker is None:
+            self._worker = distributed.get_worker()
+        return await _call(self._worker.rpc, self._addresses[rank], self._keys[rank], message)
+
+
+class DaskEngine:
+    """Runs hosts on workers of a Dask cluster."""
+
+    def __init__(self, client: Any, workers: int | Sequence[str] | None) -> None:
+        """Check a client.
+
+        Args:
+            client: an asynchronous client.
+            workers: how many workers, or their addresses or names; None for all.
+        """
+        if not isinstance(client, distributed.Client) or not client.asynchronous:
+            raise TypeError(
+                "connect: expected an asynchronous client of the running loop: `async with "
+                "distributed.Client(address, asynchronous=True) as client`"
+            )
+        if client in _used:
+            raise AutogradError(
+                "connect: the client is used by another world: leave that first, or make a client "
+                "for each"
+            )
+        if client.status != "running":
+            raise AutogradError(
+                f"connect: the client is {client.status}: await it, or make it anew"
+            )
+        self._client = client
+        self._wanted = workers
+        self._addresses: list[str] = []
+        self._keys: list[str] = []
+        self._actors: list[Any] = []
+        self._lost: list[asyncio.Future[str]] = []
+        self._earlier: Any = None
+
+    def __repr__(self) -> str:
+        """The scheduler's address."""
+        return f"Dask at {self._client.scheduler.address}"
+
+    async def start(self, factory: Callable[[int], Host]) -> int:
+        """Make the hosts."""
+        client = self._client
+        _used.add(client)
+        loop = asyncio.get_running_loop()
+        known = (await client.scheduler.identity(n_workers=-1))["workers"]
+        self._addresses = _chosen(known, self._wanted)
+        self._lost = [loop.create_future() for _ in self._addresses]
+        self._earlier = client._event_handlers.get("all")
+        client.subscribe_topic("all", self._notice)
+        await self._compare()
+        name = f"asyncgrad-{id(self)}-{loop.time()}"
+        self._keys = [f"{name}-{rank}" for rank in range(len(self._addresses))]
+        for rank, (address, key) in enumerate(zip(self._addresses, self._keys, strict=True)):
+            self._actors.append(
+                client.submit(
+                    _Actor,
+                    factory,
+                    rank,
+                    address,
+                    actor=True,
+                    # Elsewhere, or made anew, it would have lost what it held.
+                    workers=[address],
+                    allow_other_workers=False,
+                    pure=False,
+                    key=key,
+                    retries=0,
+                )
+            )
+        await asyncio.gather(*self._actors)
+        return len(self._addresses)
+
+    async def _compare(self) -> None:
+        """Raise unless all workers have this process' versions."""
+        own = _versions()
+        found = await self._client.run(
+            _versions, workers=self._addresses, on_error="return", nanny=False
+        )
+        for address, versions in found.items():
+            if isinstance(versions, BaseException):
+                raise AutogradError(
+                    f"connect: the worker at {address} can't import asyncgrad with its extra "
+                    f"`dask` ({versions!r}): install it there"
+                ) from versions
+            if versions != own:
+                raise AutogradError(
+                    f"connect: the worker at {address} has other versions than the caller: "
+                    f"{versions}, here {own}. Install the same on all machines."
+                )
+
+    def _notice(self, event: Any) -> None:
+        """Take an event of the scheduler's."""
+        if self._earlier is not None:
+            self._earlier(event)
+        _, facts = event
+        if isinstance(facts, dict) and facts.get("action") == "remove-worker":
+            address = facts.get("worker")
+            for known, lost in zip(self._addresses, self._lost, strict=True):
+                if known == address and not lost.done():
+                    lost.set_result("the scheduler has removed it")
+
+    async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
+        """Await `take(message)` of a host."""
+        return await _call(self._client.rpc, self._addresses[rank], self._keys[rank], message)
+
+    def lost(self, rank: int) -> asyncio.Future[str]:
+        """Resolved with the reason when a worker is known to have died."""
+        return self._lost[rank]
+
+    def peers(self) -> DaskPeers:
+        """What hosts call one another with."""
+        return DaskPeers(self._addresses, self._keys)
+
+    async def close(self) -> None:
+        """Drop the hosts."""
+        client = self._client
+        _used.discard(client)
+        for lost in self._lost:
+            lost.cancel()
+        for actor in self._actors:
+            actor.release()
+        self._actors.clear()
+        if "all" in client._event_handlers:
+            if self._earlier is None:
+                client.unsubscribe_topic("all")
+            else:
+                client._event_handlers["all"] = self._earlier
+
+
+def _versions() -> dict[str, str]:
+    """What has to be the same on all machines."""
+    python = platform.python_version_tuple()
+    return {
+        "asyncgrad": asyncgrad.__version__,
+        "numpy": np.__version__,
+        "Python": ".".join(python[:2]),
+    }
+
+
+def _chosen(known: dict[str, Any], wanted: int | Sequence[str] | None) -> list[str]:
+    """The addresses of the workers that are wanted."""
+    addresses = sorted(known, key=lambda address: (str(known[address]["name"]), address))
+    if wanted is None:
+        wanted = len(addresses)
+    if isinstance(wanted, int):
+        if not 1 <= wanted <= len(addresses):
+            raise ValueError(
+                f"connect: {wanted} workers are wanted, and the cluster has {len(addresses)}: "
+                f"start more, or await client.wait_for_workers({wanted})"
+            )
+        return addresses[:wanted]
+    by_name = {str(known[address]["name"]): address for address in addresses}
+    chosen = [by_name.get(str(name), str(name)) for name in wanted]
+    missing = [name for name in chosen if name not in known]
+    if missing or not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            f"connect: workers={list(wanted)!r}: each is the address or name of another worker of "
+            f"the cluster, which has {addresses}"
+        )
+    return chosen

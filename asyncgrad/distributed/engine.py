@@ -1,0 +1,58 @@
+"""The border to what starts processes on machines, connects them, and notices that one has died.
+
+All else of this package knows an engine only by these five verbs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from asyncgrad.distributed.host import Host
+
+
+class Message(NamedTuple):
+    """A call of a host's method."""
+
+    session: str
+    #: The rank of who calls, -1 for the caller of the world.
+    sender: int
+    #: Counts the sender's messages: a message that arrives twice is taken once.
+    number: int
+    method: str
+    args: tuple[Any, ...]
+
+
+class Peers(Protocol):
+    """Calls hosts; can be pickled, so that hosts can call one another."""
+
+    async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
+        """Await `take(message)` of a host.
+
+        Returns:
+            What `take` returns: whether the method has succeeded, and its result or error.
+
+        Raises:
+            OSError: if the host can't be reached any more.
+        """
+
+
+class Engine(Peers, Protocol):
+    """Runs one host on each of some workers."""
+
+    async def start(self, factory: Callable[[int], Host]) -> int:
+        """Make the hosts, `factory(rank)` on the worker of each rank, and return their number."""
+
+    def lost(self, rank: int) -> asyncio.Future[str]:
+        """Resolved with the reason when a worker is known to have died."""
+
+    def peers(self) -> Peers:
+        """What hosts call one another with."""
+
+    async def close(self) -> None:
+        """Drop the hosts, and all that refers to them."""

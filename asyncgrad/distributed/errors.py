@@ -1,0 +1,46 @@
+"""Errors of work on several machines."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from asyncgrad.errors import AutogradError, described
+
+
+class WorkerLostError(AutogradError):
+    """A worker has died, or has not answered in time and is not listened to any more.
+
+    Attributes:
+        rank: the worker's rank in its world.
+        during: what it was asked to do.
+    """
+
+    def __init__(self, rank: int, during: str, reason: str) -> None:
+        """Name the worker and what it was asked to do."""
+        super().__init__(
+            f"worker {rank} was lost during {during}: {reason}. What it held is gone: make a new "
+            f"world, and load the last checkpoint."
+        )
+        self.rank = rank
+        self.during = during
+        self._reason = reason
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.rank, self.during, self._reason)
+
+
+class PassEndedError(AutogradError):
+    """Something came late: the pass, call or run that it belongs to has ended."""
+
+
+def sendable(error: BaseException) -> BaseException:
+    """An error that arrives on another machine: itself, or one that describes it."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        substitute = AutogradError(f"an error that can't be pickled: {described(error)}")
+        for note in getattr(error, "__notes__", ()):
+            substitute.add_note(note)
+        return substitute
+    return error

@@ -1,0 +1,304 @@
+"""Functions that run on all workers at once, and what they say to one another.
+
+Messages are matched by a tag: for a collective its number among those of its run, so that all
+ranks have to call them in the same order; a reduction of gradients has a tag of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from enum import Enum
+from inspect import isawaitable
+from itertools import count, pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.creation import from_numpy
+from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
+from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler import offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
+
+    from asyncgrad.distributed.site import Site
+    from asyncgrad.tensor import Tensor
+
+#: Sums of fewer elements are made by every rank; of more, each rank sums a share of them.
+_SMALL = 1 << 14
+
+_facts = attrgetter("shape", "dtype")
+
+
+class ReduceOp(Enum):
+    """How `all_reduce` combines the ranks' tensors, in the order of the ranks."""
+
+    SUM = "sum"
+    AVG = "avg"
+    PRODUCT = "product"
+    MIN = "min"
+    MAX = "max"
+
+
+_COMBINE: dict[ReduceOp, Callable[..., Any]] = {
+    ReduceOp.SUM: np.add,
+    ReduceOp.AVG: np.add,
+    ReduceOp.PRODUCT: np.multiply,
+    ReduceOp.MIN: np.minimum,
+    ReduceOp.MAX: np.maximum,
+}
+
+
+class Group:
+    """The ranks of one run, as one of them sees them."""
+
+    def __init__(self, site: Site, run: Any, runs: Runs) -> None:
+        """Make the group of a run."""
+        self.site = site
+        self.run = run
+        self.rank = site.rank
+        self.size = site.size
+        self._runs = runs
+        self.numbers = count()
+        #: Counts the models of this run whose gradients are reduced.
+        self.models = count()
+
+    async def send(self, rank: int, tag: Any, content: Any) -> None:
+        """Send something to another rank."""
+        await self.site.call(rank, "mail", self.run, tag, self.rank, content)
+
+    async def receive(self, rank: int, tag: Any) -> Any:
+        """Await what another rank sends."""
+        return await self._runs.receive(self.run, tag, rank)
+
+    async def exchange(self, tag: Any, contents: dict[int, Any], own: Any) -> list[Any]:
+        """Send each other rank something, and await what they send.
+
+        Returns:
+            What has come, by rank, with `own` in this rank's place.
+        """
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in others]
+        receiving = [asyncio.ensure_future(self.receive(r, tag)) for r in others]
+        try:
+            # If cancelled here, this run ends, and so do those of the others.
+            found = await asyncio.gather(*receiving, *sending)
+        finally:
+            for one in (*sending, *receiving):
+                one.cancel()
+        by_rank = dict(zip(others, found, strict=False))
+        by_rank[self.rank] = own
+        return [by_rank[rank] for rank in range(self.size)]
+
+    async def reduce(self, tag: Any, array: Any, op: ReduceOp = ReduceOp.SUM) -> Any:
+        """The combination of all ranks' arrays, with the same bits on all of them."""
+        combine = _COMBINE[op]
+
+        def combined(arrays: list[Any]) -> Any:
+            total = arrays[0].copy()
+            for other in arrays[1:]:
+                combine(total, other, total)
+            return np.divide(total, self.size, total) if op is ReduceOp.AVG else total
+
+        flat = array.reshape(-1)
+        if flat.size <= _SMALL or self.size == 1:
+            arrays = await self.exchange(tag, dict.fromkeys(range(self.size), flat), flat)
+            _check_same(tag, arrays)
+            return combined(arrays).reshape(array.shape)
+        bounds = [flat.size * rank // self.size for rank in range(self.size + 1)]
+        shares = [flat[start:stop] for start, stop in pairwise(bounds)]
+        arrays = await self.exchange((tag, 0), dict(enumerate(shares)), shares[self.rank])
+        _check_same(tag, arrays)
+        share = await offload(combined, arrays)
+        shares = await self.exchange((tag, 1), dict.fromkeys(range(self.size), share), share)
+        return (await offload(np.concatenate, shares)).reshape(array.shape)
+
+    def next_tag(self, name: str) -> Any:
+        """The tag of the next collective."""
+        return name, next(self.numbers)
+
+
+def _check_same(tag: Any, arrays: list[Any]) -> None:
+    if len(set(map(_facts, arrays))) > 1:
+        found = [f"rank {rank}: {a.shape} {a.dtype}" for rank, a in enumerate(arrays)]
+        raise AutogradError(
+            f"{tag[0]}: the ranks gave arrays of different sizes or dtypes ({', '.join(found)}): "
+            f"call it with like tensors, in the same order, on all ranks"
+        )
+
+
+#: The group of the running function.
+_group: ContextVar[Group | None] = ContextVar("asyncgrad_group", default=None)
+
+
+def current_group() -> Group:
+    """The group of the running function.
+
+    Raises:
+        RuntimeError: outside of `World.run`.
+    """
+    group = _group.get()
+    if group is None:
+        raise AutogradError(
+            "collectives work within a function that `await world.run(function)` runs on all "
+            "workers, and this is none"
+        )
+    return group
+
+
+def get_rank() -> int:
+    """The rank of this worker, 0 to `get_world_size() - 1`; within `World.run`."""
+    return current_group().rank
+
+
+def get_world_size() -> int:
+    """The number of workers; within `World.run`."""
+    return current_group().size
+
+
+def _array_of(name: str, tensor: Any) -> Any:
+    if not isinstance(tensor, Variable):
+        raise TypeError(f"{name}: expected a Tensor, not {type(tensor).__name__}")
+    if not isinstance(tensor._array, np.ndarray):
+        raise AutogradError(
+            f"{name}: the tensor is on {tensor._metadata.device}: move it to the CPU first"
+        )
+    return tensor._array
+
+
+async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
+    """Combine the tensors of all ranks, in the order of the ranks.
+
+    Unlike PyTorch's function it changes no tensor, and it is not recorded.
+
+    Args:
+        tensor: this rank's tensor, of the same shape and dtype on all ranks.
+        op: how.
+
+    Returns:
+        The combination, with the same bits on all ranks.
+
+    Raises:
+        RuntimeError: if shapes or dtypes differ.
+        WorkerLostError: if a rank is lost.
+    """
+    group = current_group()
+    array = _array_of("all_reduce", tensor)
+    return from_numpy(await group.reduce(group.next_tag("all_reduce"), array, op))
+
+
+async def all_gather(tensor: Any) -> list[Any]:
+    """What each rank gives, in the order of the ranks: tensors or plain data, also unlike ones."""
+    group = current_group()
+    own = tensor.detach() if isinstance(tensor, Variable) else tensor  # type: ignore[attr-defined]
+    tag = group.next_tag("all_gather")
+    return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
+
+
+async def broadcast(tensor: Any, src: int = 0) -> Any:
+    """What rank `src` gives, on all ranks: a tensor or plain data; that of others is ignored."""
+    group = current_group()
+    if not 0 <= src < group.size:
+        raise ValueError(f"broadcast: there is no rank {src} among {group.size}")
+    tag = group.next_tag("broadcast")
+    if group.rank != src:
+        return await group.receive(src, tag)
+    own = tensor.detach() if isinstance(tensor, Variable) else tensor  # type: ignore[attr-defined]
+    others = [rank for rank in range(group.size) if rank != src]
+    await asyncio.gather(*[group.send(rank, tag, own) for rank in others])
+    return own
+
+
+async def barrier() -> None:
+    """Wait until all ranks have come here."""
+    group = current_group()
+    await group.exchange(group.next_tag("barrier"), dict.fromkeys(range(group.size)), None)
+
+
+class Runs:
+    """The runs of one host."""
+
+    def __init__(
+        self,
+        site: Site,
+        scope: Callable[[Any], AbstractAsyncContextManager[None]],
+        ended: Any,
+    ) -> None:
+        """Start with none.
+
+        Args:
+            site: the host's site.
+            scope: what runs within is ended with the run.
+            ended: the keys of runs that have ended.
+        """
+        self._site = site
+        self._scope = scope
+        self._ended = ended
+        #: By run, tag and sender: what has come, or who waits for it.
+        self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._mail)
+
+    async def run(self, run: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function as one of a group."""
+        async with self._scope(run):
+            group = Group(self._site, run, self)
+            _group.set(group)
+            found = function(*args, **kwargs)
+            if not isawaitable(found) or isinstance(found, Variable):
+                return found
+            return await found
+
+    def _box(self, run: Any, tag: Any, sender: int) -> asyncio.Future[Any]:
+        boxes = self._mail.setdefault(run, {})
+        box = boxes.get((tag, sender))
+        if box is None:
+            box = boxes[tag, sender] = self._site.loop.create_future()
+            if sender in self._site.lost:
+                self._lose(box, sender)
+        return box
+
+    def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
+        """Keep what has come, for a run that may not have begun here."""
+        if run in self._ended:
+            raise PassEndedError("the run has ended")
+        box = self._box(run, tag, sender)
+        if not box.done():
+            box.set_result(content)
+
+    async def receive(self, run: Any, tag: Any, sender: int) -> Any:
+        """Await what another has sent; it is kept no longer."""
+        box = self._box(run, tag, sender)
+        try:
+            # If cancelled here, the run has ended, or wants it no more.
+            return await box
+        finally:
+            self._mail.get(run, {}).pop((tag, sender), None)
+
+    def lose(self, rank: int) -> None:
+        """A worker is lost: nothing more comes from it."""
+        for boxes in tuple(self._mail.values()):
+            for (_, sender), box in tuple(boxes.items()):
+                if sender == rank and not box.done():
+                    self._lose(box, rank)
+
+    def _lose(self, box: asyncio.Future[Any], rank: int) -> None:
+        box.set_exception(WorkerLostError(rank, "a collective", self._site.lost[rank]))
+        # Mark it as retrieved: perhaps nobody asks for it.
+        box.exception()
+
+    def forget(self, run: Any) -> None:
+        """Drop the mail of a run."""
+        for box in self._mail.pop(run, {}).values():
+            box.cancel()
+
+
+def tensors_require_grad(values: Iterable[Any]) -> bool:
+    """Whether a tensor among some values requires grad."""
+    return any(isinstance(x, Variable) and x.requires_grad for x in values)  # type: ignore[attr-defined]

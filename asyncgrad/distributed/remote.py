@@ -1,0 +1,325 @@
+"""Parts of a model that are on workers, in graphs of whoever calls them.
+
+A call of a part is a node of the caller's graph. What the part has computed stays on its worker: it
+is sent to the caller when the call is awaited, or straight to the worker of another part that the
+call is passed on to. A token, a tensor without elements, stands for it in the graph. So the order
+of a pass is the caller's, and gradients go the way that the activations have come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.function import Function
+from asyncgrad.autograd.modes import is_grad_enabled
+from asyncgrad.core.variable import Variable
+from asyncgrad.creation import zeros
+from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.site import Site, site_of
+from asyncgrad.distributed.staging import current_staging
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from asyncgrad.ops.tensors.pytree import Structure
+
+
+class Ref(NamedTuple):
+    """What a call has computed, on the worker that holds it."""
+
+    rank: int
+    call: tuple[int, int]
+
+
+class Reply(NamedTuple):
+    """What a forward has computed: its structure, its leaves, and which of them require grad."""
+
+    structure: Structure
+    #: None for those that stay on the worker.
+    leaves: list[Any]
+    differentiable: list[bool]
+
+
+class RemoteModule:
+    """A module on a worker: call it like a module, and await the result.
+
+    A call that is not awaited can be an argument of another part's call, which then fetches its
+    results from worker to worker: `await decoder(encoder(x))`.
+    """
+
+    def __init__(self, site: Site, rank: int, number: int) -> None:
+        """Refer to a module; `World.remote` makes it."""
+        self._site: Site | None = site
+        self._session = site.session
+        self.rank = rank
+        self.number = number
+        weakref.finalize(self, site.drop, rank, "part", number)
+
+    def __reduce__(self) -> Any:
+        # A copy: the worker keeps the module as long as the caller has the original.
+        return _copy_of, (self._session, self.rank, self.number)
+
+    def __repr__(self) -> str:
+        """The worker that it is on."""
+        return f"<module {self.number} on worker {self.rank}>"
+
+    @property
+    def site(self) -> Site:
+        """The site that calls it."""
+        self._site = site_of(self._site, self._session)
+        return self._site
+
+    def __call__(self, *args: Any, **kwargs: Any) -> RemoteCall:
+        """Call the module with tensors, calls of other parts, and plain data."""
+        return RemoteCall(self, (args, kwargs))
+
+    async def apply(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Await `function(module, *args)` on the worker, where no gradients are recorded.
+
+        Args:
+            function: a function or coroutine function that can be pickled: `Module.state_dict`,
+                or one that changes the module.
+            args: its further arguments.
+
+        Returns:
+            What it returns.
+        """
+        return await self.site.call(self.rank, "apply", self.number, function, args)
+
+
+def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
+    part = RemoteModule.__new__(RemoteModule)
+    part._site = None
+    part._session = session
+    part.rank = rank
+    part.number = number
+    return part
+
+
+class Lease:
+    """Keeps what a call has computed on its worker, until call and graph are gone."""
+
+    __slots__ = ("__weakref__", "call", "finalizer", "pending", "rank", "site")
+
+    def __init__(self, site: Site, rank: int) -> None:
+        """Number a call."""
+        self.site = site
+        self.rank = rank
+        self.call = (site.rank, next(site.numbers))
+        #: By pass: gradients of results that were fetched, for the node of the call.
+        self.pending: dict[Any, list[Any]] = {}
+        self.finalizer = weakref.finalize(self, site.drop, rank, "call", self.call)
+        # Without a caller there is nothing to tell.
+        self.finalizer.atexit = False
+
+
+class RemoteCall:
+    """A call of a part: await it for its result, or pass it on to another part."""
+
+    def __init__(self, part: RemoteModule, arguments: Any) -> None:
+        """Nothing is sent before the call is awaited, or one that it was passed to."""
+        self._part = part
+        self._arguments = arguments
+        self._site = part.site
+        self._site.check()
+        self.lease = Lease(self._site, part.rank)
+        self.token: Any = None
+        self._reply: Reply | None = None
+        self._result: asyncio.Task[Any] | None = None
+        self._sent: asyncio.Task[Any] | None = None
+        self._values: Any = None
+
+    @property
+    def ref(self) -> Ref:
+        """What it has computed."""
+        return Ref(self._part.rank, self.lease.call)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Compute it, and fetch the result."""
+        if self._result is None:
+            self._result = asyncio.ensure_future(self._fetched())
+        return self._result.__await__()
+
+    async def sent(self) -> RemoteCall:
+        """Compute it, and leave the result on the worker."""
+        self._send(False)
+        assert self._sent is not None
+        await self._sent
+        return self
+
+    def _send(self, fetch: bool) -> None:
+        if self._sent is None:
+            self._sent = asyncio.ensure_future(self._forward(fetch))
+
+    async def _fetched(self) -> Any:
+        self._send(True)
+        assert self._sent is not None
+        await self._sent
+        assert self._reply is not None
+        if self._values is None:
+            self._values = await _Fetch.apply(self, self.token)
+        structure = self._reply.structure
+        return structure.build(iter(self._values))
+
+    async def _forward(self, fetch: bool) -> None:
+        arguments, self._arguments = self._arguments, None
+        leaves, structure = flatten(arguments)
+        inputs: list[Any] = []
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, RemoteCall):
+                if leaf._site is not self._site:
+                    raise AutogradError(f"{self._part!r} got a call of a part of another world")
+                await leaf.sent()
+                inputs.append(leaf.token)
+                # The lease keeps the worker from dropping it while this call may need it.
+                leaves[place] = leaf
+            elif isinstance(leaf, Variable):
+                inputs.append(leaf)
+        anchor = zeros(0).requires_grad_(is_grad_enabled())
+        request = _Request(self, leaves, structure, is_grad_enabled(), fetch)
+        outputs = await _Forward.apply(request, anchor, *inputs)
+        self.token = outputs[0]
+        if fetch:
+            self._values = outputs[1:]
+
+
+class _Request:
+    """What `_Forward` sends: tensors are cut from the caller's graph."""
+
+    def __init__(
+        self, call: RemoteCall, leaves: list[Any], structure: Structure, record: bool, fetch: bool
+    ) -> None:
+        self.call = call
+        self.leaves = leaves
+        self.structure = structure
+        self.record = record
+        self.fetch = fetch
+
+    async def send(self, inputs: tuple[Any, ...], needed: tuple[bool, ...]) -> Reply:
+        """Await the forward on the worker."""
+        call = self.call
+        given = iter(zip(inputs, needed, strict=True))
+        leaves: list[Any] = []
+        for leaf in self.leaves:
+            if isinstance(leaf, RemoteCall):
+                next(given)
+                leaves.append(leaf.ref)
+            elif isinstance(leaf, Variable):
+                tensor, needs = next(given)
+                leaves.append(tensor.detach().requires_grad_(needs and self.record))
+            else:
+                leaves.append(leaf)
+        args = (call.lease.call, call._part.number, self.structure, leaves)
+        reply: Reply = await call._site.call(
+            call._part.rank, "forward", *args, self.record, self.fetch
+        )
+        call._reply = reply
+        return reply
+
+
+class _Forward(Function):
+    """The node of a call."""
+
+    @staticmethod
+    async def forward(ctx: Any, request: _Request, anchor: Any, *inputs: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        reply = await request.send(inputs, ctx.needs_input_grad[2:])
+        ctx.lease = request.call.lease
+        # What this call was given from other workers stays there until its graph is gone.
+        ctx.others = [leaf.lease for leaf in request.leaves if isinstance(leaf, RemoteCall)]
+        ctx.is_token = [
+            isinstance(leaf, RemoteCall)
+            for leaf in request.leaves
+            if isinstance(leaf, (RemoteCall, Variable))
+        ]
+        token = zeros(0)
+        if not request.fetch:
+            if not any(reply.differentiable):
+                ctx.mark_non_differentiable(token)
+            return (token,)
+        flat = [
+            value
+            for value, flows in zip(reply.leaves, reply.differentiable, strict=True)
+            if isinstance(value, Variable) and not flows
+        ]
+        if not any(reply.differentiable):
+            flat.append(token)
+        ctx.mark_non_differentiable(*flat)
+        return (token, *reply.leaves)
+
+    @staticmethod
+    async def backward(ctx: Any, token: Any, *gradients: Any) -> Any:
+        _refuse_to_record()
+        lease = ctx.lease
+        site = lease.site
+        # Raises where the pass can't await the workers.
+        site.check()
+        staging, running = current_staging(site)
+        staging.touched.add(lease.rank)
+        fetched = lease.pending.pop((staging.key, staging.turn), None)
+        found, touched = await site.call(
+            lease.rank,
+            "backward",
+            staging.key,
+            staging.turn,
+            lease.call,
+            [list(gradients), fetched],
+            staging.accumulates,
+            running.retains_graph,
+            None if running.deadline is None else running.deadline - site.loop.time(),
+            running.priority,
+        )
+        staging.touched.update(touched)
+        received = iter(found)
+        return (
+            None,
+            None,
+            *[zeros(0) if is_token else next(received) for is_token in ctx.is_token],
+        )
+
+
+class _Fetch(Function):
+    """Fetches the results of a call that was sent without them."""
+
+    @staticmethod
+    async def forward(ctx: Any, call: RemoteCall, token: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        assert call._reply is not None
+        site, lease = call._site, call.lease
+        leaves = await site.call(lease.rank, "fetch", lease.call)
+        ctx.lease = lease
+        ctx.mark_non_differentiable(
+            *(
+                value
+                for value, flows in zip(leaves, call._reply.differentiable, strict=True)
+                if isinstance(value, Variable) and not flows
+            )
+        )
+        return tuple(leaves)
+
+    @staticmethod
+    async def backward(ctx: Any, *gradients: Any) -> Any:
+        # A coroutine runs on the loop; a plain function might run in a thread.
+        _refuse_to_record()
+        ctx.lease.site.check()
+        staging, _ = current_staging(ctx.lease.site)
+        ctx.lease.pending[staging.key, staging.turn] = list(gradients)
+        return None, zeros(0)
+
+
+def _refuse_to_record() -> None:
+    if is_grad_enabled():
+        raise AutogradError(
+            "a pass with create_graph=True met a part on a worker, whose backward can't be "
+            "recorded: differentiate twice within one part"
+        )
+
+
+def late(what: str) -> PassEndedError:
+    """The error for a message about something that has ended."""
+    return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")

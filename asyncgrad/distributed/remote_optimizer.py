@@ -1,0 +1,116 @@
+"""An optimizer of parts on several workers, and of the caller's own modules."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.distributed.site import Site
+
+
+class RemoteOptimizer:
+    """One optimizer on each worker that has parts, and one for the caller's modules."""
+
+    def __init__(self, site: Site, number: int, ranks: Sequence[int], own: Any) -> None:
+        """Refer to optimizers; `World.optimizer` makes it."""
+        self._site = site
+        self._number = number
+        self._ranks = ranks
+        self._own = own
+        for rank in ranks:
+            weakref.finalize(self, site.drop, rank, "optimizer", number).atexit = False
+
+    @classmethod
+    async def make(
+        cls,
+        site: Site,
+        number: int,
+        kind: Callable[..., Any],
+        models: Sequence[Any],
+        defaults: dict[str, Any],
+    ) -> RemoteOptimizer:
+        """Make the optimizers."""
+        parts: dict[int, list[int]] = {}
+        parameters: list[Any] = []
+        for model in models:
+            if isinstance(model, RemoteModule):
+                if model.site is not site:
+                    raise AutogradError("optimizer: a part belongs to another world")
+                parts.setdefault(model.rank, []).append(model.number)
+            elif hasattr(model, "parameters"):
+                parameters.extend(model.parameters())
+            else:
+                raise TypeError(
+                    f"optimizer: expected parts and modules, not {type(model).__name__}"
+                )
+        own = kind(parameters, **defaults) if parameters else None
+        await asyncio.gather(
+            *[
+                site.call(rank, "optimizer", number, kind, numbers, defaults)
+                for rank, numbers in parts.items()
+            ]
+        )
+        return cls(site, number, tuple(parts), own)
+
+    async def _all(self, method: str, *args: Any) -> list[Any]:
+        """Call a method of the optimizers on all workers."""
+        self._site.check()
+        return await asyncio.gather(
+            *[self._site.call(rank, "optimize", self._number, method, args) for rank in self._ranks]
+        )
+
+    async def step_async(self) -> None:
+        """Update all parameters.
+
+        Raises:
+            WorkerLostError: if a worker is lost; the others may have updated theirs.
+        """
+        stepping = asyncio.ensure_future(self._all("step_async"))
+        if self._own is not None:
+            await self._own.step_async()
+        await stepping
+
+    async def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop all gradients, or set them to zero."""
+        if self._own is not None:
+            self._own.zero_grad(set_to_none)
+        await self._all("zero_grad", set_to_none)
+
+    async def state_dict(self) -> dict[str, Any]:
+        """The states of all, for `load_state_dict`: by rank, and that of the caller's modules."""
+        states = await self._all("state_dict")
+        return {
+            "own": None if self._own is None else self._own.state_dict(),
+            "workers": dict(zip(self._ranks, states, strict=True)),
+        }
+
+    async def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load states, into an optimizer whose parts are on workers of the same ranks.
+
+        Raises:
+            ValueError: if they were of other ranks.
+        """
+        if set(state["workers"]) != set(self._ranks) or (state["own"] is None) != (
+            self._own is None
+        ):
+            raise ValueError(
+                f"load_state_dict: the state is of parts on workers {sorted(state['workers'])}, "
+                f"this optimizer's parts are on {sorted(self._ranks)}"
+            )
+        if self._own is not None:
+            self._own.load_state_dict(state["own"])
+        await asyncio.gather(
+            *[
+                self._site.call(
+                    rank, "optimize", self._number, "load_state_dict", (state["workers"][rank],)
+                )
+                for rank in self._ranks
+            ]
+        )

@@ -1,0 +1,211 @@
+"""One end of a world: its caller, or the host on a worker. It calls the hosts of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from contextvars import ContextVar
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.distributed.engine import Message
+from asyncgrad.distributed.errors import WorkerLostError
+from asyncgrad.errors import AutogradError, WrongLoopError, add_note
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+
+    from asyncgrad.distributed.engine import Peers
+
+#: The rank of the caller of a world.
+CALLER = -1
+
+#: The site whose code runs: set while a host computes.
+here: ContextVar[Site | None] = ContextVar("asyncgrad_site", default=None)
+
+
+class Site:
+    """Calls hosts, remembers which are lost, and tells them what is no longer needed."""
+
+    def __init__(self, session: str, rank: int, size: int, peers: Peers, grace: float) -> None:
+        """Make one end of a world on the running loop.
+
+        Args:
+            session: names the world; hosts of another world refuse its messages.
+            rank: 0 to `size - 1` on workers, `CALLER` for the caller.
+            size: the number of workers.
+            peers: calls hosts.
+            grace: how many seconds a worker has to confirm what has been decided.
+        """
+        self.session = session
+        self.rank = rank
+        self.size = size
+        self.grace = grace
+        self.loop = asyncio.get_running_loop()
+        self.numbers = count()
+        #: The host on this worker; None for the caller.
+        self.host: Any = None
+        #: Why the world can't be used any more, or None.
+        self.ended: str | None = None
+        self._peers = peers
+        #: For each lost worker the reason.
+        self.lost: dict[int, str] = {}
+        #: Resolved when the worker of that rank is lost.
+        self._fences = [self.loop.create_future() for _ in range(size)]
+        #: Calls that nobody awaits, kept alive here.
+        self._background: set[asyncio.Task[Any]] = set()
+        #: What hosts may drop, by rank, told in one message.
+        self._unneeded: dict[int, list[Any]] = {}
+        #: The coordinators of this site's passes.
+        self.coordinators: dict[int, Any] = {}
+
+    def check(self) -> None:
+        """Raise unless the world can be used here and now.
+
+        Raises:
+            RuntimeError: if the world has ended, or belongs to another loop.
+        """
+        if self.ended is not None:
+            raise AutogradError(f"the world can't be used any more: {self.ended}")
+        running = asyncio.events._get_running_loop()
+        if running is not self.loop:
+            raise WrongLoopError(
+                "a world was used on another event loop than the one it was made on, or on none: "
+                "await its calls and the passes that cross it there"
+            )
+
+    async def call(self, rank: int, method: str, *args: Any) -> Any:
+        """Await a method of the host of a rank.
+
+        Raises:
+            WorkerLostError: if that worker is lost.
+            Exception: what the method raised, with a note that names the worker.
+        """
+        self.check()
+        message = Message(self.session, self.rank, next(self.numbers), method, args)
+        if rank == self.rank:
+            succeeded, value = await self.host.take(message)
+        else:
+            succeeded, value = await self._reach(rank, message)
+        if succeeded:
+            return value
+        add_note(value, f"on worker {rank}, during {method}")
+        try:
+            raise value
+        finally:
+            # The traceback holds this frame: a cycle.
+            del value
+
+    async def _reach(self, rank: int, message: Message) -> tuple[bool, Any]:
+        """Call a host, or raise when it is known to be lost, whatever comes first."""
+        fence = self._fences[rank]
+        if not fence.done():
+            calling = asyncio.ensure_future(self._peers.call(rank, message))
+            try:
+                # If cancelled here, the host goes on: what it does is ended by another message.
+                await asyncio.wait((calling, fence), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not calling.done():
+                    calling.cancel()
+            if not fence.done():
+                try:
+                    return calling.result()
+                except OSError as error:
+                    self.fence(rank, f"it can't be reached ({error})")
+            elif not calling.cancelled() and calling.done():
+                calling.exception()
+        raise WorkerLostError(rank, message.method, self.lost[rank])
+
+    def fence(self, rank: int, reason: str) -> None:
+        """Never listen to a worker again; the caller tells the others."""
+        if rank in self.lost or self.ended is not None:
+            return
+        self.lost[rank] = reason
+        self._fences[rank].set_result(None)
+        if self.rank == CALLER:
+            for other in range(self.size):
+                if other not in self.lost:
+                    self.tell(other, "fence", rank, reason)
+        else:
+            self.host.drop_sender(rank)
+
+    def tell(self, rank: int, method: str, *args: Any) -> asyncio.Task[Any]:
+        """Call a host in the background; what comes of it is in the task."""
+        return self.spawn(self.call(rank, method, *args))
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine in the background until the world ends."""
+        task = self.loop.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            # Mark the error as retrieved: who wanted it has awaited the task.
+            task.exception()
+
+    async def tell_all(self, ranks: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
+        """Call hosts at the same time, and wait for the grace at most.
+
+        A call that has not ended by then goes on in the background.
+
+        Returns:
+            By rank the error of each call that has failed, and a TimeoutError for a late one.
+        """
+        calls = {self.tell(rank, method, *args): rank for rank in ranks if rank not in self.lost}
+        if not calls:
+            return {}
+        # If cancelled here, the calls go on all the same.
+        await asyncio.wait(calls, timeout=self.grace)
+        errors: dict[int, Any] = {}
+        for task, rank in calls.items():
+            if not task.done():
+                errors[rank] = TimeoutError(f"no answer to {method} in {self.grace} s")
+            elif task.cancelled():
+                errors[rank] = asyncio.CancelledError()
+            elif task.exception() is not None:
+                errors[rank] = task.exception()
+        return errors
+
+    def drop(self, rank: int, kind: str, number: Any) -> None:
+        """Tell a host soon that something is not needed any more; may be called in any thread."""
+        with suppress(RuntimeError):
+            # Raised if the loop is closed: then the host has ended, too.
+            self.loop.call_soon_threadsafe(self._drop, rank, kind, number)
+
+    def _drop(self, rank: int, kind: str, number: Any) -> None:
+        if self.ended is not None or rank in self.lost:
+            return
+        unneeded = self._unneeded.get(rank)
+        if unneeded is None:
+            self._unneeded[rank] = unneeded = []
+            self.loop.call_soon(self._tell_unneeded, rank)
+        unneeded.append((kind, number))
+
+    def _tell_unneeded(self, rank: int) -> None:
+        unneeded = self._unneeded.pop(rank)
+        if self.ended is None and rank not in self.lost:
+            self.tell(rank, "release", unneeded)
+
+    async def end(self, reason: str) -> None:
+        """Refuse all further use, and end what runs in the background."""
+        self.ended = reason
+        running = tuple(self._background)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+        self.coordinators.clear()
+
+
+def site_of(given: Site | None, session: str) -> Site:
+    """The site that an object belongs to: the one it was made by, or that of the running host."""
+    site = given or here.get()
+    if site is None or site.session != session:
+        raise AutogradError(
+            "a part of another world, or one that was pickled, was used outside of its world's "
+            "workers: use it where it was made, or in code that runs on its workers"
+        )
+    return site

@@ -1,0 +1,287 @@
+"""What passes that cross workers have computed and not committed yet, and who decides on it.
+
+A pass has one coordinator: the site where it was started. Hosts stage gradients under its key. When
+the last node has run, the coordinator asks all hosts that were touched to prepare. If all agree, it
+commits its own gradients, which is the point of no return, and tells them to commit. Otherwise it
+tells all hosts to abort: a host that has not heard of the pass remembers that it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd import graph
+from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.site import CALLER, Site
+from asyncgrad.errors import AutogradError
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Self
+
+
+class Ambient(NamedTuple):
+    """The pass on whose behalf a host computes."""
+
+    site: Site
+    #: Under which hosts stage its gradients.
+    key: tuple[int, int]
+    #: The place of the pass among those that are committed together.
+    turn: int
+    #: Gradients are added to leaves.
+    accumulates: bool
+    #: The hosts that have staged something.
+    touched: set[int]
+
+
+#: Set while a host runs its part of a pass.
+ambient: ContextVar[Ambient | None] = ContextVar("asyncgrad_distributed_pass", default=None)
+#: The innermost `context()`.
+_context: ContextVar[context | None] = ContextVar("asyncgrad_distributed_context", default=None)
+#: The place of passes started here in their context; None for the order in which they start.
+turn_of_passes: ContextVar[int | None] = ContextVar("asyncgrad_distributed_turn", default=None)
+
+
+def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
+    """Where hosts stage what the current pass computes; its first call joins the pass."""
+    running = graph.current_pass()
+    assert running is not None
+    known = ambient.get()
+    if known is not None and known.site is site:
+        return known, running
+    coordinator = site.coordinators.get(running.id)
+    if coordinator is None:
+        shared = _context.get()
+        if shared is None:
+            coordinator = Coordinator(site, running)
+        else:
+            coordinator = shared.coordinator(site, running)
+        graph.join(coordinator)
+        site.coordinators[running.id] = coordinator
+    return coordinator.ambient, running
+
+
+class Decision:
+    """The two phases, for what hosts have staged under one key."""
+
+    def __init__(self, site: Site) -> None:
+        """Make a new key."""
+        self.site = site
+        self.key = (site.rank, next(site.numbers))
+        self.touched: set[int] = set()
+
+    async def prepare(self) -> None:
+        """Ask every host that has staged something; raises unless all agree."""
+        asked = [
+            asyncio.ensure_future(self.site.call(rank, "prepare", self.key))
+            for rank in sorted(self.touched)
+        ]
+        try:
+            # Nothing has changed anywhere. If cancelled here, an abort follows.
+            await asyncio.gather(*asked)
+        finally:
+            for one in asked:
+                one.cancel()
+
+    async def commit(self) -> None:
+        """Tell them that all have agreed; who does not confirm that is fenced."""
+        errors = await self.site.tell_all(sorted(self.touched), "commit", self.key)
+        for rank, error in errors.items():
+            self.site.fence(rank, f"it has not confirmed a commit ({error})")
+
+    async def abort(self) -> None:
+        """Tell all hosts: who has staged something in a nested call may not be known here."""
+        ranks = range(self.site.size)
+        if self.site.ended is None:
+            await self.site.tell_all(ranks, "abort", self.key)
+
+
+class Coordinator:
+    """Takes part in a pass for all hosts."""
+
+    def __init__(self, site: Site, running: graph.Pass) -> None:
+        """Make the coordinator of a pass."""
+        self.site = site
+        self._id = running.id
+        self._decision = Decision(site)
+        touched = self._decision.touched
+        self.ambient = Ambient(site, self._decision.key, 0, running.accumulates, touched)
+
+    async def prepare(self, gradients: dict[Any, Any]) -> None:
+        """Ask the hosts."""
+        await self._decision.prepare()
+
+    async def commit(self) -> None:
+        """Tell the hosts that the pass has succeeded."""
+        del self.site.coordinators[self._id]
+        await self._decision.commit()
+
+    async def abort(self) -> None:
+        """Tell the hosts that it has not."""
+        self.site.coordinators.pop(self._id, None)
+        await self._decision.abort()
+
+
+class _InContext:
+    """Takes part in a pass whose gradients are committed together with those of others."""
+
+    def __init__(self, shared: context, site: Site, running: graph.Pass, key: Any) -> None:
+        self.site = site
+        self._id = running.id
+        self._shared = shared
+        turn = turn_of_passes.get()
+        self.turn = running.id if turn is None else turn
+        self.ambient = Ambient(site, key, self.turn, running.accumulates, shared.touched)
+
+    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
+        """Keep the gradients back."""
+        self._shared.check()
+        self._shared.own.add(self.turn, (CALLER, 0), gradients)
+        return dict.fromkeys(gradients)
+
+    async def commit(self) -> None:
+        """What has been kept back is committed at the end of the context."""
+        del self.site.coordinators[self._id]
+
+    async def abort(self) -> None:
+        """One pass has failed, and so has the context."""
+        self.site.coordinators.pop(self._id, None)
+        await self._shared.give_up()
+
+
+class context:
+    """Commit the gradients of several passes together, here and on all workers, or none.
+
+    Within the block no `.grad` changes. At its end all are committed; if the block raises, or one
+    of its passes has failed, none is. It holds for passes that reach a part on a worker, also those
+    started by child tasks.
+
+    Raises:
+        PassEndedError: at the end, if a pass has failed whose error the block did not raise.
+        WorkerLostError: at the end, if a worker that has staged gradients is lost.
+
+    Example:
+        >>> import asyncio
+        >>> from asyncgrad import distributed as dist
+        >>> async def step(losses):
+        ...     async with dist.autograd.context():
+        ...         for loss in losses:
+        ...             await loss.backward()
+        >>> asyncio.run(step([]))
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known of a world before the first pass reaches one."""
+        self.own = Staged()
+        self._decision: Decision | None = None
+        self._failed = False
+        self._outer: context | None = None
+
+    @property
+    def touched(self) -> set[int]:
+        """The hosts that have staged something."""
+        assert self._decision is not None
+        return self._decision.touched
+
+    def coordinator(self, site: Site, running: graph.Pass) -> _InContext:
+        """What takes part in a pass of this context."""
+        self.check()
+        if self._decision is None:
+            self._decision = Decision(site)
+        if self._decision.site is not site:
+            raise AutogradError("a context() commits passes of one world: open one for each")
+        return _InContext(self, site, running, self._decision.key)
+
+    def check(self) -> None:
+        """Raise if a pass of the context has failed."""
+        if self._failed:
+            raise PassEndedError(
+                "a pass of this context() has failed, so nothing of it will be committed: leave "
+                "the block, and start again in a new one"
+            )
+
+    async def give_up(self) -> None:
+        """Drop what has been staged."""
+        self._failed = True
+        self.own = Staged()
+        if self._decision is not None:
+            await self._decision.abort()
+
+    async def __aenter__(self) -> Self:
+        self._outer = _context.get()
+        _context.set(self)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _context.set(self._outer)
+        decision = self._decision
+        if kind is not None:
+            await self.give_up()
+            return
+        self.check()
+        if decision is None:
+            return
+        running = None
+        try:
+            # Nothing changes anywhere before the last line.
+            await decision.prepare()
+            running = graph.accumulate(self.own.total())
+            # The point of no return. A cancellation in time leaves all as it was.
+            await running
+        except BaseException:
+            if running is None or not running.committed():
+                await self.give_up()
+            else:
+                await decision.commit()
+            raise
+        await decision.commit()
+
+
+class Staged:
+    """The gradients that passes have computed here, kept back until they are committed."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        """Start with none."""
+        #: By turn of the pass and by number of the call: gradients by leaf.
+        self._parts: dict[tuple[int, tuple[int, int]], dict[Any, Any]] = {}
+
+    def add(self, turn: int, call: tuple[int, int], gradients: dict[Any, Any]) -> None:
+        """Keep the gradients of one call."""
+        if gradients:
+            self._parts[turn, call] = gradients
+
+    def total(self) -> dict[Any, Any]:
+        """The sum for each leaf: passes in their order, the calls of each from the last on."""
+        totals: dict[Any, Any] = {}
+        for turn in sorted({turn for turn, _ in self._parts}):
+            sums: dict[Any, Any] = {}
+            for _, call in sorted((p for p in self._parts if p[0] == turn), reverse=True):
+                _add_into(sums, self._parts[turn, call])
+            _add_into(totals, sums)
+        return totals
+
+
+def _add_into(sums: dict[Any, Any], gradients: dict[Any, Any]) -> None:
+    for leaf, gradient in gradients.items():
+        known = sums.get(leaf)
+        sums[leaf] = gradient if known is None else known + gradient
+
+
+def summed(gradients: Iterable[Any]) -> Any:
+    """The sum of gradients in the order given; None stands for zero."""
+    total = None
+    for gradient in gradients:
+        if gradient is not None:
+            total = gradient if total is None else total + gradient
+    return total

@@ -1,0 +1,231 @@
+"""A world: some workers of a cluster, and the caller who has them compute."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from inspect import iscoroutinefunction
+from itertools import count
+from operator import index
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from asyncgrad.distributed.errors import WorkerLostError
+from asyncgrad.distributed.group import tensors_require_grad
+from asyncgrad.distributed.host import Host
+from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
+from asyncgrad.distributed.site import CALLER, Site
+from asyncgrad.errors import AutogradError, add_note
+from asyncgrad.ops.tensors.pytree import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from asyncgrad.distributed.engine import Engine
+
+
+class World:
+    """Some workers, by rank; `connect` makes it, and it ends with that block."""
+
+    def __init__(self, site: Site) -> None:
+        """Make the caller's view of a world."""
+        self._site = site
+        self._numbers = count()
+
+    @property
+    def size(self) -> int:
+        """The number of workers; their ranks are 0 to `size - 1`."""
+        return self._site.size
+
+    @property
+    def lost(self) -> dict[int, str]:
+        """The ranks of lost workers, each with the reason."""
+        return dict(self._site.lost)
+
+    def _rank(self, given: Any) -> int:
+        self._site.check()
+        rank: int = index(given)
+        if not 0 <= rank < self.size:
+            raise ValueError(f"there is no worker {rank}: the ranks are 0 to {self.size - 1}")
+        return rank
+
+    async def remote(
+        self, rank: int, factory: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> RemoteModule:
+        """Make a module on a worker.
+
+        Args:
+            rank: which worker.
+            factory: makes the module there: a `Module` class, or a function or coroutine function
+                that can be pickled.
+            args: its arguments; other parts may be among them, for modules that call them.
+            kwargs: its keyword arguments.
+
+        Returns:
+            A part: `await part(x)` in graphs of the caller's, or in other parts.
+
+        Raises:
+            ValueError: for a rank that there is not.
+            WorkerLostError: if the worker is lost.
+            Exception: what the factory raised.
+        """
+        rank = self._rank(rank)
+        number = next(self._numbers)
+        await self._site.call(rank, "build", number, factory, args, kwargs)
+        return RemoteModule(self._site, rank, number)
+
+    async def optimizer(
+        self, kind: Callable[..., Any], models: Sequence[Any], **defaults: Any
+    ) -> RemoteOptimizer:
+        """Make an optimizer of parts on workers, and of modules of the caller's.
+
+        Args:
+            kind: the class of an optimizer, `asyncgrad.optim.Adam` for example.
+            models: parts, and modules.
+            defaults: its arguments: `lr`, for example.
+
+        Returns:
+            What steps them all: `await optimizer.step_async()`.
+        """
+        self._site.check()
+        return await RemoteOptimizer.make(self._site, next(self._numbers), kind, models, defaults)
+
+    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Run a function on all workers at once, as one program with many ranks.
+
+        Within it `get_rank`, `get_world_size` and the collectives work. If it fails on one worker,
+        or a worker is lost, or the caller is cancelled, it is cancelled on all.
+
+        Args:
+            function: a coroutine function that can be pickled.
+            args: its arguments, the same on all.
+            kwargs: its keyword arguments.
+
+        Returns:
+            What it returns on each worker, by rank.
+
+        Raises:
+            TypeError: if it is no coroutine function.
+            RuntimeError: if a tensor that requires grad is among the arguments: gradients would
+                not find their way back.
+            WorkerLostError: if a worker is lost.
+            Exception: the first error on a worker, with a note that names it.
+        """
+        self._site.check()
+        if not iscoroutinefunction(function):
+            raise TypeError(f"run: {function!r} is no coroutine function: write `async def`")
+        if tensors_require_grad(flatten((args, kwargs))[0]):
+            raise AutogradError(
+                "run: a tensor among the arguments requires grad, but no gradient would come back "
+                "to it: pass x.detach(), or call a part, whose call is recorded"
+            )
+        return await self.call_all("run", ("run", next(self._site.numbers)), function, args, kwargs)
+
+    async def call_all(self, method: str, run: Any, *args: Any) -> list[Any]:
+        """Call a method of all hosts as one run, which ends on all if it fails on one."""
+        site = self._site
+        calls = [
+            asyncio.ensure_future(site.call(rank, method, run, *args)) for rank in range(self.size)
+        ]
+        try:
+            # If cancelled here, the run is ended below.
+            await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+            failed = [one for one in calls if one.done() and one.exception() is not None]
+            # One that waits for a lost worker fails, too: the loss itself says more.
+            for one in failed:
+                if isinstance(one.exception(), WorkerLostError):
+                    failed = [one]
+                    break
+            if failed:
+                await failed[0]
+            return [one.result() for one in calls]
+        finally:
+            for one in calls:
+                one.cancel()
+                if one.done() and not one.cancelled():
+                    one.exception()
+            if site.ended is None:
+                await site.tell_all(range(self.size), "stop", run)
+            del calls
+
+    async def statistics(self) -> list[dict[str, int] | None]:
+        """How much each worker keeps of this world: None for a lost one."""
+        return [
+            None if rank in self._site.lost else await self._site.call(rank, "statistics")
+            for rank in range(self.size)
+        ]
+
+
+@asynccontextmanager
+async def open_world(engine: Engine, grace: float) -> AsyncIterator[World]:
+    """A world on an engine; the engine is closed at the end of the block."""
+    session = uuid4().hex
+    site: Site | None = None
+    try:
+        size = await engine.start(partial(Host, session))
+        site = Site(session, CALLER, size, engine, grace)
+        for rank in range(size):
+            engine.lost(rank).add_done_callback(partial(_lost, site, rank))
+        opened = [
+            asyncio.ensure_future(site.call(rank, "open", size, engine.peers(), grace))
+            for rank in range(size)
+        ]
+        await asyncio.gather(*opened)
+        yield World(site)
+    finally:
+        try:
+            if site is not None:
+                await site.tell_all(range(site.size), "close")
+                await site.end("its block, `async with dist.connect(...)`, has been left")
+        finally:
+            await engine.close()
+
+
+def _lost(site: Site, rank: int, reason: asyncio.Future[str]) -> None:
+    if not reason.cancelled():
+        site.fence(rank, reason.result())
+
+
+@asynccontextmanager
+async def connect(
+    client: Any, *, workers: int | Sequence[str] | None = None, grace: float = 5.0
+) -> AsyncIterator[World]:
+    """Use workers of a Dask cluster, until the end of the block.
+
+    Peers trust one another: Dask's messages are pickles, which can run any code. Let only trusted
+    machines connect, by TLS for example.
+
+    Args:
+        client: an asynchronous `distributed.Client` of the running loop.
+        workers: how many of the cluster's workers, or their addresses or names; None for all.
+        grace: how many seconds a worker has to confirm what has been decided, and to end what was
+            cancelled, before it is declared lost or left alone.
+
+    Raises:
+        ImportError: if Dask is not installed: `pip install asyncgrad[dask]`.
+        ValueError: if there are too few workers, or none of a name, or `grace` is negative.
+        RuntimeError: if a worker lacks asyncgrad or has another version of it, of Python or NumPy,
+            or the client is used by another world.
+        TypeError: if the client is not asynchronous.
+
+    Example:
+        >>> from asyncgrad import distributed as dist
+        >>> async def main(client, x):
+        ...     async with dist.connect(client, workers=2) as world:
+        ...         part = await world.remote(1, make_encoder, 512)
+        ...         await (await part(x)).sum().backward()
+    """
+    # Imported here: asyncgrad can do without Dask.
+    from asyncgrad.distributed.dask_engine import DaskEngine
+
+    if not grace >= 0:
+        raise ValueError(f"connect: grace={grace}: a time in seconds is not negative")
+    engine = DaskEngine(client, workers)
+    try:
+        async with open_world(engine, grace) as world:
+            yield world
+    except BaseException as error:
+        add_note(error, f"in a world of {engine}")
+        raise

@@ -1,0 +1,95 @@
+"""Modules that tests put on workers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncgrad as ag
+
+
+class Affine(ag.nn.Module):
+    """`x * scale + shift`, in float64."""
+
+    def __init__(self, scale: float = 2.0, size: int = 3) -> None:
+        super().__init__()
+        self.scale = ag.nn.Parameter(ag.full((size,), scale, dtype=ag.float64))
+        self.shift = ag.nn.Parameter(ag.zeros(size, dtype=ag.float64))
+
+    def forward(self, x: Any) -> Any:
+        return ag.tanh(x * self.scale + self.shift)
+
+
+class Mixed(ag.nn.Module):
+    """Takes and gives structures."""
+
+    def forward(self, given: dict[str, Any], *, times: int) -> dict[str, Any]:
+        return {"sum": given["x"] * times + given["y"], "rank": (given["x"] > 0, "plain")}
+
+
+class Outer(ag.nn.Module):
+    """A part that calls another part, twice."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.own = Affine(0.5)
+        self.inner = inner
+
+    async def forward(self, x: Any) -> Any:
+        return await self.inner(await self.inner(self.own(x)))
+
+
+class Failing(ag.nn.Module):
+    """Fails in its forward or in its backward."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.weight = ag.nn.Parameter(ag.ones(3, dtype=ag.float64))
+
+    def forward(self, x: Any) -> Any:
+        if self.where == "forward":
+            raise ValueError("planned")
+        y = x * self.weight
+        y.register_hook(self.fail)
+        return y
+
+    def fail(self, gradient: Any) -> None:
+        raise ValueError("planned")
+
+
+class Held(ag.nn.Module):
+    """Its backward waits until it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = ag.nn.Parameter(ag.ones(3, dtype=ag.float64))
+        self.ended = 0
+
+    def forward(self, x: Any) -> Any:
+        y = x * self.weight
+        y.register_hook(self.wait)
+        return y
+
+    async def wait(self, gradient: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
+
+
+def identity(x: Any) -> Any:
+    return x
+
+
+def refuses(*args: Any) -> None:
+    raise ValueError("planned")
+
+
+def no_module() -> int:
+    return 3
+
+
+def gradients(module: Any) -> list[Any]:
+    """The gradients of a module's parameters, as lists."""
+    return [None if p.grad is None else p.grad.tolist() for p in module.parameters()]

@@ -1,0 +1,400 @@
+"""Parts of a model on workers: the same gradients as in one process, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from deterministic import Engine, world_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import Affine, Failing, Mixed, Outer, gradients, no_module, refuses
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+from asyncgrad.distributed.errors import sendable
+
+if TYPE_CHECKING:
+    import random
+
+
+def leaf(*values: float) -> ag.Tensor:
+    return ag.tensor(np.array(values or (0.1, -0.2, 0.3)), requires_grad=True)
+
+
+def kept(statistics: list[Any]) -> list[int]:
+    """What hosts keep beside parts, in numbers."""
+    return [sum(v for k, v in one.items() if k != "parts") for one in statistics]
+
+
+@pytest.mark.asyncio
+async def test_a_part_is_a_node_of_the_callers_graph() -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        part = await world.remote(1, Affine, 3.0)
+        assert (part.rank, world.size) == (1, 2)
+        x, here = leaf(), Affine(3.0)
+        y = leaf(*x.tolist())
+        loss = ((await part(x * 2)) * 5).sum()
+        expected = (here(y * 2) * 5).sum()
+        assert loss.item() == expected.item()
+        await loss.backward()
+        await expected.backward()
+        assert x.grad.tolist() == y.grad.tolist()
+        assert await part.apply(gradients) == gradients(here)
+        assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_what_is_passed_on_goes_from_worker_to_worker() -> None:
+    """No activation and no gradient between them passes through the caller."""
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        first, second = await world.remote(0, Affine, 3.0), await world.remote(1, Affine, 0.5)
+        x = leaf()
+        call = first(x)
+        loss = (await second(call)).sum()
+        await loss.backward()
+        sent = [(sender, method, rank) for sender, method, rank in engine.log if "o" in method]
+        assert (1, "hand_over", 0) in sent
+        assert (1, "deposit", 0) in sent
+        assert not [method for sender, method, _ in engine.log if method == "fetch"]
+        a, b, y = Affine(3.0), Affine(0.5), leaf()
+        await b(a(y)).sum().backward()
+        assert x.grad.tolist() == y.grad.tolist()
+        assert [await first.apply(gradients), await second.apply(gradients)] == [
+            gradients(a), gradients(b)
+        ]  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_a_call_can_be_awaited_and_passed_on() -> None:
+    async with world_of(Engine(2)) as world:
+        first, second = await world.remote(0, Affine, 3.0), await world.remote(1, Affine, 0.5)
+        x, y = leaf(), leaf()
+        call = first(x)
+        z = await second(call)
+        await ((await call) * 2 + z + await second(call)).sum().backward()
+        a, b = Affine(3.0), Affine(0.5)
+        h = a(y)
+        await (h * 2 + b(h) + b(h)).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-15)
+        assert await second.apply(gradients) == gradients(b)
+
+
+@pytest.mark.asyncio
+async def test_a_part_calls_parts_on_other_workers_and_on_its_own() -> None:
+    for rank in (0, 1):
+        async with world_of(Engine(2)) as world:
+            inner = await world.remote(rank, Affine, 3.0)
+            outer = await world.remote(0, Outer, inner)
+            x, y, here = leaf(), leaf(), Affine(3.0)
+            own = Affine(0.5)
+            await (await outer(x)).sum().backward()
+            await here(here(own(y))).sum().backward()
+            assert x.grad.tolist() == y.grad.tolist()
+            assert await inner.apply(gradients) == gradients(here)
+            assert await outer.apply(gradients) == gradients(own)
+            await asyncio.sleep(0)
+            gc.collect()
+            assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_structures_plain_data_and_results_without_gradient() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Mixed)
+        x = leaf()
+        found = await part({"x": x, "y": ag.ones(3, dtype=ag.float64)}, times=4)
+        assert found["rank"][1] == "plain"
+        assert not found["rank"][0].requires_grad
+        await found["sum"].sum().backward()
+        assert x.grad.tolist() == [4.0] * 3
+
+
+@pytest.mark.asyncio
+async def test_grad_and_no_grad_leave_a_parts_parameters_alone() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        x = leaf()
+        (found,) = await ag.grad((await part(x)).sum(), x)
+        assert found.shape == (3,)
+        with ag.no_grad():
+            y = await part(x)
+        assert not y.requires_grad
+        assert await part.apply(gradients) == [None, None]
+        assert kept(await world.statistics()) == [0]
+
+
+@pytest.mark.asyncio
+async def test_a_retained_graph_runs_again_and_a_released_one_says_so() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        x = leaf()
+        loss = (await part(x)).sum()
+        await loss.backward(retain_graph=True)
+        once = x.grad.tolist()
+        await loss.backward()
+        assert x.grad.tolist() == [2 * g for g in once]
+        with pytest.raises(RuntimeError, match="specify retain_graph=True"):
+            await loss.backward()
+        assert x.grad.tolist() == [2 * g for g in once]
+        with pytest.raises(RuntimeError, match="can't be recorded"):
+            await (await part(x)).sum().backward(create_graph=True)
+
+
+@pytest.mark.asyncio
+async def test_forwards_without_a_backward_leave_nothing_on_the_worker() -> None:
+    async with world_of(Engine(2)) as world:
+        first, second = await world.remote(0, Affine), await world.remote(1, Affine)
+        x = leaf()
+        for _ in range(30):
+            await second(first(x))
+        statistics = await world.statistics()
+        while any(kept(statistics)):
+            statistics = await world.statistics()
+        assert [one["parts"] for one in statistics] == [1, 1]
+        del first, second
+        while any(one["parts"] for one in statistics):
+            statistics = await world.statistics()
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_forward_is_ended_on_its_worker() -> None:
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        started, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow(x: Any) -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        part = await world.remote(0, Affine)
+        engine.hosts[0]._parts[part.number] = slow
+        waiting = asyncio.create_task(_awaited(part(leaf())))
+        await started.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        del waiting
+        await ended.wait()
+        assert kept(await world.statistics()) == [0]
+
+
+async def _awaited(call: Any) -> Any:
+    return await call
+
+
+@pytest.mark.asyncio
+async def test_errors_keep_their_class_and_name_the_worker() -> None:
+    async with world_of(Engine(2)) as world:
+        with pytest.raises(ValueError, match="planned") as caught:
+            await world.remote(1, refuses)
+        assert "on worker 1, during build" in caught.value.__notes__
+        with pytest.raises(TypeError, match="made a int"):
+            await world.remote(0, no_module)
+        for rank in (2, -1):
+            with pytest.raises(ValueError, match="the ranks are 0 to 1"):
+                await world.remote(rank, Affine)
+        with pytest.raises(ValueError, match="planned"):
+            await (await world.remote(0, Failing, "forward"))(leaf())
+        part = await world.remote(0, Failing, "backward")
+        x = leaf()
+        with pytest.raises(ValueError, match="planned") as caught:
+            await (await part(x)).sum().backward()
+        notes = "\n".join(caught.value.__notes__)
+        assert "on worker 0, during backward" in notes
+        assert "Mul" in notes
+        assert (x.grad, await part.apply(gradients)) == (None, [None])
+        wrong = await world.remote(1, Affine, 1.0, 4)
+        with pytest.raises((ValueError, RuntimeError), match="shape"):
+            await wrong(part(leaf()))
+        assert (await world.statistics())[1]["parts"] == 1
+
+
+def test_errors_that_cannot_be_pickled_are_described() -> None:
+    class Local(Exception):
+        pass
+
+    error = Local("planned")
+    error.add_note("a note")
+    found = sendable(error)
+    assert "Local('planned')" in str(found)
+    assert found.__notes__ == ["a note"]
+
+
+@pytest.mark.asyncio
+async def test_a_world_is_used_on_its_loop_until_its_end() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        loss = (await part(leaf())).sum()
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, world.remote(0, Affine))
+        with ag.blocking(), pytest.raises(RuntimeError):
+            loss.backward()
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await asyncio.to_thread(ag.sync.backward, (await part(leaf())).sum())
+        loss = (await part(leaf())).sum()
+    for use in (lambda: world.remote(0, Affine), loss.backward, lambda: part.apply(gradients)):
+        with pytest.raises(RuntimeError, match="has been left"):
+            await use()
+    with pytest.raises(RuntimeError, match="has been left"):
+        part(leaf())
+
+
+@pytest.mark.asyncio
+async def test_parts_of_two_worlds_do_not_mix() -> None:
+    async with world_of(Engine(1)) as world, world_of(Engine(1)) as other:
+        part, alien = await world.remote(0, Affine), await other.remote(0, Affine)
+        with pytest.raises(RuntimeError, match="another world"):
+            await part(alien(leaf()))
+        outer = await world.remote(0, Outer, alien)
+        with pytest.raises(RuntimeError, match="another world"):
+            await outer(leaf())
+        with pytest.raises(RuntimeError, match="another world"):
+            await world.optimizer(ag.optim.SGD, [alien], lr=1.0)
+        loss = (await part(leaf())).sum() + (await alien(leaf())).sum()
+        await loss.backward()
+        assert (await part.apply(gradients)) == (await alien.apply(gradients))
+        async with dist.autograd.context():
+            await (await part(leaf())).sum().backward()
+            with pytest.raises(RuntimeError, match="one world"):
+                await (await alien(leaf())).sum().backward()
+
+
+# -- several passes, one commit -----------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_a_context_commits_several_passes_at_once() -> None:
+    async with world_of(Engine(2)) as world:
+        part, here = await world.remote(1, Affine), Affine()
+        x, y = leaf(), leaf()
+        async with dist.autograd.context():
+            for _ in range(3):
+                await (await part(x)).sum().backward()
+                assert x.grad is None
+                assert await part.apply(gradients) == [None, None]
+        for _ in range(3):
+            await here(y).sum().backward()
+        assert x.grad.tolist() == y.grad.tolist()
+        assert await part.apply(gradients) == gradients(here)
+
+        async def fail() -> None:
+            async with dist.autograd.context():
+                await (await part(x)).sum().backward()
+                raise ValueError("planned")
+
+        with pytest.raises(ValueError, match="planned"):
+            await fail()
+        async with dist.autograd.context():
+            pass
+        assert x.grad.tolist() == y.grad.tolist()
+        assert await part.apply(gradients) == gradients(here)
+        assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
+    async with world_of(Engine(2)) as world:
+        part, bad = await world.remote(1, Affine), await world.remote(0, Failing, "backward")
+        x = leaf()
+
+        async def step() -> None:
+            async with dist.autograd.context():
+                await (await part(x)).sum().backward()
+                with pytest.raises(ValueError, match="planned"):
+                    await (await bad(x)).sum().backward()
+                with pytest.raises(dist.PassEndedError, match="has failed"):
+                    await (await part(x)).sum().backward()
+
+        with pytest.raises(dist.PassEndedError, match="has failed"):
+            await step()
+        assert (x.grad, await part.apply(gradients)) == (None, [None, None])
+        assert kept(await world.statistics()) == [0, 0]
+
+
+# -- optimizers ---------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_an_optimizer_steps_parts_and_modules() -> None:
+    async with world_of(Engine(2)) as world:
+        parts = [await world.remote(0, Affine), await world.remote(1, Affine)]
+        head, heres = Affine(), [Affine(), Affine(), Affine()]
+        optimizer = await world.optimizer(ag.optim.Adam, [*parts, head], lr=0.1)
+        local = ag.optim.Adam([p for m in heres for p in m.parameters()], lr=0.1)
+        for _ in range(3):
+            await head(await parts[1](parts[0](leaf()))).sum().backward()
+            await heres[2](heres[1](heres[0](leaf()))).sum().backward()
+            await optimizer.step_async()
+            await local.step_async()
+            await optimizer.zero_grad()
+            local.zero_grad()
+        for part, here in zip(parts, heres, strict=False):
+            state = await part.apply(ag.nn.Module.state_dict)
+            assert all(state[k].tolist() == v.tolist() for k, v in here.state_dict().items())
+        assert head.scale.tolist() == heres[2].scale.tolist()
+        assert await parts[0].apply(gradients) == [None, None]
+        state = await optimizer.state_dict()
+        await optimizer.load_state_dict(state)
+        state["workers"].pop(0)
+        with pytest.raises(ValueError, match=r"parts on workers \[1\]"):
+            await optimizer.load_state_dict(state)
+        with pytest.raises(TypeError, match="parts and modules"):
+            await world.optimizer(ag.optim.Adam, [3], lr=0.1)
+
+
+# -- any graph, cut anywhere --------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(st.randoms(use_true_random=False), st.integers(1, 4))
+def test_any_graph_cut_anywhere_has_the_gradients_of_one_process(
+    rng: random.Random, workers: int
+) -> None:
+    """Bit for bit, whatever is delayed or comes twice."""
+    plan = [
+        (rng.randrange(workers), rng.randrange(step + 1), rng.choice(["part", "twice", "add"]))
+        for step in range(rng.randint(1, 6))
+    ]
+    awaited = [rng.random() < 0.5 for _ in plan]
+
+    async def remote() -> Any:
+        engine = Engine(workers, lambda most: rng.randint(0, most))
+        async with world_of(engine) as world:
+            x = leaf()
+            parts = [await world.remote(rank, Affine, 1.0 + rank) for rank, _, _ in plan]
+            values: list[Any] = [x]
+            for part, (_, source, kind), at_once in zip(parts, plan, awaited, strict=True):
+                value = values[source]
+                if kind == "add":
+                    value = (await value if isinstance(value, dist.RemoteCall) else value) * 0.5
+                call = part(part(value)) if kind == "twice" else part(value)
+                values.append(await call if at_once else call)
+            last = values[-1]
+            loss = (await last if isinstance(last, dist.RemoteCall) else last).sum()
+            await loss.backward()
+            found = [await part.apply(gradients) for part in parts]
+            del values, value, call, last, loss
+            return x.grad.tolist(), found
+
+    async def local() -> Any:
+        x = leaf()
+        modules = [Affine(1.0 + rank) for rank, _, _ in plan]
+        values: list[Any] = [x]
+        for module, (_, source, kind) in zip(modules, plan, strict=True):
+            value = values[source]
+            if kind == "add":
+                value = value * 0.5
+            values.append(module(module(value)) if kind == "twice" else module(value))
+        await values[-1].sum().backward()
+        return x.grad.tolist(), [gradients(module) for module in modules]
+
+    assert asyncio.run(remote()) == asyncio.run(local())
