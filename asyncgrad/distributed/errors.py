@@ -14,6 +14,7 @@ class WorkerLostError(AutogradError):
     Attributes:
         rank: the worker's rank in its world.
         during: what it was asked to do.
+        reason: how it was noticed.
     """
 
     def __init__(self, rank: int, during: str, reason: str) -> None:
@@ -24,10 +25,10 @@ class WorkerLostError(AutogradError):
         )
         self.rank = rank
         self.during = during
-        self._reason = reason
+        self.reason = reason
 
     def __reduce__(self) -> Any:
-        return type(self), (self.rank, self.during, self._reason)
+        return type(self), (self.rank, self.during, self.reason)
 
 
 class PassEndedError(AutogradError):

@@ -113,9 +113,16 @@ class Host:
         self.site.fence(rank, reason)
 
     def drop_sender(self, rank: int) -> None:
-        """Let those that wait for a lost worker's mail know."""
+        """Drop what a lost worker had here, and let those know that wait for its mail."""
         assert self._runs is not None
         self._runs.lose(rank)
+        for kept in (self._entries, self._staged, self._working):
+            for key in [key for key in kept if key[0] == rank]:
+                self._ended.add(key, "lost")
+                if kept is not self._working:
+                    del kept[key]
+                else:
+                    self.site.spawn(self._stop(key))
 
     async def on_close(self) -> None:
         """Drop everything, and end what runs."""

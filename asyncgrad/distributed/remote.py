@@ -143,23 +143,29 @@ class RemoteCall:
         """Compute it, and fetch the result."""
         if self._result is None:
             self._result = asyncio.ensure_future(self._fetched())
+            self._result.add_done_callback(self._drop_failed)
         return self._result.__await__()
 
     async def sent(self) -> RemoteCall:
         """Compute it, and leave the result on the worker."""
-        self._send(False)
-        assert self._sent is not None
-        await self._sent
+        await self._sending(False)
         return self
 
-    def _send(self, fetch: bool) -> None:
+    def _sending(self, fetch: bool) -> asyncio.Task[Any]:
         if self._sent is None:
+            if self._arguments is None:
+                raise AutogradError("a part's call that has failed was used again: call it anew")
             self._sent = asyncio.ensure_future(self._forward(fetch))
+            self._sent.add_done_callback(self._drop_failed)
+        return self._sent
+
+    def _drop_failed(self, task: asyncio.Task[Any]) -> None:
+        """Forget an error, whose traceback leads back here: a cycle."""
+        if task.cancelled() or task.exception() is not None:
+            self._result = self._sent = None
 
     async def _fetched(self) -> Any:
-        self._send(True)
-        assert self._sent is not None
-        await self._sent
+        await self._sending(True)
         assert self._reply is not None
         if self._values is None:
             self._values = await _Fetch.apply(self, self.token)

@@ -90,6 +90,9 @@ class Site:
         if succeeded:
             return value
         add_note(value, f"on worker {rank}, during {method}")
+        if isinstance(value, WorkerLostError) and self.rank == CALLER:
+            # One worker listens to another no more, so nobody may.
+            self.fence(value.rank, value.reason)
         try:
             raise value
         finally:
@@ -107,14 +110,18 @@ class Site:
             finally:
                 if not calling.done():
                     calling.cancel()
-            if not fence.done():
-                try:
+            try:
+                if not fence.done():
                     return calling.result()
-                except OSError as error:
-                    self.fence(rank, f"it can't be reached ({error})")
-            elif not calling.cancelled() and calling.done():
-                calling.exception()
-        raise WorkerLostError(rank, message.method, self.lost[rank])
+                if calling.done() and not calling.cancelled():
+                    # Mark the error as retrieved.
+                    calling.exception()
+            except OSError as error:
+                self.fence(rank, f"it can't be reached ({error})")
+            finally:
+                # The traceback of its error holds this frame: a cycle.
+                del calling
+        raise WorkerLostError(rank, message.method, self.lost.get(rank, "the world is ending"))
 
     def fence(self, rank: int, reason: str) -> None:
         """Never listen to a worker again; the caller tells the others."""

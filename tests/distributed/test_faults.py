@@ -1,0 +1,281 @@
+"""Errors, cancellations, deadlines and deaths at every message: all or nothing, nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from deterministic import Engine, world_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import Affine, Held, Outer, gradients
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+from asyncgrad.distributed.engine import Message
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from asyncgrad.distributed import World
+
+#: What `step` sends from the first forward to the commit.
+PROTOCOL = {"forward", "hand_over", "fetch", "backward", "deposit", "prepare", "commit"}
+
+
+def leaf() -> ag.Tensor:
+    return ag.tensor(np.array([0.1, -0.2, 0.3]), requires_grad=True)
+
+
+class Model:
+    """Three parts on three workers, one of which calls another, and a leaf of the caller's."""
+
+    def __init__(self, engine: Engine, world: World) -> None:
+        self.engine, self.world = engine, world
+        self.x = leaf()
+        self.started: Any = None
+
+    async def make(self) -> Model:
+        remote = self.world.remote
+        self.inner = await remote(2, Affine, 3.0)
+        self.parts = [await remote(0, Affine), await remote(1, Outer, self.inner), self.inner]
+        return self
+
+    async def step(self, deadline: float | None = None) -> None:
+        loss = (await self.parts[1](self.parts[0](self.x))).sum()
+        self.started = loss.backward(deadline=deadline)
+        del loss
+        await self.started
+
+    def committed(self) -> bool:
+        return self.started is not None and self.started.committed()
+
+    def changed(self) -> list[bool]:
+        """Whether the caller and each living worker have gradients."""
+        hosts = [
+            any(p.grad is not None for p in self.engine.part(part).parameters())
+            for part in self.parts
+            if part.rank not in self.engine.dead
+        ]
+        return [self.x.grad is not None, *hosts]
+
+    async def assert_nothing_is_left(self) -> None:
+        """No task, no graph, no staged gradient on those that live, after some turns."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+        # Errors have tracebacks, which lead to calls.
+        gc.collect()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        for rank, host in enumerate(self.engine.hosts):
+            if rank not in self.engine.dead:
+                kept = await host.on_statistics()
+                assert {k: v for k, v in kept.items() if v and k != "parts"} == {}, (rank, kept)
+
+    async def messages(self) -> int:
+        """How many messages a step sends."""
+        count = len(self.sent())
+        await self.step()
+        number = len(self.sent()) - count
+        self.x.grad = self.started = None
+        for part in self.parts:
+            for p in self.engine.part(part).parameters():
+                p.grad = None
+        return number
+
+    def sent(self) -> list[Any]:
+        return [entry for entry in self.engine.log if entry[1] in PROTOCOL]
+
+
+def at_message(model: Model, number: int, act: Callable[[int], Any]) -> None:
+    """Act when a message of the protocol arrives."""
+    seen = 0
+
+    def notice(rank: int, message: Message) -> Any:
+        nonlocal seen
+        if message.method in PROTOCOL:
+            seen += 1
+            if seen == number + 1:
+                return act(rank)
+        return None
+
+    model.engine.on_message = notice
+
+
+async def attempt(number: int, how: str) -> tuple[bool, int]:
+    """A step with a fault at one message; whether it was committed, and how many there are."""
+    engine = Engine(3)
+    async with world_of(engine, grace=0.1 if how == "stop" else 5.0) as world:
+        model = await Model(engine, world).make()
+        total = await model.messages()
+        step: Any = None
+
+        async def error(rank: int) -> None:
+            raise OSError("planned")
+
+        def cancel(rank: int) -> None:
+            step.cancel()
+
+        def stop(rank: int) -> None:
+            engine.stop(rank)
+            step.cancel()
+
+        actions = {"error": error, "cancel": cancel, "kill": engine.kill, "stop": stop}
+        at_message(model, number, actions[how])
+        step = asyncio.create_task(model.step())
+        outcome: BaseException | None = None
+        try:
+            await step
+        except BaseException as caught:
+            outcome = caught
+        engine.on_message = lambda rank, message: None
+        committed = model.committed()
+        for rank in tuple(engine.stopped):
+            engine.wake(rank)
+        if how in {"cancel", "stop"}:
+            assert isinstance(outcome, asyncio.CancelledError) or committed
+        else:
+            assert (outcome is None) == committed
+        if how in {"kill", "error"} and not committed:
+            assert isinstance(outcome, dist.WorkerLostError), outcome
+        # They would hold the graph.
+        outcome = step = model.started = None
+        lost = world.lost
+        # If it lives, nobody listens to it any more, and it keeps what it has until the end.
+        engine.dead |= lost.keys()
+        await model.assert_nothing_is_left()
+        assert set(model.changed()) == {committed}, (model.changed(), committed, lost)
+        if not lost and how != "stop":
+            await model.step()
+    return committed, total
+
+
+@pytest.mark.parametrize("how", ["error", "cancel", "kill", "stop"])
+def test_a_fault_at_every_message_changes_all_or_nothing(how: str) -> None:
+    outcomes = []
+    number, total = 0, 1
+    while number < total:
+        committed, total = asyncio.run(attempt(number, how))
+        outcomes.append(committed)
+        number += 1
+    # Up to the last that prepares nothing has happened; then it is too late for anything else.
+    assert outcomes == sorted(outcomes)
+    assert outcomes.count(True) == 3
+    assert total >= 13
+
+
+@pytest.mark.asyncio
+async def test_a_deadline_ends_what_runs_on_workers() -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        held = await world.remote(1, Held)
+        x = leaf()
+        loss = (await held(x)).sum()
+        with pytest.raises(TimeoutError):
+            await loss.backward(deadline=asyncio.get_running_loop().time() + 0.02)
+        assert engine.part(held).ended == 1
+        assert (x.grad, await held.apply(gradients)) == (None, [None])
+        assert (await world.statistics())[1]["working"] == 0
+
+
+@pytest.mark.asyncio
+async def test_what_comes_late_or_twice_is_refused() -> None:
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part = await world.remote(0, Affine)
+        host, site = engine.hosts[0], world._site
+        x = leaf()
+        call = part(x)
+        loss = (await call).sum()
+        key = (-1, 10**6)
+        await site.call(0, "abort", key)
+        late = ("backward", key, 0, call.lease.call, [[ag.ones(3)], None], True, False, None, 0)
+        for message in (late, ("prepare", key), ("commit", key), ("deposit", key, 0, 0, 0, [])):
+            with pytest.raises(dist.PassEndedError):
+                await site.call(0, *message)
+        with pytest.raises(RuntimeError, match="not prepared here"):
+            await site.call(0, "commit", (-1, 10**6 + 1))
+        await loss.backward()
+        done = host._ended._words
+        (committed,) = [k for k, word in done.items() if word == "committed"]
+        before = await part.apply(gradients)
+        await site.call(0, "commit", committed)
+        await site.call(0, "abort", committed)
+        assert await part.apply(gradients) == before
+        message = Message(site.session, -1, next(site.numbers), "statistics", ())
+        assert (await host.take(message))[0]
+        succeeded, error = await host.take(message)
+        assert not succeeded
+        assert "taken before" in str(error)
+        for session, words in (("other", "another world"), (site.session, "declared lost")):
+            host.site.lost[7] = "planned"
+            succeeded, error = await host.take(Message(session, 7, 0, "statistics", ()))
+            assert not succeeded
+            assert words in str(error)
+        await site.call(0, "release", [("call", (-1, 10**6 + 2))])
+        with pytest.raises(dist.PassEndedError):
+            await site.call(0, "forward", (-1, 10**6 + 2), part.number, None, [], True, True)
+        succeeded, error = await type(host)(site.session, 0).take(message)
+        assert "made anew" in str(error)
+
+
+@pytest.mark.asyncio
+async def test_a_lost_worker_is_named_by_each_use_of_it_and_nobody_else_suffers() -> None:
+    engine = Engine(3)
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(3)]
+        optimizer = await world.optimizer(ag.optim.SGD, parts, lr=0.1)
+        engine.kill(1)
+        await asyncio.sleep(0)
+        assert world.lost == {1: "killed"}
+        for use in (
+            lambda: parts[1](leaf()),
+            lambda: parts[1].apply(gradients),
+            optimizer.step_async,
+            lambda: world.remote(1, Affine),
+        ):
+            with pytest.raises(dist.WorkerLostError, match="worker 1 was lost during") as caught:
+                await use()
+            assert caught.value.rank == 1
+        await (await parts[2](parts[0](leaf()))).sum().backward()
+        assert (await world.statistics())[1] is None
+
+
+async def random_step(rng: random.Random) -> tuple[list[bool], bool]:
+    engine = Engine(3, lambda most: rng.randint(0, most))
+    async with world_of(engine, grace=0.05) as world:
+        model = await Model(engine, world).make()
+        faults = [rng.choice(["cancel", "kill", "deadline", "nothing"])]
+        at = rng.randint(0, 20)
+        step: Any = None
+
+        def act(rank: int) -> None:
+            if faults[0] == "cancel":
+                step.cancel()
+            elif faults[0] == "kill":
+                engine.kill(rng.randrange(3))
+
+        at_message(model, at, act)
+        now = asyncio.get_running_loop().time()
+        deadline = now + rng.random() * 0.01 if faults[0] == "deadline" else None
+        step = asyncio.create_task(model.step(deadline))
+        await asyncio.wait([step])
+        if not step.cancelled():
+            step.exception()
+        engine.on_message = lambda rank, message: None
+        committed = model.committed()
+        step = model.started = None
+        engine.dead |= world.lost.keys()
+        await model.assert_nothing_is_left()
+        return model.changed(), committed
+
+
+@settings(max_examples=80)
+@given(st.randoms(use_true_random=False))
+def test_random_faults_order_and_copies_never_commit_a_half(rng: random.Random) -> None:
+    changed, committed = asyncio.run(random_step(rng))
+    assert set(changed) == {committed}
