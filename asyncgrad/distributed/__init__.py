@@ -4,7 +4,7 @@ A backward pass that crosses workers adds all its gradients on all of them, or n
 docs/distributed.md.
 """
 
-from asyncgrad.distributed import autograd
+from asyncgrad.distributed import autograd, nn, optim
 from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
 from asyncgrad.distributed.group import (
     ReduceOp,
@@ -17,6 +17,7 @@ from asyncgrad.distributed.group import (
 )
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
+from asyncgrad.distributed.replicated import ReplicatedModel
 from asyncgrad.distributed.world import World, connect
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "RemoteCall",
     "RemoteModule",
     "RemoteOptimizer",
+    "ReplicatedModel",
     "WorkerLostError",
     "World",
     "all_gather",
@@ -35,4 +37,6 @@ __all__ = [
     "connect",
     "get_rank",
     "get_world_size",
+    "nn",
+    "optim",
 ]

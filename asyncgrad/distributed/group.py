@@ -102,8 +102,8 @@ class Group:
         def combined(arrays: list[Any]) -> Any:
             total = arrays[0].copy()
             for other in arrays[1:]:
-                combine(total, other, total)
-            return np.divide(total, self.size, total) if op is ReduceOp.AVG else total
+                combine(total, other, out=total)
+            return np.divide(total, self.size, out=total) if op is ReduceOp.AVG else total
 
         flat = array.reshape(-1)
         if flat.size <= _SMALL or self.size == 1:
@@ -239,6 +239,8 @@ class Runs:
         self._site = site
         self._scope = scope
         self._ended = ended
+        #: The groups of runs that consist of several calls.
+        self._groups: dict[Any, Group] = {}
         #: By run, tag and sender: what has come, or who waits for it.
         self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
 
@@ -254,6 +256,13 @@ class Runs:
             if not isawaitable(found) or isinstance(found, Variable):
                 return found
             return await found
+
+    def enter(self, run: Any) -> None:
+        """Make a run's group the current one."""
+        group = self._groups.get(run)
+        if group is None:
+            group = self._groups[run] = Group(self._site, run, self)
+        _group.set(group)
 
     def _box(self, run: Any, tag: Any, sender: int) -> asyncio.Future[Any]:
         boxes = self._mail.setdefault(run, {})
@@ -295,6 +304,7 @@ class Runs:
 
     def forget(self, run: Any) -> None:
         """Drop the mail of a run."""
+        self._groups.pop(run, None)
         for box in self._mail.pop(run, {}).values():
             box.cancel()
 

@@ -384,6 +384,15 @@ class Host:
         assert self._runs is not None
         return await self._runs.run(run, function, args, kw)
 
+    async def on_in_group(
+        self, call: Any, run: Any, number: int, function: Callable[..., Any], args: Any
+    ) -> Any:
+        """Await a function of this package's that works on a part as one of a group."""
+        assert self._runs is not None
+        async with self._scope(call):
+            self._runs.enter(run)
+            return await function(self._parts, number, *args)
+
     async def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what another of a group has sent until it is asked for."""
         assert self._runs is not None

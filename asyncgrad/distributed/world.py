@@ -16,6 +16,7 @@ from asyncgrad.distributed.group import tensors_require_grad
 from asyncgrad.distributed.host import Host
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
+from asyncgrad.distributed.replicated import ReplicatedModel, build
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
@@ -121,13 +122,45 @@ class World:
                 "run: a tensor among the arguments requires grad, but no gradient would come back "
                 "to it: pass x.detach(), or call a part, whose call is recorded"
             )
-        return await self.call_all("run", ("run", next(self._site.numbers)), function, args, kwargs)
+        run = "run", next(self._site.numbers)
+        return await self.call_each("run", [(function, args, kwargs)] * self.size, run)
 
-    async def call_all(self, method: str, run: Any, *args: Any) -> list[Any]:
-        """Call a method of all hosts as one run, which ends on all if it fails on one."""
+    async def replicate(
+        self, make_model: Callable[..., Any], *, bucket_cap_mb: float = 25.0
+    ) -> ReplicatedModel:
+        """Make a model on every worker, whose gradients are averaged over all of them.
+
+        Args:
+            make_model: makes the module: a function or coroutine function that can be pickled.
+            bucket_cap_mb: how many megabytes of gradients are reduced together.
+
+        Returns:
+            The model: `await model.forward_backward(loss_fn, shards)`. Its copies have the
+            parameters of that on worker 0.
+        """
+        self._site.check()
+        number = next(self._numbers)
+        run = "group", next(self._site.numbers)
+        arguments = [(run, number, build, (make_model, bucket_cap_mb))] * self.size
+        parts = [RemoteModule(self._site, rank, number) for rank in range(self.size)]
+        await self.call_each("in_group", arguments)
+        return ReplicatedModel(self, self._site, run, parts)
+
+    async def call_each(
+        self, method: str, arguments: Sequence[tuple[Any, ...]], call: Any = None
+    ) -> list[Any]:
+        """Call a method of each host; if it fails on one, it is ended on all.
+
+        Args:
+            method: the method, which takes a key under which it is ended.
+            arguments: for each rank, the arguments that follow the key.
+            call: the key.
+        """
+        call = ("call", next(self._site.numbers)) if call is None else call
         site = self._site
         calls = [
-            asyncio.ensure_future(site.call(rank, method, run, *args)) for rank in range(self.size)
+            asyncio.ensure_future(site.call(rank, method, call, *arguments[rank]))
+            for rank in range(self.size)
         ]
         try:
             # If cancelled here, the run is ended below.
@@ -147,7 +180,7 @@ class World:
                 if one.done() and not one.cancelled():
                     one.exception()
             if site.ended is None:
-                await site.tell_all(range(self.size), "stop", run)
+                await site.tell_all(range(self.size), "stop", call)
             del calls
 
     async def statistics(self) -> list[dict[str, int] | None]:

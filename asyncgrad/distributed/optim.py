@@ -1,0 +1,112 @@
+"""Optimizers whose state is divided among the ranks of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.distributed.group import current_group
+from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler import offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["ZeroRedundancyOptimizer"]
+
+
+class ZeroRedundancyOptimizer:
+    """An optimizer of which every rank keeps the state of a share of the parameters.
+
+    Each rank updates its share and sends it to the others: memory for the state is divided by the
+    number of ranks, and all ranks have the same parameters afterwards. Make it within `World.run`,
+    with the same parameters in the same order on all ranks.
+
+    Args:
+        parameters: the parameters of a model whose gradients are the same on all ranks.
+        optimizer_class: the class of the optimizer that updates a share.
+        defaults: its arguments.
+
+    Raises:
+        RuntimeError: outside of `World.run`, or if there is no parameter.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> from asyncgrad import distributed as dist
+        >>> async def train(x):
+        ...     model = await dist.nn.parallel.DistributedDataParallel(ag.nn.Linear(4, 1))
+        ...     optimizer = dist.optim.ZeroRedundancyOptimizer(
+        ...         model.parameters(), ag.optim.Adam, lr=0.1
+        ...     )
+        ...     await model(x).mean().backward()
+        ...     await optimizer.step_async()
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Any],
+        optimizer_class: Callable[..., Any],
+        **defaults: Any,
+    ) -> None:
+        """Divide the parameters: the largest first, each to the rank that has least."""
+        self._group = current_group()
+        self._number = next(self._group.models)
+        self._parameters = list(parameters)
+        if not self._parameters:
+            raise AutogradError("ZeroRedundancyOptimizer: got no parameters")
+        sizes = [0] * self._group.size
+        self._owners = [0] * len(self._parameters)
+        order = sorted(range(len(self._parameters)), key=lambda i: -self._parameters[i].numel())
+        for place in order:
+            owner = min(range(len(sizes)), key=sizes.__getitem__)
+            self._owners[place] = owner
+            sizes[owner] += self._parameters[place].numel()
+        own = self._share(self._group.rank)
+        #: The optimizer of this rank's share; None if it has none.
+        self.optim = optimizer_class(own, **defaults) if own else None
+        self._steps = 0
+
+    def _share(self, rank: int) -> list[Any]:
+        return [p for p, owner in zip(self._parameters, self._owners, strict=True) if owner == rank]
+
+    async def step_async(self) -> None:
+        """Update all parameters, on all ranks.
+
+        Raises:
+            WorkerLostError: if a rank is lost.
+        """
+        group = self._group
+        if self.optim is not None:
+            await self.optim.step_async()
+        own = [p.detach() for p in self._share(group.rank)]
+        self._steps += 1
+        tag = "shares", self._number, self._steps
+        found = await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
+        for rank in range(group.size):
+            if rank != group.rank:
+                await offload(_assign, self._share(rank), found[rank])
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients of all parameters, or set them to zero."""
+        for parameter in self._parameters:
+            if set_to_none or parameter.grad is None:
+                parameter.grad = None
+            else:
+                parameter.grad.zero_()
+
+    def state_dict(self) -> Any:
+        """The state of this rank's share."""
+        return None if self.optim is None else self.optim.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        """Load the state of this rank's share, of a run with as many ranks."""
+        if (state is None) != (self.optim is None):
+            raise ValueError("load_state_dict: the state is of another division of the parameters")
+        if self.optim is not None:
+            self.optim.load_state_dict(state)
+
+
+def _assign(parameters: list[Any], values: list[Any]) -> None:
+    with no_grad():
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.copy_(value)

@@ -1,0 +1,150 @@
+"""Data parallelism as the caller of a world sees it: one model, of which each worker has a copy."""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncgrad.autograd.passes import backward
+from asyncgrad.core.variable import Variable
+from asyncgrad.creation import full_like
+from asyncgrad.distributed.nn.parallel import DistributedDataParallel
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.tensors.pytree import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.distributed.remote import RemoteModule
+    from asyncgrad.distributed.site import Site
+    from asyncgrad.distributed.world import World
+    from asyncgrad.tensor import Tensor
+
+
+class ReplicatedModel:
+    """A model of which every worker has a copy, with equal parameters.
+
+    Attributes:
+        parts: the copies, by rank: give them to `World.optimizer`, which steps each with the same
+            gradients.
+    """
+
+    def __init__(self, world: World, site: Site, run: Any, parts: list[RemoteModule]) -> None:
+        """Refer to the copies; `World.replicate` makes it."""
+        self._world = world
+        self._site = site
+        self._run = run
+        self._steps = 0
+        self.parts = parts
+
+    async def forward_backward(
+        self,
+        loss_fn: Callable[..., Any],
+        shards: Sequence[Any],
+        *,
+        deadline: float | None = None,
+    ) -> Tensor:
+        """Compute a loss and its gradients, every worker with its share of a batch.
+
+        The copies' gradients are those of the mean over the whole batch, also if shards differ in
+        length. Either all copies have them, or none.
+
+        Args:
+            loss_fn: `loss_fn(model, *shard)`, a function or coroutine function that can be
+                pickled, gives the mean loss of a shard, a tensor of one element.
+            shards: for each worker a tuple of arguments, whose first tensor has an example in each
+                row; None, or no rows, for a worker without any.
+            deadline: a time of the loop's clock, at which the passes are given up.
+
+        Returns:
+            The mean loss of the batch.
+
+        Raises:
+            ValueError: if there is not one shard for each worker, or no example at all.
+            RuntimeError: if a tensor of a shard requires grad.
+            TimeoutError: if the deadline has passed.
+            WorkerLostError: if a worker is lost.
+        """
+        site = self._site
+        site.check()
+        if len(shards) != site.size:
+            raise ValueError(
+                f"forward_backward: {len(shards)} shards for {site.size} workers: give one each"
+            )
+        rows = [_rows(shard) for shard in shards]
+        if not sum(rows):
+            raise ValueError("forward_backward: the shards have no examples")
+        self._steps += 1
+        left = None if deadline is None else deadline - site.loop.time()
+        arguments = [
+            (
+                self._run,
+                self.parts[rank].number,
+                _step,
+                (
+                    self._steps,
+                    loss_fn,
+                    shards[rank] if rows[rank] else None,
+                    rows[rank] * site.size / sum(rows),
+                    left,
+                ),
+            )
+            for rank in range(site.size)
+        ]
+        losses = await self._world.call_each("in_group", arguments)
+        total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
+        return total / sum(rows)  # type: ignore[no-any-return]
+
+
+def _rows(shard: Any) -> int:
+    """How many examples a shard has."""
+    if shard is None:
+        return 0
+    for leaf in flatten(shard)[0]:
+        if isinstance(leaf, Variable):
+            if leaf.requires_grad:  # type: ignore[attr-defined]
+                raise AutogradError(
+                    "forward_backward: a tensor of a shard requires grad, but no gradient would "
+                    "come back to it: pass x.detach()"
+                )
+            shape = leaf._metadata.shape
+            return shape[0] if shape else 1
+    raise ValueError("forward_backward: a shard has no tensor, and so no examples")
+
+
+async def build(
+    parts: dict[int, Any], number: int, make: Callable[..., Any], bucket_cap_mb: float
+) -> None:
+    """Make a copy, on its worker."""
+    made = make()
+    if isawaitable(made) and not isinstance(made, Variable):
+        made = await made
+    parts[number] = await DistributedDataParallel(made, bucket_cap_mb=bucket_cap_mb)
+
+
+async def _step(
+    parts: dict[int, Any],
+    number: int,
+    step: int,
+    loss_fn: Callable[..., Any],
+    shard: Any,
+    weight: float,
+    left: float | None,
+) -> Any:
+    """Compute with one copy, on its worker."""
+    model: DistributedDataParallel = parts[number]
+    model.name_pass(step)
+    if shard is None:
+        await model.skip()
+        return None
+    loss = loss_fn(model, *shard)
+    if isawaitable(loss) and not isinstance(loss, Variable):
+        loss = await loss
+    if not isinstance(loss, Variable) or loss._metadata.size != 1:
+        raise AutogradError(
+            f"forward_backward: the loss function gave {type(loss).__name__}, not a tensor of one "
+            f"element"
+        )
+    deadline = None if left is None else model.loop.time() + left
+    await backward([cast("Tensor", loss)], full_like(loss, weight), deadline=deadline)
+    return loss.detach()  # type: ignore[attr-defined]

@@ -1,0 +1,215 @@
+"""The same on a Dask cluster: real processes, killed, stopped and woken."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+
+pytest.importorskip("distributed", reason="Dask distributed is not installed")
+
+from distributed import Client, LocalCluster
+from models import Affine, Held, Outer, gradients, refuses
+
+from asyncgrad.distributed.dask_engine import DaskEngine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+# Dask's own, at the end of processes that were killed.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def leaf() -> ag.Tensor:
+    return ag.tensor(np.array([0.1, -0.2, 0.3]), requires_grad=True)
+
+
+def pid_of(module: Any) -> int:
+    return os.getpid()
+
+
+@asynccontextmanager
+async def cluster(workers: int, *, processes: bool) -> AsyncIterator[Client]:
+    async with (
+        LocalCluster(
+            n_workers=workers,
+            processes=processes,
+            threads_per_worker=1,
+            dashboard_address=None,
+            asynchronous=True,
+            silence_logs=60,
+        ) as local,
+        Client(local, asynchronous=True) as client,
+    ):
+        yield client
+
+
+async def train(count: int, model: Callable[[Any], Any], x: Any) -> None:
+    for _ in range(count):
+        await (await model(x)).sum().backward()
+
+
+async def in_one_process() -> None:
+    async with cluster(2, processes=False) as client:
+        async with dist.connect(client, workers=2) as world:
+            with pytest.raises(RuntimeError, match="used by another world"):
+                async with dist.connect(client):
+                    pass
+            inner = await world.remote(0, Affine, 3.0)
+            outer = await world.remote(1, Outer, inner)
+            x, y = leaf(), leaf()
+            await (await outer(x)).sum().backward()
+            own, here = Affine(0.5), Affine(3.0)
+            await here(here(own(y))).sum().backward()
+            assert x.grad.tolist() == y.grad.tolist()
+            assert await inner.apply(gradients) == gradients(here)
+            with pytest.raises(ValueError, match="planned") as caught:
+                await world.remote(0, refuses)
+            assert "on worker 0, during build" in caught.value.__notes__
+            with pytest.raises(Exception, match="pickle"):
+                await world.remote(0, Affine, asyncio.get_running_loop())
+            # An array that arrives is the worker's own.
+            kept = ag.zeros(3, dtype=ag.float64)
+            part = await world.remote(0, _Adds, kept)
+            assert (await part(ag.ones(3, dtype=ag.float64))).tolist() == [1.0] * 3
+            assert kept.tolist() == [0.0] * 3
+        with pytest.raises(ValueError, match="3 workers are wanted, and the cluster has 2"):
+            async with dist.connect(client, workers=3):
+                pass
+        with pytest.raises(ValueError, match="address or name"):
+            async with dist.connect(client, workers=["nowhere"]):
+                pass
+        with pytest.raises(ValueError, match="not negative"):
+            async with dist.connect(client, grace=-1.0):
+                pass
+        with pytest.raises(TypeError, match="asynchronous client"):
+            async with dist.connect(object()):
+                pass
+        async with dist.connect(client, workers=["1"]) as world:
+            assert world.size == 1
+        # The scheduler forgets the hosts.
+        while [key for key in client.futures if "asyncgrad" in key]:
+            await client.scheduler.identity()
+
+
+class _Adds:
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+    def __call__(self, x: Any) -> Any:
+        self.kept += 1
+        return self.kept * x
+
+
+def test_a_cluster_in_one_process() -> None:
+    asyncio.run(in_one_process())
+
+
+def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with cluster(1, processes=False) as client:
+            found = iter([{"asyncgrad": "0"}, {"asyncgrad": "1"}])
+            monkeypatch.setattr("asyncgrad.distributed.dask_engine._versions", found.__next__)
+            async with dist.connect(client):
+                pass
+
+    with pytest.raises(RuntimeError, match="has other versions than the caller"):
+        asyncio.run(main())
+
+
+async def with_processes() -> None:
+    async with cluster(3, processes=True) as client:
+        async with dist.connect(client, workers=3, grace=1.0) as world:
+            parts = [await world.remote(rank, Affine) for rank in range(3)]
+            held = await world.remote(1, Held)
+            pids = [await part.apply(pid_of) for part in parts]
+            assert len({*pids, os.getpid()}) == 4
+            x, y = leaf(), leaf()
+            here = [Affine() for _ in parts]
+            await (await parts[2](parts[1](parts[0](x)))).sum().backward()
+            await here[2](here[1](here[0](y))).sum().backward()
+            assert x.grad.tolist() == y.grad.tolist()
+            assert [await p.apply(gradients) for p in parts] == [gradients(m) for m in here]
+            gc.collect()
+
+            # Stopped: the deadline ends the pass; when it wakes, nothing is left of it.
+            loss = (await held(x)).sum()
+            loop = asyncio.get_running_loop()
+            os.kill(pids[1], signal.SIGSTOP)
+            with pytest.raises(TimeoutError):
+                await loss.backward(deadline=loop.time() + 0.05)
+            os.kill(pids[1], signal.SIGCONT)
+            assert await held.apply(gradients) == [None]
+            del loss
+            while any(v for k, v in (await world.statistics())[1].items() if k != "parts"):
+                pass
+            assert x.grad.tolist() == y.grad.tolist()
+
+            # Killed: the pass in flight fails, the others go on.
+            loss = (await held(x) + await parts[0](x)).sum()
+            future = loss.backward()
+            os.kill(pids[1], signal.SIGKILL)
+            with pytest.raises(dist.WorkerLostError) as caught:
+                await future
+            assert caught.value.rank == 1
+            assert x.grad.tolist() == y.grad.tolist()
+            with pytest.raises(dist.WorkerLostError):
+                await parts[1](x)
+            await (await parts[2](parts[0](x))).sum().backward()
+            assert sorted(world.lost) == [1]
+        # What it held is gone, and its name, too: a new world of the workers that are there.
+        await client.wait_for_workers(2)
+        async with dist.connect(client, workers=2) as world:
+            part = await world.remote(0, Affine)
+            await train(2, part, leaf())
+
+
+def test_processes_are_stopped_woken_and_killed() -> None:
+    asyncio.run(with_processes())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["forward", "backward", "prepare", "commit"])
+def test_a_process_killed_at_each_message_commits_all_or_nothing(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with cluster(2, processes=True) as client, dist.connect(client, grace=1.0) as world:
+            parts = [await world.remote(rank, Affine) for rank in range(2)]
+            pid = await parts[1].apply(pid_of)
+            call = DaskEngine.call
+
+            async def killing(engine: Any, rank: int, message: Any) -> Any:
+                if message.method == method and rank == 1:
+                    os.kill(pid, signal.SIGKILL)
+                return await call(engine, rank, message)
+
+            monkeypatch.setattr(DaskEngine, "call", killing)
+            x = leaf()
+
+            async def step() -> None:
+                await (await parts[1](parts[0](x))).sum().backward()
+
+            if method == "commit":
+                await step()
+            else:
+                with pytest.raises(dist.WorkerLostError):
+                    await step()
+            committed = [g is not None for g in await parts[0].apply(gradients)]
+            assert {*committed, x.grad is not None} == {method == "commit"}
+            assert list(world.lost) == [1]
+
+    asyncio.run(main())

@@ -1,0 +1,412 @@
+"""Functions on all ranks, what they say to one another, and models that all of them train."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from deterministic import Engine, world_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+
+DDP = dist.nn.parallel.DistributedDataParallel
+
+
+def tensor(*values: float) -> ag.Tensor:
+    return ag.tensor(np.array(values))
+
+
+class Net(ag.nn.Module):
+    """Two layers, the second's weight shared with nothing, one parameter that may stay unused."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        generator = np.random.default_rng(seed)
+        make = lambda *shape: ag.nn.Parameter(ag.tensor(generator.normal(size=shape)))  # noqa: E731
+        self.first, self.second, self.unused = make(3, 4), make(4, 2), make(5)
+        self.rarely = make(2)
+        self.register_buffer("mean", ag.tensor(generator.normal(size=2)))
+
+    def forward(self, x: Any, rarely: bool = False) -> Any:
+        y = ag.tanh(x @ self.first) @ self.second + (ag.tanh(x) @ self.first) @ self.second
+        return y * self.rarely if rarely else y
+
+
+def batch(rows: int = 7) -> Any:
+    return ag.tensor(np.random.default_rng(1).normal(size=(rows, 3)))
+
+
+def mean_square(model: Any, x: Any) -> Any:
+    return (model(x) ** 2).mean()
+
+
+# -- collectives --------------------------------------------------------------
+
+
+async def collectives(size: int) -> Any:
+    rank = dist.get_rank()
+    assert dist.get_world_size() == size
+    own = tensor(rank, rank + 0.1)
+    found = [await dist.all_reduce(own, op) for op in dist.ReduceOp]
+    large = ag.tensor(np.arange(40_000.0) * (rank + 1))
+    found.append(await dist.all_reduce(large))
+    found.append(await dist.all_gather({"rank": rank}))
+    found.append(await dist.all_gather(own))
+    found.append(await dist.broadcast(own, src=size - 1))
+    await dist.barrier()
+    assert own.tolist() == [rank, rank + 0.1]
+    return found
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [1, 2, 3])
+async def test_collectives_combine_in_the_order_of_the_ranks(size: int) -> None:
+    async with world_of(Engine(size)) as world:
+        results = await world.run(collectives, size)
+        own = [np.array([r, r + 0.1]) for r in range(size)]
+        total, product = own[0].copy(), own[0].copy()
+        for other in own[1:]:
+            total += other
+            product *= other
+        for found in results:
+            sums, means, products, least, most, large, ranks, gathered, last = found
+            assert sums.tolist() == total.tolist()
+            assert means.tolist() == (total / size).tolist()
+            assert products.tolist() == product.tolist()
+            assert (least.tolist(), most.tolist()) == (own[0].tolist(), own[-1].tolist())
+            np.testing.assert_allclose(
+                large.numpy(), np.arange(40_000.0) * (size * (size + 1) / 2), rtol=1e-14
+            )
+            assert large.tolist() == results[0][5].tolist()
+            assert ranks == [{"rank": rank} for rank in range(size)]
+            assert [g.tolist() for g in gathered] == [o.tolist() for o in own]
+            assert last.tolist() == own[-1].tolist()
+        assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
+
+
+async def unlike() -> None:
+    await dist.all_reduce(ag.zeros(dist.get_rank() + 1))
+
+
+async def not_a_tensor() -> None:
+    await dist.all_reduce(3)
+
+
+async def from_nobody() -> None:
+    await dist.broadcast(3, src=5)
+
+
+async def one_fails() -> None:
+    if dist.get_rank() == 1:
+        raise KeyError("planned")
+    await dist.barrier()
+
+
+@pytest.mark.asyncio
+async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
+    async with world_of(Engine(2)) as world:
+        for function, kind, words in (
+            (unlike, RuntimeError, "different sizes or dtypes"),
+            (not_a_tensor, TypeError, "expected a Tensor, not int"),
+            (from_nobody, ValueError, "no rank 5 among 2"),
+            (one_fails, KeyError, "planned"),
+        ):
+            with pytest.raises(kind, match=words) as caught:
+                await world.run(function)
+            assert any("on worker" in note for note in caught.value.__notes__)
+        with pytest.raises(TypeError, match="no coroutine function"):
+            await world.run(mean_square)
+        with pytest.raises(RuntimeError, match="requires grad"):
+            await world.run(collectives, {"x": ag.ones(1, requires_grad=True)})
+        with pytest.raises(RuntimeError, match=r"world\.run"):
+            dist.get_rank()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
+
+
+async def waits() -> None:
+    await dist.barrier()
+    if dist.get_rank() == 0:
+        await asyncio.Event().wait()
+    await dist.barrier()
+
+
+@pytest.mark.asyncio
+async def test_a_run_ends_when_it_is_cancelled_or_a_rank_is_lost() -> None:
+    engine = Engine(3)
+    async with world_of(engine) as world:
+        for how in ("cancel", "kill"):
+            begun = asyncio.Event()
+            engine.on_message = lambda rank, message, begun=begun: (
+                begun.set() if message.method == "mail" else None
+            )
+            run = asyncio.create_task(world.run(waits))
+            await begun.wait()
+            if how == "cancel":
+                run.cancel()
+            else:
+                engine.kill(2)
+            with pytest.raises(asyncio.CancelledError if how == "cancel" else dist.WorkerLostError):
+                await run
+            living = [one for one in await world.statistics() if one is not None]
+            assert all(one["runs"] == one["working"] == 0 for one in living)
+
+
+# -- models -------------------------------------------------------------------
+
+
+async def train(bucket: float, rarely: bool = False) -> Any:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = await DDP(Net(seed=rank), bucket_cap_mb=bucket)
+    optimizer = ag.optim.SGD(model.parameters(), lr=0.1)
+    rows = batch(4 * size)[rank * 4 : rank * 4 + 4]
+    for _ in range(3):
+        optimizer.zero_grad()
+        await (model(rows, rarely=rarely and rank == 0) ** 2).mean().backward()
+        optimizer.step()
+    return {
+        name: (p.detach(), p.grad) for name, p in model.module.named_parameters()
+    }, model.module.mean
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("bucket", [25.0, 1e-6, 1e-4], ids=["one", "each its own", "some"])
+async def test_all_ranks_get_the_bits_of_the_sum_in_rank_order(bucket: float) -> None:
+    async with world_of(Engine(2)) as world:
+        results = await world.run(train, bucket, True)
+    nets = [Net(), Net()]
+    for _ in range(3):
+        losses = []
+        for rank, net in enumerate(nets):
+            net.zero_grad()
+            x = batch(8)[rank * 4 : rank * 4 + 4]
+            losses.append((net(x, rarely=rank == 0) ** 2).mean())
+            await losses[-1].backward()
+        for name, first in nets[0].named_parameters():
+            second = nets[1].get_parameter(name)
+            if first.grad is None and second.grad is None:
+                continue
+            zero = ag.zeros_like(first)
+            a, b = (zero if p.grad is None else p.grad for p in (first, second))
+            mean = (a + b) / 2
+            for p in (first, second):
+                p.grad = mean.clone()
+        for net in nets:
+            ag.optim.SGD(net.parameters(), lr=0.1).step()
+    for found, mean in results:
+        assert mean.tolist() == nets[0].mean.tolist()
+        for name, (value, gradient) in found.items():
+            assert value.tolist() == nets[0].get_parameter(name).tolist(), name
+            assert (gradient is None) == (name == "unused")
+
+
+async def unsynced() -> Any:
+    rank = dist.get_rank()
+    model = await DDP(Net())
+    x = batch(8)[rank * 4 : rank * 4 + 4]
+    with model.no_sync():
+        await mean_square(model, x).backward()
+    assert model.module.first.grad is None
+    await mean_square(model, x * 2).backward()
+    once = model.module.first.grad.tolist()
+    model.zero_grad()
+    await mean_square(model, x * 2).backward()
+    return once, model.module.first.grad.tolist()
+
+
+@pytest.mark.asyncio
+async def test_passes_without_synchronisation_are_added_to_the_next() -> None:
+    async with world_of(Engine(2)) as world:
+        results = await world.run(unsynced)
+    net = Net()
+    x = batch(8)
+    await mean_square(net, x).backward()
+    await mean_square(net, x * 2).backward()
+    assert results[0] == results[1]
+    np.testing.assert_allclose(results[0][0], net.first.grad.numpy(), rtol=1e-12)
+    net.zero_grad()
+    await mean_square(net, x * 2).backward()
+    np.testing.assert_allclose(results[0][1], net.first.grad.numpy(), rtol=1e-12)
+
+
+async def misuse() -> None:
+    with pytest.raises(RuntimeError, match="no parameter"):
+        DDP(ag.nn.Tanh())
+    with pytest.raises(ValueError, match="no bucket"):
+        DDP(Net(), bucket_cap_mb=0)
+    model = DDP(Net())
+    with pytest.raises(RuntimeError, match="await the model once"):
+        model(batch())
+    await model
+    with pytest.raises(RuntimeError, match="not reduced"):
+        await mean_square(model, batch()).backward(inputs=[model.module.first])
+    (found,) = await ag.grad(mean_square(model, batch()), model.module.first)
+    assert found.shape == (3, 4)
+    with pytest.raises(RuntimeError, match="at the same time"):
+        await asyncio.gather(*[mean_square(model, batch()).backward() for _ in range(2)])
+    # Nothing of these passes is left in the way.
+    await dist.barrier()
+
+
+async def unlike_models() -> None:
+    await DDP(ag.nn.Linear(2, 2 + dist.get_rank()))
+
+
+@pytest.mark.asyncio
+async def test_misuse_is_an_error_before_the_ranks_wait_for_one_another() -> None:
+    async with world_of(Engine(1)) as world:
+        await world.run(misuse)
+    async with world_of(Engine(2)) as world:
+        with pytest.raises(RuntimeError, match="make the same module on all ranks"):
+            await world.run(unlike_models)
+
+
+async def one_gives_up(how: str) -> Any:
+    rank = dist.get_rank()
+    model = await DDP(Net(), bucket_cap_mb=1e-6)
+    loss = mean_square(model, batch())
+    handle: Any = None
+    joined = asyncio.Event()
+
+    async def hook(gradient: Any) -> None:
+        joined.set()
+        if how == "error":
+            raise ValueError("planned")
+        await asyncio.Event().wait()
+
+    deadline = None
+    if rank == 1:
+        # The last that gets its gradient.
+        handle = model.module.first.register_hook(hook)
+        if how == "deadline":
+            deadline = asyncio.get_running_loop().time() + 0.05
+    future = loss.backward(deadline=deadline)
+    if rank == 1 and how == "cancel":
+        await joined.wait()
+        future.cancel()
+    await asyncio.wait([future])
+    kind = "cancelled" if future.cancelled() else type(future.exception()).__name__
+    untouched = all(p.grad is None for p in model.parameters())
+    # The next pass is served.
+    model.zero_grad()
+    if handle is not None:
+        handle.remove()
+    model.name_pass("next")
+    await mean_square(model, batch()).backward()
+    return kind, untouched, model.module.first.grad is not None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["error", "cancel", "deadline"])
+async def test_a_rank_that_gives_up_a_pass_ends_it_on_all(how: str) -> None:
+    async with world_of(Engine(3)) as world:
+        results = await world.run(one_gives_up, how)
+    own = {"error": "ValueError", "cancel": "cancelled", "deadline": "TimeoutError"}[how]
+    assert [kind for kind, *_ in results] == ["PassEndedError", own, "PassEndedError"]
+    assert all(untouched and again for _, untouched, again in results)
+
+
+# -- the caller's view --------------------------------------------------------
+
+
+def make_net() -> Net:
+    return Net()
+
+
+def gradients(model: Any) -> Any:
+    return [None if p.grad is None else p.grad.tolist() for p in model.parameters()]
+
+
+def broken_loss(model: Any, x: Any) -> Any:
+    if dist.get_rank() == 1:
+        raise ValueError("planned")
+    return mean_square(model, x)
+
+
+@pytest.mark.asyncio
+async def test_a_replicated_model_has_the_gradients_of_the_whole_batch() -> None:
+    """With shards of unequal lengths, one of them empty."""
+    async with world_of(Engine(3)) as world:
+        model = await world.replicate(make_net, bucket_cap_mb=1e-4)
+        optimizer = await world.optimizer(ag.optim.SGD, model.parts, lr=0.1)
+        net = Net()
+        local = ag.optim.SGD(net.parameters(), lr=0.1)
+        x = batch(7)
+        for shards in ([(x[:5],), (x[5:],), None], [(x[:1],), (x[1:1],), (x[1:],)]):
+            loss = await model.forward_backward(mean_square, shards)
+            expected = mean_square(net, x)
+            await expected.backward()
+            np.testing.assert_allclose(loss.item(), expected.item(), rtol=1e-13)
+            found = [await part.apply(gradients) for part in model.parts]
+            assert found[0] == found[1] == found[2]
+            for mine, theirs in zip(net.parameters(), found[0], strict=True):
+                if mine.grad is not None:
+                    np.testing.assert_allclose(mine.grad.numpy(), theirs, rtol=1e-12)
+            await optimizer.step_async()
+            local.step()
+            await optimizer.zero_grad()
+            local.zero_grad()
+        with pytest.raises(ValueError, match="planned"):
+            await model.forward_backward(broken_loss, [(x,)] * 3)
+        assert [await p.apply(gradients) for p in model.parts] == [[None] * 4] * 3
+        await model.forward_backward(mean_square, [(x,)] * 3)
+        for shards, kind, words in (
+            ([(x,)], ValueError, "1 shards for 3 workers"),
+            ([None] * 3, ValueError, "no examples"),
+            ([(3,)] * 3, ValueError, "no tensor"),
+            ([(x.clone().requires_grad_(),)] * 3, RuntimeError, "requires grad"),
+        ):
+            with pytest.raises(kind, match=words):
+                await model.forward_backward(mean_square, shards)
+
+
+async def sharded(kind: str) -> Any:
+    model = await DDP(Net())
+    if kind == "sharded":
+        optimizer: Any = dist.optim.ZeroRedundancyOptimizer(
+            model.parameters(), ag.optim.Adam, lr=0.1
+        )
+    else:
+        optimizer = ag.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        await mean_square(model, batch()).backward()
+        await optimizer.step_async()
+    held = 0
+    if kind == "sharded":
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.zero_grad(set_to_none=False)
+        held = sum(p.numel() for g in optimizer.optim.param_groups for p in g["params"])
+    return [p.detach().tolist() for p in model.parameters()], held
+
+
+@pytest.mark.asyncio
+async def test_a_divided_optimizer_gives_the_parameters_of_a_whole_one() -> None:
+    async with world_of(Engine(2)) as world:
+        divided = await world.run(sharded, "sharded")
+        whole = await world.run(sharded, "whole")
+    assert divided[0][0] == divided[1][0] == whole[0][0]
+    assert [held for _, held in divided] == [14, 13]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32))
+def test_any_order_of_messages_gives_the_same_bits(seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def main(engine: Engine) -> Any:
+        async with world_of(engine) as world:
+            return await world.run(train, 1e-6, True)
+
+    def bits(results: Any) -> Any:
+        return [[(n, v.tolist()) for n, (v, _) in found.items()] for found, _ in results]
+
+    usual = bits(asyncio.run(main(Engine(3))))
+    assert bits(asyncio.run(main(Engine(3, lambda most: rng.randint(0, most))))) == usual
