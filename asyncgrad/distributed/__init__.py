@@ -4,7 +4,7 @@ A backward pass that crosses workers adds all its gradients on all of them, or n
 docs/distributed.md.
 """
 
-from asyncgrad.distributed import autograd, nn, optim
+from asyncgrad.distributed import autograd, nn, optim, pipelining
 from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
 from asyncgrad.distributed.group import (
     ReduceOp,
@@ -39,4 +39,5 @@ __all__ = [
     "get_world_size",
     "nn",
     "optim",
+    "pipelining",
 ]

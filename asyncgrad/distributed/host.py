@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from asyncgrad.scheduler import offload, waits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from asyncgrad.distributed.engine import Message, Peers
 
@@ -46,6 +47,8 @@ class Host:
         self._rank = rank
         self._site: Site | None = None
         self._parts: dict[int, Any] = {}
+        #: For parts that compute one thing at a time.
+        self._turns: dict[int, asyncio.Lock] = {}
         self._entries: dict[Any, _Entry] = {}
         self._staged: dict[Any, _Pass] = {}
         self._optimizers: dict[int, Any] = {}
@@ -177,6 +180,13 @@ class Host:
             )
         self._parts[number] = made
 
+    async def on_take_turns(self, number: int) -> None:
+        """Let a part compute one forward or backward at a time, in the order of arrival."""
+        self._turns.setdefault(number, asyncio.Lock())
+
+    def _turn(self, number: int) -> AbstractAsyncContextManager[Any]:
+        return self._turns.get(number) or nullcontext()
+
     def _part(self, number: int) -> Any:
         if number not in self._parts:
             raise AutogradError("a part was used after the object that World.remote gave was gone")
@@ -197,6 +207,7 @@ class Host:
         for kind, key in unneeded:
             if kind == "part":
                 self._parts.pop(key, None)
+                self._turns.pop(key, None)
             elif kind == "optimizer":
                 self._optimizers.pop(key, None)
             else:
@@ -224,14 +235,16 @@ class Host:
                 given.append(leaf)
             args, kwargs = structure.build(iter(given))
             part = self._part(number)
-            with set_grad_enabled(record):
-                if waits(part):
-                    output = await part(*args, **kwargs)
-                else:
-                    output = await offload(part, *args, **kwargs)
-                    if isinstance(output, RemoteCall):
-                        output = await output
-                entry.take(output)
+            entry.part = number
+            async with self._turn(number):
+                with set_grad_enabled(record):
+                    if waits(part):
+                        output = await part(*args, **kwargs)
+                    else:
+                        output = await offload(part, *args, **kwargs)
+                        if isinstance(output, RemoteCall):
+                            output = await output
+                    entry.take(output)
             if call in self._ended:
                 raise late("the call")
             differentiable = [requires for _, requires in entry.outputs]
@@ -315,9 +328,10 @@ class Host:
             if outputs:
                 within = Ambient(self.site, key, turn, accumulates, touched)
                 deadline = None if left is None else self.site.loop.time() + left
-                found = await _collected(
-                    within, outputs, gradients, retain_graph, deadline, priority
-                )
+                async with self._turn(entry.part):
+                    found = await _collected(
+                        within, outputs, gradients, retain_graph, deadline, priority
+                    )
             if not retain_graph:
                 self._entries.pop(call, None)
             for ref, leaves in entry.refs:
@@ -431,7 +445,7 @@ class _Memory:
 class _Entry:
     """What a forward has left for its backward, and for other parts."""
 
-    __slots__ = ("inputs", "outputs", "refs", "structure")
+    __slots__ = ("inputs", "outputs", "part", "refs", "structure")
 
     def __init__(self) -> None:
         #: The tensors that the caller has sent, as leaves.
@@ -441,6 +455,7 @@ class _Entry:
         #: The results, with whether they require grad.
         self.outputs: list[tuple[Any, bool]] = []
         self.structure: Any = None
+        self.part = 0
 
     def take(self, output: Any) -> None:
         """Keep the results of the part."""

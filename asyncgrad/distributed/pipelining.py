@@ -1,0 +1,180 @@
+"""Pipelines: the stages of a model on different workers, and micro-batches on their way through."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.passes import backward
+from asyncgrad.core.variable import Variable
+from asyncgrad.creation import full_like
+from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.distributed.staging import context, turn_of_passes
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """Stages on workers, each of which computes one micro-batch at a time.
+
+    Args:
+        stages: parts, in order; each takes what the one before it gives. Activations and gradients
+            go from worker to worker.
+        microbatches: into how many a batch is divided.
+        schedule: "1f1b" lets as many micro-batches into the pipeline as it has stages: each worker
+            keeps that many graphs. "gpipe" runs all forwards first, and keeps all graphs.
+
+    Raises:
+        ValueError: for another schedule, or without stages or micro-batches.
+        TypeError: if a stage is no part.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> from asyncgrad import distributed as dist
+        >>> async def train(world, batches):
+        ...     stages = [await world.remote(rank, ag.nn.Linear, 8, 8) for rank in range(2)]
+        ...     pipeline = dist.pipelining.Pipeline(stages, microbatches=4)
+        ...     optimizer = await world.optimizer(ag.optim.SGD, stages, lr=0.1)
+        ...     for x, target in batches:
+        ...         await pipeline.step(x, target, ag.nn.functional.mse_loss)
+        ...         await optimizer.step_async()
+        ...         await optimizer.zero_grad()
+    """
+
+    def __init__(
+        self, stages: Sequence[RemoteModule], *, microbatches: int = 8, schedule: str = "1f1b"
+    ) -> None:
+        """Check the stages."""
+        if schedule not in {"1f1b", "gpipe"}:
+            raise ValueError(f"Pipeline: schedule={schedule!r}: it is '1f1b' or 'gpipe'")
+        if microbatches < 1 or not stages:
+            raise ValueError(
+                f"Pipeline: {len(stages)} stages, {microbatches} micro-batches: at least one each"
+            )
+        for stage in stages:
+            if not isinstance(stage, RemoteModule):
+                raise TypeError(
+                    f"Pipeline: a stage is a part, which `await world.remote(...)` gives, not "
+                    f"{type(stage).__name__}"
+                )
+        self._stages = tuple(stages)
+        self._microbatches = microbatches
+        self._schedule = schedule
+        self._ready = False
+        self._loss: tuple[Any, RemoteModule] | None = None
+
+    async def step(
+        self,
+        x: Tensor,
+        target: Tensor,
+        loss_fn: Callable[[Any, Any], Any],
+        *,
+        deadline: float | None = None,
+    ) -> Tensor:
+        """Compute the loss of a batch and its gradients, which are committed at the end, or never.
+
+        Args:
+            x: the batch, of shape (N, ...) with N examples.
+            target: what the loss function compares with, of shape (N, ...).
+            loss_fn: gives the mean loss of a micro-batch from the last stage's result and the
+                target; it can be pickled, and runs on the last stage's worker.
+            deadline: a time of the loop's clock, at which the step is given up.
+
+        Returns:
+            The mean loss of the batch.
+
+        Raises:
+            ValueError: if there are fewer examples than micro-batches, or not as many targets.
+            TimeoutError: if the deadline has passed.
+            WorkerLostError: if a worker is lost.
+        """
+        rows = x.shape[0] if x.ndim else 0
+        if rows < self._microbatches or not target.ndim or target.shape[0] != rows:
+            raise ValueError(
+                f"Pipeline.step: x has the shape {x.shape} and the target {target.shape}, for "
+                f"{self._microbatches} micro-batches: give as many examples at least, and as many "
+                f"targets as examples"
+            )
+        async with asyncio.timeout_at(deadline):
+            loss_part = await self._prepare(loss_fn)
+            bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
+            in_flight = len(self._stages) if self._schedule == "1f1b" else self._microbatches
+            window = asyncio.Semaphore(in_flight)
+            filled = asyncio.Barrier(self._microbatches)
+
+            async def run(number: int) -> Any:
+                turn_of_passes.set(number)
+                start, stop = bounds[number], bounds[number + 1]
+                async with window:
+                    value: Any = x[start:stop]
+                    for stage in self._stages:
+                        # A micro-batch enters a stage before the next one does.
+                        value = await stage(value).sent()
+                    loss = await loss_part(value, target[start:stop])
+                    if not isinstance(loss, Variable) or loss._metadata.size != 1:
+                        raise AutogradError(
+                            f"Pipeline.step: the loss function gave {type(loss).__name__}, not a "
+                            f"tensor of one element"
+                        )
+                    if self._schedule == "gpipe":
+                        await filled.wait()
+                    share = (stop - start) / rows
+                    await backward([loss], full_like(loss, share), deadline=deadline)  # type: ignore[list-item]
+                    return loss.detach() * share  # type: ignore[attr-defined]
+
+            async with context():
+                losses = await _all([run(number) for number in range(self._microbatches)])
+        total: Tensor = sum(losses[1:], start=losses[0])
+        return total
+
+    async def _prepare(self, loss_fn: Any) -> RemoteModule:
+        """Make stages compute one micro-batch at a time, and put the loss beside the last."""
+        site = self._stages[0].site
+        if not self._ready:
+            for stage in self._stages:
+                await site.call(stage.rank, "take_turns", stage.number)
+            self._ready = True
+        if self._loss is None or self._loss[0] is not loss_fn:
+            rank = self._stages[-1].rank
+            number = -1 - next(site.numbers)
+            await site.call(rank, "build", number, _same, (loss_fn,), {})
+            self._loss = loss_fn, RemoteModule(site, rank, number)
+        return self._loss[1]
+
+
+def _same(function: Any) -> Any:
+    """A loss function is its own factory's result."""
+    return function
+
+
+async def _all(coroutines: list[Any]) -> list[Any]:
+    """Await all; if one fails, cancel the others, and raise its error."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    waiting = set(tasks)
+    late: BaseException | None = None
+    try:
+        while waiting:
+            # If cancelled here, all are, and the context drops what they have staged.
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                error = task.exception()
+                if error is not None and not isinstance(error, PassEndedError):
+                    raise error
+                # One that came after another had failed, whose error says more.
+                late = late or error
+        if late is not None:
+            raise late
+        return [task.result() for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        # Their errors' tracebacks hold this frame: a cycle.
+        del tasks, waiting, late

@@ -1,0 +1,166 @@
+"""Pipelines: the gradients of one process, one micro-batch at a time in a stage, all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from deterministic import Engine, world_of
+from models import Failing, gradients
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+
+Pipeline = dist.pipelining.Pipeline
+
+
+class Layer(ag.nn.Module):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        weight = np.random.default_rng(seed).normal(size=(3, 3))
+        self.weight = ag.nn.Parameter(ag.tensor(weight))
+
+    def forward(self, x: Any) -> Any:
+        return ag.tanh(x @ self.weight)
+
+
+class Watched(ag.nn.Module):
+    """Notes what runs in it, and lets the loop turn meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = self.most = self.kept = self.most_kept = 0
+        self.log: list[str] = []
+
+    async def turn(self, what: str) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.log.append(what)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.running -= 1
+
+    async def forward(self, x: Any) -> Any:
+        await self.turn("f")
+        self.kept += 1
+        self.most_kept = max(self.most_kept, self.kept)
+        y = x * 1.0
+
+        async def hook(gradient: Any) -> None:
+            await self.turn("b")
+            self.kept -= 1
+
+        y.register_hook(hook)
+        return y
+
+
+def mean_square(y: Any, target: Any) -> Any:
+    return ((y - target) ** 2).mean()
+
+
+def no_scalar(y: Any, target: Any) -> Any:
+    return y
+
+
+def data(rows: int = 10) -> Any:
+    generator = np.random.default_rng(3)
+    return tuple(ag.tensor(generator.normal(size=(rows, 3))) for _ in range(2))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+async def test_a_pipeline_has_the_gradients_of_one_process(schedule: str) -> None:
+    engine = Engine(3)
+    async with world_of(engine) as world:
+        stages = [await world.remote(rank, Layer, rank) for rank in range(3)]
+        pipeline = Pipeline(stages, microbatches=4, schedule=schedule)
+        layers = [Layer(rank) for rank in range(3)]
+        x, target = data()
+        x.requires_grad_()
+        mine = x.detach().requires_grad_()
+        for _ in range(2):
+            loss = await pipeline.step(x, target, mean_square)
+            total = 0.0
+            for start, stop in ((0, 2), (2, 5), (5, 7), (7, 10)):
+                y = mine[start:stop]
+                for layer in layers:
+                    y = layer(y)
+                part = mean_square(y, target[start:stop]) * ((stop - start) / 10)
+                await part.backward()
+                total += part.item()
+            np.testing.assert_allclose(loss.item(), total, rtol=1e-14)
+            found = [(await stage.apply(gradients))[0] for stage in stages]
+            for one, layer in zip(found, layers, strict=True):
+                np.testing.assert_allclose(one, layer.weight.grad.numpy(), rtol=1e-12)
+            np.testing.assert_allclose(x.grad.numpy(), mine.grad.numpy(), rtol=1e-12)
+        # Neither activations nor gradients between stages pass through the caller.
+        assert not [one for one in engine.log if one[:2] == (-1, "fetch")]
+        kept = await world.statistics()
+        while any(one["calls"] or one["passes"] for one in kept):
+            kept = await world.statistics()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+async def test_stages_compute_one_micro_batch_at_a_time(schedule: str) -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        stages = [await world.remote(rank, Watched) for rank in range(2)]
+        x, target = data()
+        pipeline = Pipeline(stages, microbatches=6, schedule=schedule)
+        x.requires_grad_()
+        await pipeline.step(x, target, mean_square)
+        modules = [engine.part(stage) for stage in stages]
+        assert [module.most for module in modules] == [1, 1]
+        log = "".join(modules[-1].log)
+        if schedule == "gpipe":
+            assert log == "f" * 6 + "b" * 6
+        else:
+            assert log.startswith("f")
+            assert log.index("b") <= 2
+            assert max(module.most_kept for module in modules) <= 2
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_fails_or_is_too_late_commits_nothing() -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        good, bad = await world.remote(0, Layer, 0), await world.remote(1, Failing, "backward")
+        x, target = data()
+        with pytest.raises(ValueError, match="planned"):
+            await Pipeline([good, bad]).step(x, target, mean_square)
+        with pytest.raises(RuntimeError, match="one element"):
+            await Pipeline([good]).step(x, target, no_scalar)
+        with pytest.raises(TimeoutError):
+            await Pipeline([good]).step(x, target, mean_square, deadline=0.0)
+        pipeline = Pipeline([good], microbatches=2)
+        step = asyncio.create_task(pipeline.step(x, target, mean_square))
+        engine.on_message = lambda rank, message: (
+            step.cancel() if message.method == "prepare" else None
+        )
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        engine.on_message = lambda rank, message: None
+        assert await good.apply(gradients) == [None]
+        await pipeline.step(x, target, mean_square)
+        assert await good.apply(gradients) != [None]
+
+
+@pytest.mark.asyncio
+async def test_arguments_that_make_no_sense_raise() -> None:
+    async with world_of(Engine(1)) as world:
+        stage = await world.remote(0, Layer, 0)
+        for arguments, kind in (
+            ({"stages": [stage], "schedule": "zigzag"}, ValueError),
+            ({"stages": []}, ValueError),
+            ({"stages": [stage], "microbatches": 0}, ValueError),
+            ({"stages": [Layer(0)]}, TypeError),
+        ):
+            with pytest.raises(kind, match="Pipeline"):
+                Pipeline(**arguments)
+        x, target = data(4)
+        for given in ((x, target), (x.sum(), target), (x, target[:2])):
+            with pytest.raises(ValueError, match="as many"):
+                await Pipeline([stage]).step(*given, mean_square)
