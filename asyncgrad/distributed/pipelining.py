@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
@@ -125,9 +125,9 @@ class Pipeline:
                         )
                     if self._schedule == "gpipe":
                         await filled.wait()
-                    share = (stop - start) / rows
-                    await backward([loss], full_like(loss, share), deadline=deadline)  # type: ignore[list-item]
-                    return loss.detach() * share  # type: ignore[attr-defined]
+                    share, found = (stop - start) / rows, cast("Tensor", loss)
+                    await backward(found, full_like(found, share), deadline=deadline)
+                    return found.detach() * share
 
             async with context():
                 losses = await _all([run(number) for number in range(self._microbatches)])

@@ -146,5 +146,6 @@ async def _step(
             f"element"
         )
     deadline = None if left is None else model.loop.time() + left
-    await backward([cast("Tensor", loss)], full_like(loss, weight), deadline=deadline)
-    return loss.detach()  # type: ignore[attr-defined]
+    found = cast("Tensor", loss)
+    await backward(found, full_like(found, weight), deadline=deadline)
+    return found.detach()
