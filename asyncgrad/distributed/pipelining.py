@@ -125,10 +125,9 @@ class Pipeline:
                         )
                     if self._schedule == "gpipe":
                         await filled.wait()
-                    share = (stop - start) / rows
-                    tensor = cast("Tensor", loss)
-                    await backward([tensor], full_like(tensor, share), deadline=deadline)
-                    return tensor.detach() * share
+                    share, found = (stop - start) / rows, cast("Tensor", loss)
+                    await backward(found, full_like(found, share), deadline=deadline)
+                    return found.detach() * share
 
             async with context():
                 losses = await _all([run(number) for number in range(self._microbatches)])

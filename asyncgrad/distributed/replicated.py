@@ -146,6 +146,6 @@ async def _step(
             f"element"
         )
     deadline = None if left is None else model.loop.time() + left
-    tensor = cast("Tensor", loss)
-    await backward([tensor], full_like(tensor, weight), deadline=deadline)
-    return tensor.detach()
+    found = cast("Tensor", loss)
+    await backward(found, full_like(found, weight), deadline=deadline)
+    return found.detach()

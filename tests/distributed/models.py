@@ -64,7 +64,7 @@ class Held(ag.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = ag.nn.Parameter(ag.ones(3, dtype=ag.float64))
-        self.ended = 0
+        self.begun = self.ended = 0
 
     def forward(self, x: Any) -> Any:
         y = x * self.weight
@@ -72,6 +72,7 @@ class Held(ag.nn.Module):
         return y
 
     async def wait(self, gradient: Any) -> None:
+        self.begun += 1
         try:
             await asyncio.Event().wait()
         finally:
