@@ -29,6 +29,7 @@ from asyncgrad.ops.namespace import RECORDED
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.aliases import Gradient
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.tensor import Tensor
 
@@ -133,7 +134,7 @@ def register_multi_grad_hook(
     if mode == "any":
         ran: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
-        def first(gradient: Any) -> Any:
+        def first(gradient: Gradient) -> Any:
             task = current().graph_task
             if task in ran:
                 return None
@@ -148,7 +149,7 @@ def register_multi_grad_hook(
     waiting: weakref.WeakKeyDictionary[GraphTask, _Gathered] = weakref.WeakKeyDictionary()
 
     def one_of_them(place: int) -> Callable[[Any], Any]:
-        def hook(gradient: Any) -> Any:
+        def hook(gradient: Gradient) -> Any:
             task = current().graph_task
             gathered = waiting.get(task)
             if gathered is None:
