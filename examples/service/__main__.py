@@ -7,7 +7,7 @@ files, and corrections until they are learnt, so that a kill loses nothing but a
 Left out: users.
 
 Run `python -m examples.service` and open http://127.0.0.1:8000. With `--workers 4` there are four
-processes, of which one learns and all answer.
+processes, of which one learns and all answer. The Dockerfile beside this file puts it in an image.
 """
 
 import sys
