@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.core.call_site import PACKAGE
 from asyncgrad.core.node import Node, extras_of, first_metadata
@@ -15,6 +15,7 @@ from asyncgrad.errors import AutogradError, add_note
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncgrad.core.aliases import Value
     from asyncgrad.core.modes import Modes
 
 
@@ -44,7 +45,7 @@ def remember(node: Node, modes: Modes) -> None:
         metadata["parent_"] = modes.node
 
 
-def check_nan(node: Node, received: Any) -> None:
+def check_nan(node: Node, received: Value) -> None:
     """Raise if a node has returned NaN."""
     for place, gradient in enumerate(received):
         if gradient is None:

@@ -10,11 +10,14 @@ the counter tells whether there are holders, at no cost to operations. An array 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.variable import Variable, view_of
 from asyncgrad.core.versions import VersionCounter
+
+if TYPE_CHECKING:
+    from asyncgrad.core.aliases import Array
 
 #: Serializes new values for parameters with the taking of snapshots.
 weights_lock = lasting_lock()
@@ -47,7 +50,7 @@ def is_held(variable: Variable) -> bool:
     return _references(variable) > _ALONE + others
 
 
-def rebind(variable: Variable, array: Any) -> None:
+def rebind(variable: Variable, array: Array) -> None:
     """Give a leaf a new array and counter; holders of the old array keep it unchanged."""
     counter = VersionCounter()
     if variable._counter is not None:

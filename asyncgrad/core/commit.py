@@ -28,6 +28,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.core.aliases import Array, Gradient, Namespace
     from asyncgrad.core.variable import AutogradMeta
 
 #: Passes commit one at a time, so that no update is lost.
@@ -79,7 +80,11 @@ def _is_seen(grad: Variable) -> bool:
 
 
 def prepare(
-    variable: Variable, gradient: Any, owned: bool, recorded: Any, within: Callable[..., Any]
+    variable: Variable,
+    gradient: Gradient,
+    owned: bool,
+    recorded: Namespace,
+    within: Callable[..., Any],
 ) -> Prepared:
     """Compute what `commit` would make a leaf's `.grad`, without touching it.
 
@@ -139,7 +144,7 @@ def _exchange(prepared: Prepared) -> None:
 
 def commit(
     staged: Sequence[tuple[Variable, Any, bool]],
-    recorded: Any,
+    recorded: Namespace,
     wait: bool,
     prepared: Sequence[Prepared] = (),
     begin: Callable[[], None] | None = None,
@@ -299,7 +304,7 @@ def _apply(
 
 
 def _made_anew(
-    staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
+    staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace
 ) -> list[tuple[AutogradMeta, Any]]:
     """Sums that can be differentiated: every `.grad` becomes a new tensor."""
     sums: dict[int, tuple[AutogradMeta, Any]] = {}
@@ -315,7 +320,9 @@ def _made_anew(
     return list(sums.values())
 
 
-def _recorded_sum(variable: Variable, grad: Variable | None, gradient: Any, recorded: Any) -> Any:
+def _recorded_sum(
+    variable: Variable, grad: Variable | None, gradient: Gradient, recorded: Namespace
+) -> Any:
     """The new, recorded `.grad`, with the memory layout of the old one or else of the leaf."""
     made = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
     array, like = made._array, (variable if grad is None else grad)._array
@@ -325,7 +332,7 @@ def _recorded_sum(variable: Variable, grad: Variable | None, gradient: Any, reco
 
 def commit_revocably(
     staged: Sequence[tuple[Variable, Any, bool]],
-    recorded: Any,
+    recorded: Namespace,
     wait: bool,
     prepared: Sequence[Prepared] = (),
 ) -> Callable[[bool], bool] | None:
@@ -388,7 +395,7 @@ def _restoring(one: Prepared) -> Callable[[], None]:
     return partial(setattr, one.grad, "_array", one.before)
 
 
-def _write(target: Any, values: Any) -> None:
+def _write(target: Array, values: Array) -> None:
     target[...] = values
 
 

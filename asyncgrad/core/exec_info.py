@@ -62,7 +62,7 @@ class ExecInfo:
         """Note that every reachable leaf is requested, so that every node is needed."""
         self.needed = _Inner(self.needed)
 
-    def should_execute(self, node: Any) -> bool:
+    def should_execute(self, node: Node) -> bool:
         """Whether the pass runs the node or captures its gradient."""
         return node in self.needed or node in self.captures
 
@@ -125,7 +125,7 @@ class _Inner:
     def __init__(self, leaves: set[Any]) -> None:
         self._leaves = leaves
 
-    def __contains__(self, node: Any) -> bool:
+    def __contains__(self, node: Node) -> bool:
         return node.topological_nr > 0 or node in self._leaves
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.aliases import Array, Value
     from asyncgrad.core.modes import Modes
 
 #: What `Level.get` returns for an array with no entry.
@@ -45,18 +46,18 @@ class Level:
         self._tangents: dict[int, tuple[_Key, Any]] = {}
         self._forget = _forgetting(weakref.ref(self))
 
-    def get(self, array: Any) -> Any:
+    def get(self, array: Array) -> Any:
         """The tangent of an array, None if it is known to have none, else `UNKNOWN`."""
         found = self._tangents.get(id(array))
         return UNKNOWN if found is None else found[1]
 
-    def set(self, array: Any, tangent: Any) -> None:
+    def set(self, array: Array, tangent: Value) -> None:
         """Set an array's tangent: a tensor, or None for none, even if its base has one."""
         key = _Key(array, self._forget)
         key.number = id(array)
         self._tangents[key.number] = (key, tangent)
 
-    def copy(self, array: Any, copied: Any) -> None:
+    def copy(self, array: Array, copied: Array) -> None:
         """Give a copy of an array copies of its tangents, at this level and those around it."""
         for level in self.chain():
             tangent = level.get(array)
@@ -91,7 +92,7 @@ class Level:
 def _forgetting(level: weakref.ref[Level]) -> Callable[[Any], None]:
     """The weakref callback that drops a dead array's tangent; it does not keep the level alive."""
 
-    def forget(key: Any) -> None:
+    def forget(key: Value) -> None:
         holder = level()
         if holder is not None:
             holder._tangents.pop(key.number, None)

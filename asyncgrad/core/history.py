@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.node import Edge, as_edge, extras_of
 from asyncgrad.core.variable import (
@@ -19,9 +19,12 @@ from asyncgrad.core.variable import (
 from asyncgrad.core.views import stop_retaining
 from asyncgrad.errors import AutogradError
 
+if TYPE_CHECKING:
+    from asyncgrad.core.aliases import StoredEdge, Value
+
 
 def note_view(
-    variable: Variable, source: Variable, name: str, attributes: Any, creation: str | None = None
+    variable: Variable, source: Variable, name: str, attributes: Value, creation: str | None = None
 ) -> None:
     """Note that a result is a view of the tensor it was taken from.
 
@@ -62,13 +65,13 @@ def note_view(
         counter.register_alias(variable)
 
 
-def rebase_history(variable: Variable, edge: Any) -> None:
+def rebase_history(variable: Variable, edge: StoredEdge) -> None:
     """Give a variable that was changed in place a new history; it must not be a view."""
     lead_elsewhere(variable, edge)
     counter_of(variable).forget_edges()
 
 
-def lead_elsewhere(variable: Variable, edge: Any) -> None:
+def lead_elsewhere(variable: Variable, edge: StoredEdge) -> None:
     """Replace a variable's edge; if it retains its gradient, that of the new values."""
     meta = variable._autograd
     retains = meta is not None and meta.retains_grad
@@ -84,7 +87,7 @@ def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
     return tuple(gradient_edge(variable) for variable in variables)
 
 
-def set_history(variable: Variable, edge: Any) -> None:
+def set_history(variable: Variable, edge: StoredEdge) -> None:
     """Make the variable a function's output: its gradient will go to `edge`."""
     variable._edge = edge
     counter = variable._counter

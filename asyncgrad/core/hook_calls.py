@@ -5,19 +5,23 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.node import extras_of
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from asyncgrad.core.aliases import Gradient, Value
     from asyncgrad.core.hooks import Hooks
+    from asyncgrad.core.metadata import Metadata
+    from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
 
 
-def tensor_hooks(task: PassState, node: Any, gradients: list[Any]) -> Generator[Any, Any, None]:
+def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator[Any, Any, None]:
     """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
-    extras = node.extras
+    extras = extras_of(node)
     for position, hooks in extras.tensor.items():
         if hooks:
             gradients[position] = yield from _call_hooks(
@@ -34,7 +38,7 @@ def tensor_hooks(task: PassState, node: Any, gradients: list[Any]) -> Generator[
 
 
 def _call_hooks(
-    task: PassState, hooks: Hooks, gradient: Any, metadata: Any
+    task: PassState, hooks: Hooks, gradient: Gradient, metadata: Metadata
 ) -> Generator[Any, Any, Any]:
     """Pass a gradient through hooks, each of which may replace it."""
     value = _as_tensor(gradient, metadata)
@@ -46,10 +50,10 @@ def _call_hooks(
     return _from_tensor(task, value)
 
 
-def pre_hooks(task: PassState, node: Any, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
+def pre_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
     """Call the hooks that run before the node, and may replace its gradients."""
     values = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
-    for hook in tuple(node.extras.pre.values()):
+    for hook in tuple(extras_of(node).pre.values()):
         result = yield from awaited(hook(values))
         if result is not None:
             values = _replaced(hook, values, result)
@@ -57,7 +61,7 @@ def pre_hooks(task: PassState, node: Any, gradients: list[Any]) -> Generator[Any
 
 
 def post_hooks(
-    task: PassState, node: Any, received: Any, gradients: list[Any]
+    task: PassState, node: Node, received: Value, gradients: list[Any]
 ) -> Generator[Any, Any, tuple[Any, ...]]:
     """Call the hooks that run after the node, and may replace the gradients it returned."""
     following = node.next_edges
@@ -67,11 +71,13 @@ def post_hooks(
     if received:
         by_place = dict(zip(places, received, strict=True))
         inputs = tuple(
-            None if edge.node is None else _as_tensor(by_place[i], _metadata(*edge))
+            None
+            if edge.node is None
+            else _as_tensor(by_place[i], _metadata(edge.node, edge.input_nr))
             for i, edge in enumerate(following)
         )
     outputs = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
-    for hook in tuple(node.extras.post.values()):
+    for hook in tuple(extras_of(node).post.values()):
         result = yield from awaited(hook(inputs, outputs))
         if result is not None:
             inputs = _replaced(hook, inputs, result)
@@ -92,14 +98,14 @@ def post_accumulate_hooks(variable: Variable, hooks: Hooks) -> Generator[Any, An
             )
 
 
-def awaited(result: Any) -> Generator[Any, Any, Any]:
+def awaited(result: Value) -> Generator[Any, Any, Any]:
     """The value that a hook or node returned; awaited if it is awaitable."""
     if isawaitable(result) and not isinstance(result, Variable):
         result = yield result
     return result
 
 
-def _check_replacement(hook: Any, value: Any, result: Any) -> None:
+def _check_replacement(hook: Value, value: Value, result: Value) -> None:
     """Raise unless a hook's result can replace the gradient it was given."""
     if value is None:
         raise AutogradError(
@@ -117,7 +123,7 @@ def _check_replacement(hook: Any, value: Any, result: Any) -> None:
             )
 
 
-def _replaced(hook: Any, values: tuple[Any, ...], result: Any) -> tuple[Any, ...]:
+def _replaced(hook: Value, values: tuple[Any, ...], result: Value) -> tuple[Any, ...]:
     """The tuple that a hook returned, checked against the one it was given."""
     if not isinstance(result, tuple):
         raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
@@ -132,7 +138,7 @@ def _replaced(hook: Any, values: tuple[Any, ...], result: Any) -> tuple[Any, ...
     return result
 
 
-def _as_tensor(gradient: Any, metadata: Any) -> Any:
+def _as_tensor(gradient: Gradient, metadata: Metadata) -> Any:
     """A gradient as hooks see it: a tensor or None."""
     if gradient is None or isinstance(gradient, Variable):
         return gradient
@@ -141,17 +147,17 @@ def _as_tensor(gradient: Any, metadata: Any) -> Any:
     return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
 
 
-def _from_tensor(task: PassState, gradient: Any) -> Any:
+def _from_tensor(task: PassState, gradient: Gradient) -> Any:
     """A hook's result in the form in which the pass carries gradients."""
     if gradient is None or task.recorded is not None:
         return gradient
     return gradient._array
 
 
-def _metadata(node: Any, position: int) -> Any:
+def _metadata(node: Node, position: int) -> Any:
     metadata = node.output_metadata
     return metadata[position] if metadata.__class__ is tuple else metadata
 
 
-def _name(hook: Any) -> str:
+def _name(hook: Value) -> str:
     return getattr(hook, "__name__", None) or type(hook).__name__

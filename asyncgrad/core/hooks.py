@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.aliases import Value
+
 _next_key: Callable[[], int] = count().__next__
 
 #: Hooks in order of registration. Keys are unique numbers, as a function may be registered twice.
@@ -19,7 +21,7 @@ class RemovableHandle:
 
     __slots__ = ("_hooks", "_key")
 
-    def __init__(self, hooks: Hooks, hook: Any) -> None:
+    def __init__(self, hooks: Hooks, hook: Value) -> None:
         self._hooks: Hooks | None = hooks
         self._key = _next_key()
         hooks[self._key] = hook

@@ -7,7 +7,10 @@ at once. Of producers that run in parallel, one that overtakes a greater number 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncgrad.core.aliases import Gradient, Namespace
 
 
 class InputBuffer:
@@ -23,7 +26,7 @@ class InputBuffer:
         #: Gradients that arrived early: (minus sequence number, input, gradient, owned).
         self.held: list[tuple[int, int, Any, bool]] = []
 
-    def add(self, position: int, gradient: Any, owned: bool, F: Any) -> None:
+    def add(self, position: int, gradient: Gradient, owned: bool, F: Namespace) -> None:
         """Add a gradient to one of the inputs; None changes nothing."""
         if gradient is None:
             return
@@ -37,12 +40,12 @@ class InputBuffer:
             value, self.owned[position], gradient, owned
         )
 
-    def hold(self, sequence_nr: int, position: int, gradient: Any, owned: bool) -> None:
+    def hold(self, sequence_nr: int, position: int, gradient: Gradient, owned: bool) -> None:
         """Hold a gradient that arrived early; `admit` adds it."""
         if gradient is not None:
             self.held.append((-sequence_nr, position, gradient, owned))
 
-    def admit(self, before: int, F: Any) -> None:
+    def admit(self, before: int, F: Namespace) -> None:
         """Add the held gradients of producers with a number greater than `before`."""
         if self.held:
             self.held.sort(key=lambda entry: entry[0])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.size import Size
+
+if TYPE_CHECKING:
+    from asyncgrad.core.aliases import Device, DType, Namespace
 
 
 class Metadata:
@@ -28,11 +31,11 @@ class Metadata:
     def __init__(
         self,
         shape: tuple[int, ...],
-        dtype: Any,
-        device: Any,
-        F: Any,
+        dtype: DType,
+        device: Device,
+        F: Namespace,
         *,
-        user_dtype: Any = None,
+        user_dtype: DType = None,
         size: int,
         cost: int,
         is_complex: bool,
@@ -47,7 +50,7 @@ class Metadata:
         self.device = device
         #: The raw namespace of the device for this kind of dtype, and the same as a dictionary.
         self.F = F
-        self.kernels: dict[str, Any] = vars(F)
+        self.kernels: dict[str, Any] = F.__dict__
         self.size = size
         #: Expected nanoseconds of one elementwise pass over the array.
         self.cost = cost

@@ -23,6 +23,8 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.aliases import Value
+
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
@@ -109,7 +111,7 @@ class Modes:
         )
         object.__setattr__(self, "plain", plain)
 
-    def replace(self, **changes: Any) -> Modes:
+    def replace(self, **changes: Value) -> Modes:
         """A record with some fields changed; the default record is always the same object."""
         variants = self.variants
         if variants is None:
@@ -170,7 +172,7 @@ class Mode:
     generator the mode is active while its body runs, not while it is suspended.
     """
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, **changes: Value) -> None:
         self._changes = changes
 
     def __enter__(self) -> Any:
@@ -254,7 +256,7 @@ def _decorate(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callabl
 
 
 def _async_generator(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
-    async def within(*args: Any, **kwargs: Any) -> Any:
+    async def within(*args: Value, **kwargs: Value) -> Any:
         inner = function(*args, **kwargs)
         resume, value = inner.asend, None
         try:
@@ -278,7 +280,7 @@ def _async_generator(mode: Callable[[], Mode], function: Callable[..., Any]) -> 
 
 
 def _coroutine(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
-    async def within(*args: Any, **kwargs: Any) -> Any:
+    async def within(*args: Value, **kwargs: Value) -> Any:
         with mode():
             return await function(*args, **kwargs)
 
@@ -286,7 +288,7 @@ def _coroutine(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callab
 
 
 def _generator(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
-    def within(*args: Any, **kwargs: Any) -> Any:
+    def within(*args: Value, **kwargs: Value) -> Any:
         inner = function(*args, **kwargs)
         resume, value = inner.send, None
         try:
@@ -310,7 +312,7 @@ def _generator(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callab
 
 
 def _plain(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
-    def within(*args: Any, **kwargs: Any) -> Any:
+    def within(*args: Value, **kwargs: Value) -> Any:
         with mode():
             return function(*args, **kwargs)
 

@@ -19,7 +19,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from asyncgrad.core.aliases import StoredEdge
+    from asyncgrad.core.aliases import Following, Gradient, StoredEdge, Value
     from asyncgrad.core.rule import Rule
 
 _N = TypeVar("_N", bound="Node | None")
@@ -151,7 +151,7 @@ class Node:
             return rule.name
         return rule.variant(dict(zip(rule.plain, kept, strict=True)))
 
-    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+    def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:
         """Compute the gradients of the inputs, one for each next edge.
 
         Args:
@@ -173,7 +173,7 @@ class Node:
             self.guard = None if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
-    def conclude(self, received: Any, task: Any) -> Any:
+    def conclude(self, received: Value, task: Value) -> Any:
         """Check what `apply` or its coroutine has returned, and make it a tuple of gradients."""
         return received
 
@@ -206,7 +206,7 @@ class Node:
         """
         return RemovableHandle(extras_of(self).pre, fn)
 
-    def __call__(self, *gradients: Any) -> Any:
+    def __call__(self, *gradients: Gradient) -> Any:
         """Compute the gradients of the inputs from those of the outputs, outside of a pass."""
         return call(self, gradients)
 
@@ -278,7 +278,7 @@ class GraphRoot(Node):
         init_node(self, tuple(edges), ())
         self.gradients = tuple(gradients)
 
-    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+    def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:
         """Return the roots' gradients."""
         return self.gradients
 
@@ -311,12 +311,12 @@ class Identity(Node):
     def __init__(self, edges: Sequence[Any], metadata: tuple[Any, ...]) -> None:
         init_node(self, tuple(edges), metadata)
 
-    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+    def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:
         """Return the gradients unchanged."""
         return gradients
 
 
-def init_node(node: Node, following: Any, output_metadata: Any, cost: int = 2_000) -> None:
+def init_node(node: Node, following: Following, output_metadata: Value, cost: int = 2_000) -> None:
     """Initialise a node that is not made on the hot path."""
     node.rule = None
     node.following = following
@@ -330,7 +330,7 @@ def init_node(node: Node, following: Any, output_metadata: Any, cost: int = 2_00
     node.topological_nr = 1 + max_topological_nr(following)
 
 
-def max_topological_nr(following: Any) -> int:
+def max_topological_nr(following: Following) -> int:
     """The greatest topological number among stored edges, -1 if there is none."""
     if following.__class__ is not tuple:
         following = (following,)

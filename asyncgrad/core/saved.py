@@ -19,7 +19,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from asyncgrad.core.aliases import Saved
+    from asyncgrad.core.aliases import Array, Saved, StoredEdge, Value
+    from asyncgrad.core.metadata import Metadata
 
 
 class SavedHooks(NamedTuple):
@@ -146,7 +147,7 @@ class SavedTensor:
         """Drop the values."""
         self._variable = self._array = self._packed = self._edge = None
 
-    def unpack(self, node: Node, edge: Any = None) -> Any:
+    def unpack(self, node: Node, edge: StoredEdge = None) -> Any:
         """The tensor, with the edge that it had when it was saved.
 
         Args:
@@ -157,7 +158,7 @@ class SavedTensor:
             return self._checked(node, edge)
         return _at_once(node, self.unpack_steps(node, edge))
 
-    def unpack_steps(self, node: Node, edge: Any = None) -> Generator[Any, Any, Any]:
+    def unpack_steps(self, node: Node, edge: StoredEdge = None) -> Generator[Any, Any, Any]:
         """`unpack` as a generator, which yields what a coroutine hook wants awaited."""
         hooks = self._hooks
         if hooks is None:
@@ -173,7 +174,7 @@ class SavedTensor:
             return result
         return restored(result._array, result._metadata, edge)
 
-    def _checked(self, node: Node, edge: Any) -> Any:
+    def _checked(self, node: Node, edge: StoredEdge) -> Any:
         """The saved tensor; raises if it has been changed in place."""
         if self._counter.changed_since(self._version):
             refuse_modified(node, self._metadata, self._counter, self._version)
@@ -186,7 +187,7 @@ class SavedTensor:
         return restored(self._array, self._metadata, gradient_edge(variable))
 
 
-def restored(array: Any, metadata: Any, edge: Any) -> Any:
+def restored(array: Array, metadata: Metadata, edge: StoredEdge) -> Any:
     """A tensor with saved values and their edge; for a leaf, the leaf itself if it has them."""
     if edge.__class__ is AccumulateGrad:
         variable = edge.variable
@@ -196,7 +197,7 @@ def restored(array: Any, metadata: Any, edge: Any) -> Any:
     return wrap(array, metadata, edge)
 
 
-def leaf_alias(array: Any, metadata: Any, accumulator: AccumulateGrad) -> Any:
+def leaf_alias(array: Array, metadata: Metadata, accumulator: AccumulateGrad) -> Any:
     """A tensor with other values that acts as the leaf: its gradient goes to the leaf."""
     alias = wrap(array, metadata)
     alias._autograd = accumulator.variable._autograd
@@ -264,7 +265,7 @@ def pack_attribute(node: Node, hooks: SavedHooks, position: int, part: int | Non
     extras_of(node).packed = True
 
 
-def _unpack_attribute(node: Node, value: Any) -> Generator[Any, Any, Any]:
+def _unpack_attribute(node: Node, value: Value) -> Generator[Any, Any, Any]:
     """What is no operand among what a table node has saved, as its rule takes it."""
     if value.__class__ is SavedTensor:
         return (yield from value.unpack_steps(node))._array

@@ -14,6 +14,8 @@ from asyncgrad.errors import AutogradError, GraphFreedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.aliases import Value
+
 
 class SavedNone:
     """Stands for None among a Function's saved tensors."""
@@ -192,7 +194,7 @@ def _raw(node: Node, position: int, key: str) -> Any:
     )
 
 
-def _tensor_of(node: Node, value: Any) -> Any:
+def _tensor_of(node: Node, value: Value) -> Any:
     """An array that a table node keeps, or what hooks have made of it, as a tensor."""
     if value.__class__ is SavedTensor:
         return value.unpack(node)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from asyncgrad.core.aliases import Value
+
 
 class Size(tuple[int, ...]):
     """The length of each axis: a tuple with `numel()`.
@@ -43,17 +45,17 @@ class Size(tuple[int, ...]):
     def __getitem__(self, key: SupportsIndex) -> int: ...
     @overload
     def __getitem__(self, key: slice) -> Size: ...
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Value) -> Any:
         """One length, or a `Size` for a slice."""
         # A single length is the usual case, so it takes no second call.
         return _item(self, key) if key.__class__ is not slice else _new(Size, _item(self, key))
 
-    def __add__(self, other: Any) -> Size:
+    def __add__(self, other: Value) -> Size:
         """This size followed by another."""
         joined = _joined(self, other)
         return joined if joined is NotImplemented else _new(Size, joined)
 
-    def __radd__(self, other: Any) -> Size:
+    def __radd__(self, other: Value) -> Size:
         """Another size followed by this one."""
         return _new(Size, other + tuple(self)) if isinstance(other, tuple) else NotImplemented
 

@@ -18,7 +18,7 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.aliases import StoredEdge
+    from asyncgrad.core.aliases import Array, StoredEdge, Value
     from asyncgrad.core.hooks import Hooks, NodeExtras
     from asyncgrad.core.metadata import Metadata
 
@@ -106,7 +106,7 @@ class View:
     name = None
     turned = -1
 
-    def __init__(self, base: Variable, path: Any, version: int, creation: str | None) -> None:
+    def __init__(self, base: Variable, path: Value, version: int, creation: str | None) -> None:
         """Describe a view.
 
         Args:
@@ -150,7 +150,7 @@ new_tensor: Callable[[], Variable] = Variable
 replay: Callable[[View], StoredEdge] = unbound
 
 
-def wrap(array: Any, metadata: Metadata, edge: Any = None) -> Any:
+def wrap(array: Array, metadata: Metadata, edge: StoredEdge = None) -> Any:
     """A new tensor with this array, metadata and edge."""
     variable = new_tensor()
     variable._array = array

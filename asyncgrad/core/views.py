@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from asyncgrad.core.aliases import StoredEdge
+    from asyncgrad.core.aliases import Array, StoredEdge
 
 _CLARIFY = (
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
@@ -64,7 +64,7 @@ class HasEdge(Protocol):
     def _autograd(self) -> Retains | None: ...
 
 
-def looks_into(array: Any, source: Any) -> bool:
+def looks_into(array: Array, source: Array) -> bool:
     """Whether two arrays share memory, or may."""
     if array is source:
         return True

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
 
+    from asyncgrad.core.aliases import Value
+
 
 class MultiPass(asyncio.Task[Any]):
     """What a call of several passes returns on a running loop: await it."""
@@ -45,7 +47,7 @@ class MultiPass(asyncio.Task[Any]):
         """Raise TypeError: the task can't be unpacked like the results."""
         raise TypeError("await the call: `values = await asyncgrad.func.vjp(...)`")
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: object) -> Any:
         """Raise TypeError: the task can't be indexed like the results."""
         return iter(self)
 
@@ -133,7 +135,7 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
     )
 
 
-def waits(function: Any) -> bool:
+def waits(function: Value) -> bool:
     """Whether a function is a coroutine function, or a transform of one."""
     known = getattr(function, "_waits", None)
     if known is not None:
@@ -142,7 +144,7 @@ def waits(function: Any) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(body)
 
 
-async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+async def call(function: Callable[..., Any], /, *args: Value, **kwargs: Value) -> Any:
     """Call a user's function from a program.
 
     A plain function can't await, so passes that it starts block until they have ended.

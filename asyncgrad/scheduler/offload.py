@@ -15,6 +15,8 @@ from asyncgrad.scheduler.registry import running_engine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.aliases import Value
+
 _T = TypeVar("_T")
 
 
@@ -32,7 +34,7 @@ class _Stop:
             raise asyncio.CancelledError("the caller of offload() was cancelled")
 
 
-async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> _T:
+async def offload(function: Callable[..., _T], /, *args: Value, **kwargs: Value) -> _T:
     """Run a function on tensors in a thread of the engine, with the caller's context.
 
     A cancelled caller stays suspended until the function has ended. The function is stopped before
@@ -113,7 +115,7 @@ def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
     return result
 
 
-def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _settle(ended: asyncio.Future[Any], result: Value, error: BaseException | None) -> None:
     """Store the outcome. Not with `set_exception`: asyncio would log an error not retrieved."""
     ended.set_result((result, error))
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextvars import Context
 
+    from asyncgrad.core.aliases import Value
+
 _portal: list[Any] = []
 _portal_lock = lasting_lock()
 #: Held while the portal's thread imports anyio.
@@ -84,7 +86,7 @@ class OnPortal:
         # The traceback holds this frame, which must hold neither the error nor this object.
         del error, self
 
-    def _tell(self, result: Any, error: BaseException | None) -> None:
+    def _tell(self, result: Value, error: BaseException | None) -> None:
         if not self._outcome.done():
             self._outcome.set_result((result, error))
             if self._ended is not None:

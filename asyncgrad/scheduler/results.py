@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from asyncgrad.core.aliases import Value
+
 
 class Finished:
     """What `backward()` returns for a pass that has ended; awaiting it does not suspend."""
@@ -54,14 +56,14 @@ class ResultDict(_AtOnce, dict[Any, Any]):
     __slots__ = ()
 
 
-def ended(result: Any) -> Any:
+def ended(result: Value) -> Any:
     """The value for the caller of a pass that has ended; None means that it has no result."""
     if result is None:
         return _FINISHED
     return ResultDict(result) if isinstance(result, dict) else Results(result)
 
 
-def awaitable(value: Any) -> Any:
+def awaitable(value: Value) -> Any:
     """Make a program's result awaitable; tensors already are."""
     kind = type(value)
     if kind is tuple:

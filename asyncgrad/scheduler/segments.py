@@ -195,7 +195,7 @@ class ThreadJob:
             del report, outcome, error
 
 
-def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: Any) -> None:
+def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: object) -> None:
     """Call a function on a loop from another thread; does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(report, *facts)
