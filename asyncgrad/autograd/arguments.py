@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.core.modes import current
@@ -15,8 +15,12 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import Level, lift_batch
 from asyncgrad.ops.promotion import cast
 
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Gradient, Value
+    from asyncgrad.core.metadata import Metadata
 
-def sequence_of(value: Any) -> tuple[Any, ...]:
+
+def sequence_of(value: Value) -> tuple[Any, ...]:
     """A tuple of the tensors and gradient edges given, which may be one or a sequence."""
     if isinstance(value, Variable):
         return (value,)
@@ -32,7 +36,7 @@ def sequence_of(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def inputs_of(inputs: Any, function: str) -> tuple[Any, ...]:
+def inputs_of(inputs: Value, function: str) -> tuple[Any, ...]:
     """A tuple of the inputs requested of a pass, from one, a sequence or a dictionary."""
     # Almost always a list; the check against the abstract class Mapping is slow.
     if not isinstance(inputs, (list, Variable)) and isinstance(inputs, Mapping):
@@ -48,7 +52,7 @@ def inputs_of(inputs: Any, function: str) -> tuple[Any, ...]:
     return wanted
 
 
-def by_old_name(grad_tensors: Any, grad_variables: Any) -> Any:
+def by_old_name(grad_tensors: Value, grad_variables: Value) -> Any:
     """The gradients of the roots, given as `grad_variables`; warns that the name is deprecated."""
     warnings.warn(
         "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=3
@@ -61,7 +65,7 @@ def by_old_name(grad_tensors: Any, grad_variables: Any) -> Any:
     return grad_variables
 
 
-def differentiable_edge(tensor: Any) -> Any:
+def differentiable_edge(tensor: Value) -> Any:
     """The stored edge over which the gradient of a requested tensor comes."""
     if isinstance(tensor, Variable):
         edge = gradient_edge(tensor)
@@ -85,7 +89,7 @@ def differentiable_edge(tensor: Any) -> Any:
 ONES: dict[Any, Any] = {}
 
 
-def one_of(metadata: Any) -> Any:
+def one_of(metadata: Metadata) -> Any:
     """The default gradient of a root: one, if the root is a real scalar."""
     if metadata.size != 1:
         raise AutogradError(
@@ -115,14 +119,14 @@ def wrong_number(roots: tuple[Any, ...], given: tuple[Any, ...]) -> Exception:
     )
 
 
-def _no_gradient(value: Any) -> TypeError:
+def _no_gradient(value: Value) -> TypeError:
     return TypeError(
         f"gradients can be either Tensors or None, but got {type(value).__name__}. Make a tensor "
         f"of it with asyncgrad.tensor()."
     )
 
 
-def fitting(place: int, metadata: Any, gradient: Any) -> Any:
+def fitting(place: int, metadata: Metadata, gradient: Gradient) -> Any:
     """A root's gradient, cast to the root's dtype; raises if shape, device or type do not fit."""
     if not isinstance(gradient, Variable):
         raise _no_gradient(gradient)
@@ -149,7 +153,7 @@ def fitting(place: int, metadata: Any, gradient: Any) -> Any:
     return cast(gradient, metadata.dtype)
 
 
-def batches_of(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
+def batches_of(roots: tuple[Any, ...], given: Value) -> tuple[list[Any], Level]:
     """Gradients whose first axis is a batch, lifted to a new batch level."""
     gradients: Any = [None] * len(roots) if given is None else sequence_of(given)
     for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):

@@ -14,13 +14,15 @@ from asyncgrad.scheduler import awaits, portal
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from asyncgrad.aliases import Value
+
 
 class Packed:
     """The result of the pack hook, kept in place of a tensor."""
 
     __slots__ = ("__weakref__", "before", "value")
 
-    def __init__(self, value: Any, before: weakref.ref[Packed] | None) -> None:
+    def __init__(self, value: Value, before: weakref.ref[Packed] | None) -> None:
         """Keep the hook's result.
 
         Args:
@@ -52,7 +54,7 @@ class AwaitedHooks:
         self._last: weakref.ref[Packed] | None = None
         self._ahead: weakref.WeakKeyDictionary[Any, Ahead] = weakref.WeakKeyDictionary()
 
-    def pack(self, tensor: Any) -> Packed:
+    def pack(self, tensor: Value) -> Packed:
         """Start packing a tensor."""
         value = self._pack(tensor)
         packed = Packed(_begun(value) if inspect.iscoroutine(value) else value, self._last)

@@ -13,20 +13,22 @@ from asyncgrad.ops.tensors.transfer import moved, on_host
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.aliases import Value
 
 
-def as_tuple(value: Any) -> tuple[Any, ...]:
+def as_tuple(value: Value) -> tuple[Any, ...]:
     """Wrap a single tensor in a tuple; make lists tuples."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def values_of(x: Any) -> Any:
+def values_of(x: Value) -> Any:
     """A copy of a tensor's values in host memory."""
     return np.array(on_host(x.detach()))
 
 
-def placed(values: Any, like: Any) -> Any:
+def placed(values: Value, like: Value) -> Any:
     """A tensor of the given values, with the dtype and device of another tensor."""
     metadata = like._metadata
     array = moved(np.asarray(values, metadata.dtype), CPU, metadata.device)
@@ -34,9 +36,9 @@ def placed(values: Any, like: Any) -> Any:
 
 
 async def slopes(
-    func: Any,
+    func: Callable[..., Any],
     inputs: tuple[Any, ...],
-    x: Any,
+    x: Value,
     directions: Sequence[Sequence[Any]],
     eps: float,
 ) -> list[list[Any]]:
@@ -46,7 +48,7 @@ async def slopes(
     """
     start = values_of(x)
 
-    def put(values: Any) -> None:
+    def put(values: Value) -> None:
         x._metadata.F.assign(x._array, placed(values, x)._array)
 
     async def difference(step: Any) -> list[Any]:
@@ -81,24 +83,24 @@ async def slopes(
     return found
 
 
-def units(x: Any) -> list[list[Any]]:
+def units(x: Value) -> list[list[Any]]:
     """The unit vectors of a tensor, as directions."""
     size = x.numel()
     return [[vector] * (1 + x.is_complex()) for vector in np.eye(size).reshape(size, *x.shape)]
 
 
-def directions(x: Any, random: Any) -> list[list[Any]]:
+def directions(x: Value, random: Value) -> list[list[Any]]:
     """One random direction in the space of a tensor."""
     return [[vector(x, random) for _ in range(1 + x.is_complex())]]
 
 
-def vector(x: Any, random: Any) -> Any:
+def vector(x: Value, random: Value) -> Any:
     """A random vector of a tensor's shape and length one."""
     values = random.random(x.shape)
     return values / max(np.linalg.norm(values), 1e-300)
 
 
-def close(found: Any, expected: Any, rtol: float, atol: float) -> bool:
+def close(found: Value, expected: Value, rtol: float, atol: float) -> bool:
     """Whether two arrays are equal within the tolerances."""
     dtype = promote_dtypes(found.dtype, expected.dtype)
     return np.allclose(found.astype(dtype), expected.astype(dtype), rtol, atol)

@@ -22,6 +22,7 @@ from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
+    from asyncgrad.aliases import Value
     from asyncgrad.tensor import Tensor
 
 __all__ = [
@@ -145,7 +146,7 @@ def is_fwd_grad_enabled() -> bool:
 _is_fwd_grad_enabled = is_fwd_grad_enabled
 
 
-def _floating(what: str, tensor: Any) -> None:
+def _floating(what: str, tensor: Value) -> None:
     if not isinstance(tensor, Variable):
         raise TypeError(f"make_dual: {what} must be a Tensor, not {type(tensor).__name__}")
     if category(tensor._metadata.dtype) < 2:
@@ -213,7 +214,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     return dual
 
 
-def _alias(tensor: Any, level: Level) -> Any:
+def _alias(tensor: Value, level: Level) -> Any:
     """A view of a tensor without its tangent at this level, but with those of outer levels."""
     modes = current()
     install(modes.replace(dual_level=level.outer))

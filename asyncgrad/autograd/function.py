@@ -26,6 +26,8 @@ from asyncgrad.ops.tensors.pytree import flatten
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from asyncgrad.aliases import Value
+
 
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "InplaceFunction", "once_differentiable",
@@ -83,7 +85,7 @@ class Function(metaclass=FunctionMeta):
     #: Tensors that `forward` computes and keeps on ctx are meant to be constants.
     constants_on_ctx = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Value, **kwargs: Value) -> None:
         warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all "
             f"static, so you should invoke them on the class itself. Instantiating an autograd "
@@ -92,7 +94,7 @@ class Function(metaclass=FunctionMeta):
             stacklevel=2,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Value, **kwargs: Value) -> Any:
         """Refuse: call `apply` instead."""
         raise AutogradError(
             "Legacy autograd function with non-static forward method is deprecated. Please use "
@@ -100,19 +102,19 @@ class Function(metaclass=FunctionMeta):
         )
 
     @staticmethod
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: Value, **kwargs: Value) -> Any:
         """Compute the results: `forward(ctx, ...)`, or `forward(...)` beside `setup_context`."""
         raise NotImplementedError(
             "You must implement the forward function for custom autograd.Function."
         )
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Value) -> Any:
         """Save on ctx what `backward` needs; called after a `forward` that takes no ctx."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Value) -> Any:
         """The gradients of the arguments of `forward`, from the gradients of its results."""
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom "
@@ -122,7 +124,7 @@ class Function(metaclass=FunctionMeta):
     vjp = backward
 
     @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+    def jvp(ctx: Any, *grad_inputs: Value) -> Any:
         """The tangents of the results, from the tangents of the arguments of `forward`."""
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with "
@@ -130,7 +132,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+    def vmap(info: Any, in_dims: Any, *args: Value) -> Any:
         """The results for a batch of arguments, and the batch axis of each result."""
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod "
@@ -138,7 +140,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls, *args: Value, **kwargs: Value) -> Any:
         """Run `forward`, and record the node for `backward`.
 
         Args:

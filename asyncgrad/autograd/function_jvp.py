@@ -12,11 +12,17 @@ from asyncgrad.ops.forward import change_tangent, tangent_of
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.aliases import Value
 
 
 def push_function(
-    ctx: Any, jvp: Any, args: Sequence[Any], outputs: tuple[Any, ...], results: tuple[Any, ...]
+    ctx: Any,
+    jvp: Callable[..., Any],
+    args: Sequence[Any],
+    outputs: tuple[Any, ...],
+    results: tuple[Any, ...],
 ) -> None:
     """Compute the tangents of a Function's results at all open levels.
 
@@ -46,7 +52,13 @@ def push_function(
 
 
 def _push(
-    ctx: Any, jvp: Any, args: Any, outputs: Any, results: Any, held: list[Any], level: Any
+    ctx: Any,
+    jvp: Callable[..., Any],
+    args: Value,
+    outputs: Value,
+    results: Value,
+    held: list[Any],
+    level: Any,
 ) -> None:
     tangents = [
         zeros_of(x._metadata)
@@ -105,7 +117,7 @@ def _push(
         level.set(result._array, tangent)
 
 
-def _check_changed(tangent: Any, held: Any, version: int | None) -> None:
+def _check_changed(tangent: Value, held: Value, version: int | None) -> None:
     """Raise unless `jvp` changed the tangent of a dirty argument in place and returned it."""
     if version_of(bottom(held)) == version:
         raise AutogradError(
@@ -121,7 +133,7 @@ def _check_changed(tangent: Any, held: Any, version: int | None) -> None:
         )
 
 
-def _check_view(output: Any, args: Any, held: list[Any], tangent: Any) -> None:
+def _check_view(output: Value, args: Value, held: list[Any], tangent: Value) -> None:
     """Raise unless the tangent of a view of an argument is a view of the argument's tangent."""
     base = _base(output)
     source = next(
@@ -144,7 +156,7 @@ def _check_view(output: Any, args: Any, held: list[Any], tangent: Any) -> None:
         )
 
 
-def _base(x: Any) -> Any:
+def _base(x: Value) -> Any:
     x = bottom(x)
     view = view_of(x)
     return x if view is None else view.base

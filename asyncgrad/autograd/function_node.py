@@ -17,7 +17,9 @@ from asyncgrad.ops.namespace import RECORDED
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from asyncgrad.aliases import Gradient, StoredEdge, Value
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.metadata import Metadata
     from asyncgrad.tensor import Tensor
 
 #: Stands for saved tensors released by their first access (`clear_saved_tensors_on_access`).
@@ -199,7 +201,7 @@ class FunctionNode(FunctionCtx, Node):
         arguments = (given,) if self._forward_cls.boxed_grads_call else given
         return function(self, *arguments)
 
-    def _given(self, gradient: Any, metadata: Any) -> Any:
+    def _given(self, gradient: Gradient, metadata: Metadata) -> Any:
         """A gradient as the user's `backward` receives it."""
         if isinstance(gradient, Variable):
             return gradient
@@ -221,7 +223,7 @@ class FunctionNode(FunctionCtx, Node):
         for variable, _ in self._hidden:
             variable._edge = None
 
-    def conclude(self, received: Any, task: GraphTask | None) -> tuple[Any, ...]:
+    def conclude(self, received: Value, task: GraphTask | None) -> tuple[Any, ...]:
         """Check what the user's function returned, and give one gradient for each next edge."""
         self._at_hand = None
         if self._hidden:
@@ -255,7 +257,7 @@ class FunctionNode(FunctionCtx, Node):
             )
         return tuple(gradients)
 
-    def _checked(self, value: Any, edge: Any, place: int, task: GraphTask | None) -> Any:
+    def _checked(self, value: Value, edge: StoredEdge, place: int, task: GraphTask | None) -> Any:
         """A gradient in the shape and dtype of its input, as a tensor or array for the pass."""
         recorded = task is None or task.recorded is not None
         if edge is None:

@@ -29,14 +29,15 @@ from asyncgrad.ops.tensors import in_place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.aliases import StoredEdge, Value
     from asyncgrad.autograd.function_node import FunctionNode
 
 
 def connected(
     ctx: FunctionNode,
     args: tuple[Any, ...],
-    output: Any,
-    computed: Any,
+    output: Value,
+    computed: Value,
     *,
     recording: bool,
     separate: bool,
@@ -106,7 +107,7 @@ def _tensors_of(values: Sequence[Any]) -> list[Any]:
     return [value for value in values if isinstance(value, Variable)]
 
 
-def _among(value: Any, values: Sequence[Any]) -> bool:
+def _among(value: Value, values: Sequence[Any]) -> bool:
     """Whether a value is in a sequence, by identity: `in` would compare tensors elementwise."""
     return any(value is other for other in values)
 
@@ -176,7 +177,7 @@ def _result(
     return result
 
 
-def _looking_at(value: Any, edge: Any) -> Any:
+def _looking_at(value: Value, edge: StoredEdge) -> Any:
     """A result that is a view of an input or of its base."""
     view = view_of(value)
     counter = counter_of(value)
@@ -193,7 +194,7 @@ def _looking_at(value: Any, edge: Any) -> Any:
     return result
 
 
-def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
+def _rebase_dirty(value: Value, edge: StoredEdge, outputs: tuple[Any, ...]) -> None:
     """Make the node the grad_fn of an input that was changed in place."""
     meta = value._autograd
     view = view_of(value)
@@ -232,7 +233,7 @@ def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
 
 
 def _note_hidden(
-    ctx: FunctionNode, args: tuple[Any, ...], outputs: tuple[Any, ...], computed: Any
+    ctx: FunctionNode, args: tuple[Any, ...], outputs: tuple[Any, ...], computed: Value
 ) -> None:
     """Find results of `forward` that are kept as attributes on ctx."""
     hidden = []

@@ -15,6 +15,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.aliases import Value
+
 
 class VmapInfo(NamedTuple):
     """The first argument of a Function's `vmap`."""
@@ -26,7 +28,7 @@ class VmapInfo(NamedTuple):
 
 
 def apply_to_examples(
-    function: Any,
+    function: Value,
     rule: Callable[..., Any] | None,
     level: Level,
     args: tuple[Any, ...],
@@ -93,7 +95,7 @@ def apply_to_examples(
         return unflatten(out_structure, shown)
 
 
-def _shown(x: Any, dim: int | None, level: Level) -> Any:
+def _shown(x: Value, dim: int | None, level: Level) -> Any:
     if dim is None or not isinstance(x, Variable):
         return x
     return lift_batch(movedim(x, dim, 0) if dim else x, level)  # type: ignore[arg-type]

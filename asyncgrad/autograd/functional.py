@@ -27,6 +27,7 @@ from asyncgrad.scheduler import run_multi_pass, waits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.aliases import Value
     from asyncgrad.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -159,7 +160,7 @@ def hessian(
     single, _ = tuple_of(inputs, "inputs", "hessian")
     check_strategy(outer_jacobian_strategy)
 
-    async def gradient(*tensors: Any) -> Any:
+    async def gradient(*tensors: Value) -> Any:
         if outer_jacobian_strategy == "forward-mode":
             # `prepared` would make a new leaf, and a new leaf would not have the tangent.
             tensors = tuple(tensor.requires_grad_() for tensor in tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.functional_parts import basis, tuple_of
@@ -12,8 +12,13 @@ from asyncgrad.ops.api.shape import movedim, narrow
 from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.scheduler import call
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-async def blocks_forward(func: Any, inputs: tuple[Any, ...]) -> tuple[bool, Any]:
+    from asyncgrad.aliases import Value
+
+
+async def blocks_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[bool, Any]:
     """The derivatives of all outputs of a function by all inputs.
 
     Returns:
@@ -33,12 +38,12 @@ async def blocks_forward(func: Any, inputs: tuple[Any, ...]) -> tuple[bool, Any]
     return alone, tuple(_blocks(column, inputs) for column in columns)
 
 
-def _tangent(out: Any) -> Any:
+def _tangent(out: Value) -> Any:
     value, tangent = unpack_dual(out)
     return (zeros_like(value) if tangent is None else tangent).detach()
 
 
-def _blocks(columns: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _blocks(columns: Value, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Split one output's derivatives by all input elements into one tensor for each input."""
     shape = columns.shape[1:]
     blocks = []

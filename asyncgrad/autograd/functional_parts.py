@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Value
 
 _STRATEGIES = ("forward-mode", "reverse-mode")
 
@@ -38,7 +41,7 @@ _CONSTANT = {
 }
 
 
-def tuple_of(value: Any, what: str, name: str) -> tuple[bool, tuple[Any, ...]]:
+def tuple_of(value: Value, what: str, name: str) -> tuple[bool, tuple[Any, ...]]:
     """Whether a value is a single tensor, and the value as a tuple of tensors."""
     alone = not isinstance(value, tuple)
     values = (value,) if alone else tuple(value)
@@ -52,7 +55,7 @@ def tuple_of(value: Any, what: str, name: str) -> tuple[bool, tuple[Any, ...]]:
     return alone, values
 
 
-def prepared(tensors: Any, create_graph: bool, requires_grad: bool = True) -> tuple[Any, ...]:
+def prepared(tensors: Value, create_graph: bool, requires_grad: bool = True) -> tuple[Any, ...]:
     """New tensors for the arguments: the function may hold the same tensors as constants."""
     return tuple(
         tensor.reshape(tensor.shape)
@@ -62,7 +65,7 @@ def prepared(tensors: Any, create_graph: bool, requires_grad: bool = True) -> tu
     )
 
 
-def vector(v: Any, like: Any, alone: bool, create_graph: bool, name: str) -> tuple[Any, ...]:
+def vector(v: Value, like: Value, alone: bool, create_graph: bool, name: str) -> tuple[Any, ...]:
     """The vector of a product, checked to have the shapes of some tensors."""
     _, vectors = tuple_of(v, "v", name)
     if len(vectors) != len(like):
@@ -80,7 +83,7 @@ def vector(v: Any, like: Any, alone: bool, create_graph: bool, name: str) -> tup
     return prepared(vectors, create_graph, requires_grad=False)
 
 
-def hessian_vector(v: Any, tensors: Any, alone: bool, create_graph: bool, name: str) -> Any:
+def hessian_vector(v: Value, tensors: Value, alone: bool, create_graph: bool, name: str) -> Any:
     """The vector of a product with the Hessian; None is allowed if there is one element."""
     if v is None:
         check_one_element(tensors, "input to the user-provided function is")
@@ -88,14 +91,14 @@ def hessian_vector(v: Any, tensors: Any, alone: bool, create_graph: bool, name: 
     return vector(v, tensors, alone, create_graph, name)
 
 
-def unpacked(rows: Any, alone: bool, single: bool) -> Any:
+def unpacked(rows: Value, alone: bool, single: bool) -> Any:
     """Drop the tuple by output or by input where there is only a single tensor."""
     if single:
         rows = tuple(row[0] for row in rows)
     return rows[0] if alone else rows
 
 
-def finished(tensors: Any, alone: bool, create_graph: bool) -> Any:
+def finished(tensors: Value, alone: bool, create_graph: bool) -> Any:
     """Detach results unless `create_graph`, and unpack a single result."""
     if not create_graph:
         tensors = tuple(tensor.detach() for tensor in tensors)
@@ -103,7 +106,7 @@ def finished(tensors: Any, alone: bool, create_graph: bool) -> Any:
 
 
 def filled(
-    found: Any, like: Any, strict: bool, create_graph: bool, messages: tuple[str, str]
+    found: Value, like: Value, strict: bool, create_graph: bool, messages: tuple[str, str]
 ) -> tuple[Any, ...]:
     """Replace missing gradients by zeros, or raise in strict mode."""
     for place, gradient in enumerate(found):
@@ -126,7 +129,7 @@ def row_messages(place: int) -> tuple[str, str]:
     return missing, _JACOBIAN.format(place)
 
 
-def check_dependent(tensors: Any, what: str, strict: bool) -> None:
+def check_dependent(tensors: Value, what: str, strict: bool) -> None:
     """In strict mode, raise for tensors that do not depend on the inputs."""
     for place, tensor in enumerate(tensors if strict else ()):
         if tensor is None:
@@ -138,7 +141,7 @@ def check_dependent(tensors: Any, what: str, strict: bool) -> None:
             raise AutogradError(_CONSTANT[what].format(place))
 
 
-def check_one_element(tensors: Any, what: str) -> None:
+def check_one_element(tensors: Value, what: str) -> None:
     """Raise unless there is a single tensor with one element."""
     if len(tensors) != 1 or tensors[0].numel() != 1:
         raise AutogradError(
@@ -146,7 +149,7 @@ def check_one_element(tensors: Any, what: str) -> None:
         )
 
 
-def check_scalar(alone: bool, outputs: Any, name: str) -> None:
+def check_scalar(alone: bool, outputs: Value, name: str) -> None:
     """Raise unless the user's function returned a single tensor with one element."""
     if not alone:
         raise AutogradError(f"The function given to {name} should return a single Tensor")
@@ -180,7 +183,7 @@ def check_forward(strict: bool, vectorize: bool) -> None:
         )
 
 
-def basis(tensors: Any) -> list[Any]:
+def basis(tensors: Value) -> list[Any]:
     """For each tensor, the part of the unit vectors of all tensors that lies in it, as a batch."""
     total = sum(tensor.numel() for tensor in tensors)
     batches = []

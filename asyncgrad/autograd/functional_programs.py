@@ -35,10 +35,14 @@ from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.aliases import Value
 
 
-async def vjp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+async def vjp_program(
+    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
+) -> Any:
     """The outputs, and the product of a vector with the Jacobian."""
     single, given = tuple_of(inputs, "inputs", "vjp")
     with enable_grad():
@@ -53,7 +57,9 @@ async def vjp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
     return finished(outputs, alone, create_graph), finished(product, single, create_graph)
 
 
-async def jvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+async def jvp_program(
+    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
+) -> Any:
     """The outputs, and the product of the Jacobian with a vector."""
     single, given = tuple_of(inputs, "inputs", "jvp")
     with enable_grad():
@@ -73,8 +79,8 @@ async def jvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
 
 
 async def jacobian_program(
-    func: Any,
-    inputs: Any,
+    func: Callable[..., Any],
+    inputs: Value,
     create_graph: bool,
     strict: bool,
     vectorize: bool,
@@ -107,7 +113,7 @@ async def jacobian_program(
     return unpacked(rows, alone, single)
 
 
-async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: bool) -> Any:
+async def _rows(place: int, out: Value, tensors: Value, create_graph: bool, strict: bool) -> Any:
     """The derivatives of one output, computed one row at a time."""
     flat = out.reshape(-1)
     rows = []
@@ -122,7 +128,7 @@ async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: 
     )
 
 
-async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
+async def _rows_at_once(outputs: Value, tensors: Value, create_graph: bool) -> Any:
     """The derivatives of all outputs by all inputs, from one pass with batched gradients."""
     sizes = [out.numel() for out in outputs]
     pairs = [(out, b) for out, b in zip(outputs, basis(outputs), strict=True) if out.requires_grad]
@@ -146,12 +152,14 @@ async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
     return tuple(zip(*blocks, strict=True))
 
 
-def _blank(tensor: Any, *lead: int) -> Any:
+def _blank(tensor: Value, *lead: int) -> Any:
     """Zeros with the dtype and device of a tensor, and extra axes before its own."""
     return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
 
 
-async def vhp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+async def vhp_program(
+    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
+) -> Any:
     """The output, and the product of a vector with the Hessian."""
     single, given = tuple_of(inputs, "inputs", "vhp")
     with enable_grad():
@@ -163,7 +171,9 @@ async def vhp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
     return finished((out,), True, create_graph), finished(product, single, create_graph)
 
 
-async def hvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+async def hvp_program(
+    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
+) -> Any:
     """The output, and the product of the Hessian with a vector."""
     single, given = tuple_of(inputs, "inputs", "hvp")
     with enable_grad():
@@ -181,7 +191,9 @@ async def hvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
 # -- steps of a program ---------------------------------------------------------------------------
 
 
-async def _outputs(func: Any, tensors: Any, name: str, strict: bool) -> tuple[bool, Any]:
+async def _outputs(
+    func: Callable[..., Any], tensors: Value, name: str, strict: bool
+) -> tuple[bool, Any]:
     """Call the user's function: whether it returned a single tensor, and the outputs as a tuple."""
     found = await call(func, *tensors)
     alone, outputs = tuple_of(found, "outputs of the user-provided function", name)
@@ -189,7 +201,9 @@ async def _outputs(func: Any, tensors: Any, name: str, strict: bool) -> tuple[bo
     return alone, outputs
 
 
-async def _gradient(func: Any, tensors: Any, name: str, strict: bool) -> tuple[Any, Any]:
+async def _gradient(
+    func: Callable[..., Any], tensors: Value, name: str, strict: bool
+) -> tuple[Any, Any]:
     """The user's function's output of one element, and its gradient, recorded."""
     alone, outputs = await _outputs(func, tensors, name, strict)
     check_scalar(alone, outputs, name)
@@ -198,10 +212,10 @@ async def _gradient(func: Any, tensors: Any, name: str, strict: bool) -> tuple[A
     return outputs[0], gradients
 
 
-def scalar_function(func: Any, strict: bool) -> Any:
+def scalar_function(func: Callable[..., Any], strict: bool) -> Any:
     """The user's function, checked to return one element."""
 
-    async def scalar(*tensors: Any) -> Any:
+    async def scalar(*tensors: Value) -> Any:
         alone, outputs = await _outputs(func, tensors, "hessian", strict)
         check_scalar(alone, outputs, "hessian")
         return outputs[0].squeeze()
@@ -212,7 +226,7 @@ def scalar_function(func: Any, strict: bool) -> Any:
 async def _grad(
     outputs: Sequence[Any],
     tensors: Sequence[Any],
-    vectors: Any,
+    vectors: Value,
     create_graph: bool,
     retain_graph: bool | None = None,
 ) -> Sequence[Any]:

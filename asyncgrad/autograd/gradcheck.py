@@ -44,12 +44,14 @@ from asyncgrad.scheduler import call, run_multi_pass, waits
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.aliases import Value
+
 __all__ = ["GradcheckError", "gradcheck", "gradcheck_async", "gradgradcheck", "gradgradcheck_async"]
 
 # -- the public functions -------------------------------------------------------------------------
 
 
-def gradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
+def gradcheck(func: Callable[..., Any], inputs: Value, **options: Value) -> bool:
     """Compare the gradients of a function with finite differences, blocking the thread.
 
     Args:
@@ -81,13 +83,13 @@ def gradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
     return bool(_blocking(_gradcheck(func, inputs, **options), func))
 
 
-async def gradcheck_async(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
+async def gradcheck_async(func: Callable[..., Any], inputs: Value, **options: Value) -> bool:
     """`gradcheck` as a coroutine: the loop runs between its passes."""
     return await _gradcheck(func, inputs, **options)
 
 
 def gradgradcheck(
-    func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, **options: Any
+    func: Callable[..., Any], inputs: Value, grad_outputs: Value = None, **options: Value
 ) -> bool:
     """Compare the second derivatives of a function with finite differences of its gradients.
 
@@ -111,13 +113,13 @@ def gradgradcheck(
 
 
 async def gradgradcheck_async(
-    func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, **options: Any
+    func: Callable[..., Any], inputs: Value, grad_outputs: Value = None, **options: Value
 ) -> bool:
     """`gradgradcheck` as a coroutine: the loop runs between its passes."""
     return await _gradgradcheck(func, inputs, grad_outputs, **options)
 
 
-def _blocking(program: Any, func: Any) -> Any:
+def _blocking(program: Value, func: Callable[..., Any]) -> Any:
     with Mode(blocking=True):
         return run_multi_pass(program, waits=waits(func))
 
@@ -126,8 +128,8 @@ def _blocking(program: Any, func: Any) -> Any:
 
 
 async def _gradcheck(
-    func: Any,
-    inputs: Any,
+    func: Callable[..., Any],
+    inputs: Value,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -169,16 +171,16 @@ async def _gradcheck(
 
 
 async def _gradgradcheck(
-    func: Any,
-    inputs: Any,
-    grad_outputs: Any,
+    func: Callable[..., Any],
+    inputs: Value,
+    grad_outputs: Value,
     *,
     gen_non_contig_grad_outputs: bool = False,
     check_undefined_grad: bool = True,
     check_batched_grad: bool = False,
     check_fwd_over_rev: bool = False,
     check_rev_over_rev: bool = True,
-    **options: Any,
+    **options: Value,
 ) -> bool:
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError(
@@ -200,7 +202,7 @@ async def _gradgradcheck(
     wanted = differentiable_places(arguments)
     asked = differentiable_places(vectors)
 
-    async def gradients(*given: Any) -> Any:
+    async def gradients(*given: Value) -> Any:
         inputs, vectors = given[:count], given[count:]
         for place in wanted:
             inputs[place].requires_grad_()
@@ -228,7 +230,7 @@ async def _gradgradcheck(
 
 
 async def _check(
-    func: Any, inputs: tuple[Any, ...], options: Options, batched_forward: bool
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, batched_forward: bool
 ) -> None:
     check_inputs(inputs)
     found = as_tuple(await call(func, *inputs))
@@ -259,7 +261,7 @@ async def _check(
 
 
 async def _compare(
-    func: Any, inputs: tuple[Any, ...], options: Options, part: str, whole: Any
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value
 ) -> None:
     """Compare reverse mode with finite differences, for one `part` of complex outputs."""
     found = as_tuple(await call(func, *inputs))
@@ -285,7 +287,7 @@ async def _compare(
 
 
 async def _compare_fast(
-    func: Any, inputs: tuple[Any, ...], options: Options, part: str, whole: Any
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value
 ) -> None:
     """Compare along one random direction of the inputs and one of the outputs."""
     found = as_tuple(await call(func, *inputs))
@@ -321,7 +323,9 @@ async def _compare_fast(
                 )
 
 
-async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: Options) -> None:
+async def _compare_forward(
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options
+) -> None:
     """Compare forward mode with finite differences."""
     wanted = differentiable_places(inputs)
     random = np.random.default_rng(0)
@@ -341,7 +345,7 @@ async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: Options)
                     )
 
 
-async def _columns(out: Any, wanted: Sequence[Any], options: Options, rows: list[Any]) -> Any:
+async def _columns(out: Value, wanted: Sequence[Any], options: Options, rows: list[Any]) -> Any:
     """The gradients of each input for some gradients of an output, as columns."""
     twice: list[list[Any]] = []
     for _ in range(2):
@@ -378,7 +382,7 @@ async def _columns(out: Any, wanted: Sequence[Any], options: Options, rows: list
 # -- small parts ----------------------------------------------------------------------------------
 
 
-def _matrix(slopes_: list[Any], x: Any, out: Any) -> Any:
+def _matrix(slopes_: list[Any], x: Value, out: Value) -> Any:
     """Slopes as a matrix, by input element and output element."""
     if not slopes_:
         return np.zeros((x.numel(), out.numel()))
@@ -386,7 +390,7 @@ def _matrix(slopes_: list[Any], x: Any, out: Any) -> Any:
 
 
 def _mismatch(
-    part: str, whole: Any, row: int, column: int, near: Any, exact: Any, mode: str = ""
+    part: str, whole: Value, row: int, column: int, near: Value, exact: Value, mode: str = ""
 ) -> str:
     complex_places = [out.is_complex() for out in whole if out.requires_grad]
     prefix = ""

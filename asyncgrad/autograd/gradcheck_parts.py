@@ -21,7 +21,9 @@ from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.aliases import Gradient, Value
 
 _DOUBLE = frozenset({np.dtype("float64"), np.dtype("complex128")})
 
@@ -50,19 +52,19 @@ class _Undefined(Function):
     """The identity; its backward returns no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
+    def forward(ctx: Any, x: Value) -> Any:
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: Any, gradient: Gradient) -> Any:
         return None
 
 
-def part_of(func: Any, part: str) -> Any:
+def part_of(func: Callable[..., Any], part: str) -> Any:
     """A function whose complex outputs are replaced by their real or imaginary parts."""
     factor = 1 if part == "real" else -1j
 
-    async def seen(*inputs: Any) -> tuple[Any, ...]:
+    async def seen(*inputs: Value) -> tuple[Any, ...]:
         outputs = as_tuple(await call(func, *inputs))
         return tuple(RECORDED.real(out * factor) if out.is_complex() else out for out in outputs)
 
@@ -70,7 +72,7 @@ def part_of(func: Any, part: str) -> Any:
 
 
 async def tangents_of(
-    func: Any, inputs: tuple[Any, ...], directions: dict[int, Any]
+    func: Callable[..., Any], inputs: tuple[Any, ...], directions: dict[int, Any]
 ) -> list[UnpackedDualTensor]:
     """The outputs and their tangents, from tangents of some inputs, none of which requires grad."""
     wanted = differentiable_places(inputs)
@@ -81,18 +83,20 @@ async def tangents_of(
         return [unpack_dual(out) for out in as_tuple(await call(func, *given))]
 
 
-async def pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
+async def pushed(
+    func: Callable[..., Any], inputs: tuple[Any, ...], place: int, direction: Value
+) -> list[Any]:
     """The outputs' tangents, from a tangent of one input and zero tangents of the others."""
     directions = {at: np.zeros(inputs[at].shape) for at in differentiable_places(inputs)}
     directions[place] = direction
     return [_values_or_zeros(*found) for found in await tangents_of(func, inputs, directions)]
 
 
-def _values_or_zeros(primal: Any, tangent: Any) -> Any:
+def _values_or_zeros(primal: Value, tangent: Value) -> Any:
     return np.zeros(primal.shape) if tangent is None else values_of(tangent)
 
 
-async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
+async def check_batched(place: int, out: Value, inputs: tuple[Any, ...]) -> None:
     """Check that a batch of gradients gives the same as its gradients one by one."""
     wanted = [inputs[i] for i in differentiable_places(inputs)]
     vectors = [random_like(out, False).detach() for _ in range(2)]
@@ -117,7 +121,7 @@ async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
             )
 
 
-async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
+async def check_batched_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
     """Check that a batch of tangents gives the same as its tangents one by one."""
     wanted = differentiable_places(inputs)
     for number, place in enumerate(wanted):
@@ -147,7 +151,7 @@ async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
                 )
 
 
-async def check_linear(outputs: Any, inputs: tuple[Any, ...], options: Options) -> None:
+async def check_linear(outputs: Value, inputs: tuple[Any, ...], options: Options) -> None:
     """Check that zero gradients of the outputs give zeros, with dtype and shape of the inputs."""
     wanted = [inputs[place] for place in differentiable_places(inputs)]
     if not outputs:
@@ -163,7 +167,7 @@ async def check_linear(outputs: Any, inputs: tuple[Any, ...], options: Options) 
                 raise GradcheckError(f"grad is incorrect {wrong}")
 
 
-async def check_undefined_tangents(func: Any, inputs: tuple[Any, ...]) -> None:
+async def check_undefined_tangents(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
     """Check that an input without a tangent gives the same as one with a tangent of zeros."""
     wanted = differentiable_places(inputs)
     directions = {place: values_of(random_like(inputs[place], False)) for place in wanted}
@@ -184,7 +188,7 @@ async def check_undefined_tangents(func: Any, inputs: tuple[Any, ...]) -> None:
                 )
 
 
-async def check_undefined(func: Any, inputs: tuple[Any, ...]) -> None:
+async def check_undefined(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
     """Check that backward accepts missing gradients, all at once and one at a time."""
     wanted = [inputs[place] for place in differentiable_places(inputs)]
     count = len(differentiable(await call(func, *inputs)))
@@ -246,12 +250,12 @@ def differentiable_places(inputs: tuple[Any, ...]) -> list[int]:
     return [i for i, x in enumerate(inputs) if isinstance(x, Variable) and requires_grad(x)]
 
 
-def differentiable(outputs: Any) -> tuple[Any, ...]:
+def differentiable(outputs: Value) -> tuple[Any, ...]:
     """The outputs that require grad."""
     return tuple(out for out in as_tuple(outputs) if out.requires_grad)
 
 
-def random_like(out: Any, gaps: bool) -> Any:
+def random_like(out: Value, gaps: bool) -> Any:
     """A random gradient for an output, non-contiguous if `gaps`."""
     random = np.random.default_rng()
     values = random.uniform(-1, 1, (2, *out.shape))

@@ -36,6 +36,7 @@ from asyncgrad.scheduler import start
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from asyncgrad.aliases import Gradient
     from asyncgrad.core.participants import Participant
     from asyncgrad.tensor import Tensor
 
@@ -268,7 +269,7 @@ def register_multi_grad_hook(
     if mode == "any":
         ran: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
-        def first(gradient: Any) -> Any:
+        def first(gradient: Gradient) -> Any:
             task = current().graph_task
             if task in ran:
                 return None
@@ -283,7 +284,7 @@ def register_multi_grad_hook(
     waiting: weakref.WeakKeyDictionary[GraphTask, _Gathered] = weakref.WeakKeyDictionary()
 
     def one_of_them(place: int) -> Callable[[Any], Any]:
-        def hook(gradient: Any) -> Any:
+        def hook(gradient: Gradient) -> Any:
             task = current().graph_task
             gathered = waiting.get(task)
             if gathered is None:

@@ -11,6 +11,7 @@ from asyncgrad.ops.arguments import check_bool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.aliases import Value
     from asyncgrad.core.modes import Modes
     from asyncgrad.tensor import Tensor
 
@@ -41,7 +42,7 @@ class no_grad(Mode):
         False
     """
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         """Let the class be used as a decorator without parentheses."""
         return super().__new__(cls) if function is None else Mode(grad=False)(function)
 
@@ -53,7 +54,7 @@ class no_grad(Mode):
 class enable_grad(Mode):
     """Record operations, also within `no_grad`."""
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         """Let the class be used as a decorator without parentheses."""
         return super().__new__(cls) if function is None else Mode(grad=True)(function)
 
@@ -64,7 +65,7 @@ class enable_grad(Mode):
 class AtOnce(Mode):
     """A mode in force from its call on; as a context manager, until the end of its block."""
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, **changes: Value) -> None:
         super().__init__(**changes)
         before = current()
         changed = before.replace(**changes)

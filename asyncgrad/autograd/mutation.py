@@ -15,6 +15,8 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncgrad.aliases import Array, Value
+
 
 class _Handle:
     """Stands in the graph for a saved tensor at one version."""
@@ -32,7 +34,7 @@ class MutationContext:
         #: By id of the array that owns the memory: the handles of tensors not changed since.
         self._handles: dict[int, weakref.WeakSet[_Handle]] = {}
 
-    def pack(self, tensor: Any) -> _Handle:
+    def pack(self, tensor: Value) -> _Handle:
         """Save a tensor without a copy; `before_change` clones it if it is changed."""
         handles = self._handles.setdefault(id(_owner(tensor._array)), weakref.WeakSet())
         for handle in handles:
@@ -54,7 +56,7 @@ class MutationContext:
             raise AssertionError(_OUTSIDE)
         return tensor
 
-    def before_change(self, tensor: Any) -> None:
+    def before_change(self, tensor: Value) -> None:
         """Clone the saved tensors that share memory with a tensor about to be changed."""
         for handle in self._handles.pop(id(_owner(tensor._array)), ()):
             saved = self.original.pop(handle, None)
@@ -69,7 +71,7 @@ class MutationContext:
         self._handles.clear()
 
 
-def _owner(array: Any) -> Any:
+def _owner(array: Array) -> Any:
     """The array that owns the memory of an array."""
     while isinstance(base := getattr(array, "base", None), type(array)):
         array = base

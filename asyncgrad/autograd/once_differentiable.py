@@ -15,6 +15,8 @@ from asyncgrad.ops.promotion import category
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.aliases import Value
+
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
@@ -47,7 +49,7 @@ def once_differentiable(fn: _F) -> _F:
     if inspect.iscoroutinefunction(fn):
 
         @functools.wraps(fn)
-        async def later(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        async def later(ctx: Any, *args: Value, **kwargs: Value) -> Any:
             found = current()
             install(found.replace(grad=False))
             try:
@@ -60,7 +62,7 @@ def once_differentiable(fn: _F) -> _F:
     else:
 
         @functools.wraps(fn)
-        def now(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        def now(ctx: Any, *args: Value, **kwargs: Value) -> Any:
             found = current()
             install(found.replace(grad=False))
             try:
@@ -74,7 +76,7 @@ def once_differentiable(fn: _F) -> _F:
     return cast("_F", wrapper)
 
 
-def _refusing(outputs: Any, args: tuple[Any, ...]) -> Any:
+def _refusing(outputs: Value, args: tuple[Any, ...]) -> Any:
     """The gradients; connected to an `Error` node if an argument requires grad."""
     if not any(isinstance(a, Variable) and requires_grad(a) for a in args):
         return outputs

@@ -42,7 +42,9 @@ from asyncgrad.scheduler import check_deadline, run_multi_pass, start
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.aliases import DType, Namespace, Value
     from asyncgrad.autograd.edges import Root
+    from asyncgrad.core.metadata import Metadata
     from asyncgrad.tensor import Tensor
 
 
@@ -94,10 +96,10 @@ def backward(
 
 def backward_from(
     roots: tuple[Any, ...],
-    grad_tensors: Any,
+    grad_tensors: Value,
     retain_graph: bool | None,
     create_graph: bool,
-    inputs: Any,
+    inputs: Value,
     priority: int | None,
     deadline: float | None,
     wait: str,
@@ -269,7 +271,9 @@ def grad(
     return _start(task, priority, deadline)
 
 
-def _zeros(requested: Any, metadata: Any, create_graph: bool, within: Callable[..., Any]) -> Any:
+def _zeros(
+    requested: Value, metadata: Metadata, create_graph: bool, within: Callable[..., Any]
+) -> Any:
     """Zeros, for an input on which the outputs do not depend."""
     if isinstance(requested, GradientEdge):
         raise AutogradError(
@@ -289,7 +293,7 @@ def _not_used(place: int) -> AutogradError:
     )
 
 
-def _given(given: tuple[Any, ...], captured: Any, facts: Any) -> Any:
+def _given(given: tuple[Any, ...], captured: Value, facts: Value) -> Any:
     """The tensor in `grad_outputs` whose array was captured, or a new tensor."""
     for gradient in given:
         if isinstance(gradient, Variable) and gradient._array is captured:
@@ -298,7 +302,7 @@ def _given(given: tuple[Any, ...], captured: Any, facts: Any) -> Any:
 
 
 async def _grad_of_examples(
-    roots: tuple[Any, ...], tensors: tuple[Any, ...], keys: Any, given: Any, flags: Any
+    roots: tuple[Any, ...], tensors: tuple[Any, ...], keys: Value, given: Value, flags: Any
 ) -> Any:
     """`grad` inside of a `vmap`: it runs on the tensors that hold the batches."""
     level = current().batch
@@ -325,7 +329,7 @@ async def _grad_of_examples(
     return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
 
-def _in_dtype(captured: Any, dtype: Any, within: Callable[..., Any]) -> Any:
+def _in_dtype(captured: Value, dtype: DType, within: Callable[..., Any]) -> Any:
     """A leaf's gradient, cast to the dtype that the leaf asks for; None means any."""
     if dtype is None or captured._metadata.dtype == dtype:
         return captured
@@ -334,12 +338,12 @@ def _in_dtype(captured: Any, dtype: Any, within: Callable[..., Any]) -> Any:
 
 def _graph_task(
     roots: tuple[Any, ...],
-    given: Any,
+    given: Value,
     retain_graph: bool | None,
     create_graph: bool,
     inputs: list[Any] | None,
     grad: bool,
-    recorded: Any = None,
+    recorded: Namespace = None,
 ) -> GraphTask:
     """Check the roots and their gradients, and make the pass.
 

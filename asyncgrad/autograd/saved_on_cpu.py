@@ -8,11 +8,15 @@ which they were saved. So `unpack` of one tensor also starts the copy of the one
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU, Device, Stream, current_stream
 from asyncgrad.ops.tensors.transfer import moved
+
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Value
+    from asyncgrad.core.metadata import Metadata
 
 
 class _OnHost:
@@ -20,7 +24,7 @@ class _OnHost:
 
     __slots__ = ("__weakref__", "before", "copy", "metadata", "returning")
 
-    def __init__(self, copy: Any, metadata: Any, before: _OnHost | None) -> None:
+    def __init__(self, copy: Any, metadata: Metadata, before: _OnHost | None) -> None:
         """Keep a tensor that was copied to the host.
 
         Args:
@@ -43,7 +47,7 @@ class Offload:
         self._streams: dict[Device, Stream] = {}
         self._last: weakref.ref[_OnHost] | None = None
 
-    def pack(self, tensor: Any) -> Any:
+    def pack(self, tensor: Value) -> Any:
         """Start the copy to the host."""
         device = tensor._metadata.device
         if device is CPU:
@@ -58,7 +62,7 @@ class Offload:
         self._last = weakref.ref(packed)
         return packed
 
-    def unpack(self, packed: Any) -> Any:
+    def unpack(self, packed: Value) -> Any:
         """The tensor, ready in the current stream; also starts the copy of the one before."""
         if isinstance(packed, Variable):
             return packed

@@ -26,6 +26,9 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.aliases import Array, Device, Value
+    from asyncgrad.core.metadata import Metadata
+
 
 class saved_tensors_hooks(Mode):
     """Pack what operations save for backward, and unpack it when backward uses it.
@@ -105,7 +108,7 @@ class save_on_cpu(saved_tensors_hooks):
             super().__init__(offload.pack, offload.unpack)
             return
 
-        def pack(tensor: Any) -> tuple[Any, Any]:
+        def pack(tensor: Value) -> tuple[Any, Any]:
             return tensor.device, tensor if str(tensor.device) == "cpu" else tensor.cpu()
 
         def unpack(packed: tuple[Any, Any]) -> Any:
@@ -133,12 +136,12 @@ class save_to_disk(saved_tensors_hooks):
             tensor = wrap(await asyncio.to_thread(_read, file.path, file.metadata), file.metadata)
             return tensor if file.device == tensor.device else tensor.to(file.device)
 
-        def pack(tensor: Any) -> Any:
+        def pack(tensor: Value) -> Any:
             # Copy now: the tensor may change before the coroutine runs.
             host = tensor.clone() if str(tensor.device) == "cpu" else tensor.cpu()
             return write(host, tensor.device)
 
-        async def write(host: Any, device: Any) -> _File:
+        async def write(host: Any, device: Device) -> _File:
             # Return through a list: a thread might keep its return value, and so the file, alive.
             written: list[_File] = []
             await asyncio.to_thread(lambda: written.append(_File(host, device, directory)))
@@ -152,7 +155,7 @@ class _File:
 
     __slots__ = ("__weakref__", "device", "metadata", "path")
 
-    def __init__(self, host: Any, device: Any, directory: Any) -> None:
+    def __init__(self, host: Any, device: Device, directory: Any) -> None:
         """Write the values of a tensor on the host; `device` is where it came from."""
         handle, name = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "wb") as file:
@@ -163,14 +166,14 @@ class _File:
         weakref.finalize(self, _remove, self.path)
 
 
-def _read(path: Path, metadata: Any) -> Any:
+def _read(path: Path, metadata: Metadata) -> Any:
     array = np.empty(metadata.shape, metadata.dtype)
     with path.open("rb") as file:
         file.readinto(_bytes_of(array))
     return array
 
 
-def _bytes_of(array: Any) -> Any:
+def _bytes_of(array: Array) -> Any:
     """The memory of an array as bytes; NumPy's own file format lacks some dtypes."""
     return array.reshape(-1).view(np.uint8)
 

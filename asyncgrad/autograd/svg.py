@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
+    from asyncgrad.aliases import Value
     from asyncgrad.autograd.layered import Point
     from asyncgrad.core.node import Node
 
@@ -47,7 +48,7 @@ class Svg(str):
         return str(self)
 
 
-def to_svg(*roots: Any, names: Mapping[str, Any] | None = None) -> Svg:
+def to_svg(*roots: Value, names: Mapping[str, Any] | None = None) -> Svg:
     """Draw a graph: nodes with their shapes, sequence numbers and the bytes that they save.
 
     Gradients flow downwards. Leaves are blue, custom Functions yellow. Where anomaly mode has

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.graph import queue_callback
 from asyncgrad.core import variable as core
 from asyncgrad.core.variable import autograd_meta
+
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Value
 
 __all__ = ["Variable"]
 
@@ -20,7 +23,7 @@ class _Engine:
 class _VariableMeta(type):
     """Makes every tensor an instance of `Variable`."""
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: Value) -> bool:
         return isinstance(instance, core.Variable)
 
 
@@ -29,7 +32,7 @@ class Variable(metaclass=_VariableMeta):
 
     _execution_engine = _Engine()
 
-    def __new__(cls, data: Any, requires_grad: bool = False) -> Any:
+    def __new__(cls, data: Value, requires_grad: bool = False) -> Any:
         """A leaf that shares the memory of a tensor."""
         leaf = data.detach()
         if requires_grad:

@@ -18,6 +18,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from asyncgrad.aliases import Array, Value
+
 __all__ = ["Dot", "Kept", "Memory", "memory", "to_dot"]
 
 
@@ -48,7 +50,7 @@ def _nodes(roots: Iterable[Any]) -> list[Node]:
     return nodes[:first] + inner + leaves
 
 
-def _node(root: Any) -> Node:
+def _node(root: Value) -> Node:
     if isinstance(root, Node):
         return root
     if isinstance(root, GradientEdge):
@@ -85,7 +87,7 @@ def _kept(node: Node) -> list[tuple[str, Any, Any]]:
     return found
 
 
-def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
+def _arrays(name: str, value: Value) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(value, SavedTensor):
         yield name, value.array, value.metadata
     elif isinstance(value, Variable):
@@ -100,7 +102,7 @@ def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
             yield from _arrays(f"{name}[{key!r}]", part)
 
 
-def _memory_of(array: Any) -> Any:
+def _memory_of(array: Array) -> Any:
     """The array that owns the memory of an array."""
     while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
         array = array.base
@@ -155,7 +157,7 @@ class Memory(NamedTuple):
         return "\n".join([f"{self.nbytes:>10} B  in all", *map(str, lines)])
 
 
-def memory(*roots: Any) -> Memory:
+def memory(*roots: Value) -> Memory:
     """List the arrays that a graph keeps alive, with the operations that saved them.
 
     An array that several nodes save is counted once; if it is a leaf, for the leaf.
@@ -191,7 +193,7 @@ def memory(*roots: Any) -> Memory:
     return Memory(tuple([entry for node in nodes for entry in entries[node]]))
 
 
-def _entry(node: Node, name: str, array: Any, facts: Any, seen: dict[int, Any]) -> Kept:
+def _entry(node: Node, name: str, array: Array, facts: Value, seen: dict[int, Any]) -> Kept:
     nbytes = 0
     if array is not None:
         owner = _memory_of(array)
@@ -244,7 +246,7 @@ class Dot(str):
         return self.svg() if shutil.which("dot") else None
 
 
-def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
+def to_dot(*roots: Value, names: Mapping[str, Any] | None = None) -> Dot:
     """Draw a graph: nodes with their shapes, sequence numbers and the bytes that they save.
 
     Args:
@@ -319,7 +321,7 @@ def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
         yield f"{name}: {_facts(facts)}, {size}"
 
 
-def _facts(facts: Any) -> str:
+def _facts(facts: Value) -> str:
     return f"{facts.dtype}{list(facts.shape)}"
 
 

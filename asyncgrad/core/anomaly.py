@@ -15,7 +15,7 @@ from asyncgrad.errors import AutogradError, add_note
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
     from asyncgrad.core.modes import Modes
 
 

@@ -17,7 +17,7 @@ from asyncgrad.core.variable import Variable, view_of
 from asyncgrad.core.versions import VersionCounter
 
 if TYPE_CHECKING:
-    from asyncgrad.core.aliases import Array
+    from asyncgrad.aliases import Array
 
 #: Serializes new values for parameters with the taking of snapshots.
 weights_lock = lasting_lock()

@@ -28,7 +28,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.core.aliases import Array, Gradient, Namespace
+    from asyncgrad.aliases import Array, Gradient, Namespace
     from asyncgrad.core.variable import AutogradMeta
 
 #: Passes commit one at a time, so that no update is lost.

@@ -12,7 +12,7 @@ from asyncgrad.core.variable import AccumulateGrad
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.core.aliases import Gradient, NodeGradient, Owned, StoredEdge
+    from asyncgrad.aliases import Gradient, NodeGradient, Owned, StoredEdge
     from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
 

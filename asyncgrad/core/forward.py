@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.aliases import Array, Value
+    from asyncgrad.aliases import Array, Value
     from asyncgrad.core.modes import Modes
 
 #: What `Level.get` returns for an array with no entry.

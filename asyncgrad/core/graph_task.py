@@ -58,7 +58,7 @@ from asyncgrad.core.versions import VersionCounter
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from asyncgrad.core.aliases import Gradient, NodeGradient, Owned, Value
+    from asyncgrad.aliases import Gradient, NodeGradient, Owned, Value
     from asyncgrad.core.node import Node
     from asyncgrad.core.parallel_nodes import Helpers
 

@@ -20,7 +20,7 @@ from asyncgrad.core.views import stop_retaining
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from asyncgrad.core.aliases import StoredEdge, Value
+    from asyncgrad.aliases import StoredEdge, Value
 
 
 def note_view(

@@ -12,7 +12,7 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from asyncgrad.core.aliases import Gradient, Value
+    from asyncgrad.aliases import Gradient, Value
     from asyncgrad.core.hooks import Hooks
     from asyncgrad.core.metadata import Metadata
     from asyncgrad.core.node import Node

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 _next_key: Callable[[], int] = count().__next__
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from asyncgrad.core.aliases import Gradient, Namespace
+    from asyncgrad.aliases import Gradient, Namespace
 
 
 class InputBuffer:

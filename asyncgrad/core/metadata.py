@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.size import Size
 
 if TYPE_CHECKING:
-    from asyncgrad.core.aliases import Device, DType, Namespace
+    from asyncgrad.aliases import Device, DType, Namespace
 
 
 class Metadata:

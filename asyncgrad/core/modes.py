@@ -23,7 +23,7 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 

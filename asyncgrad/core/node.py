@@ -19,7 +19,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from asyncgrad.core.aliases import Following, Gradient, StoredEdge, Value
+    from asyncgrad.aliases import Following, Gradient, StoredEdge, Value
     from asyncgrad.core.rule import Rule
 
 _N = TypeVar("_N", bound="Node | None")

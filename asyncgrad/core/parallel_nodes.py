@@ -18,7 +18,7 @@ from asyncgrad.core.states import HEAVY_NS, RUNNING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.core.aliases import NodeGradient
+    from asyncgrad.aliases import NodeGradient
     from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.states import Ready

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from contextvars import Context
 
-    from asyncgrad.core.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
+    from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
     from asyncgrad.core.input_buffer import InputBuffer
     from asyncgrad.core.node import Node
     from asyncgrad.core.variable import Variable

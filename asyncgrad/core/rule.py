@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from asyncgrad.core.aliases import Namespace, NodeGradient, Saved
+    from asyncgrad.aliases import Namespace, NodeGradient, Saved
 
     #: A rule, or the part of one that gives one gradient.
     Run: TypeAlias = Callable[[Namespace, NodeGradient, Saved], Any]

@@ -29,8 +29,7 @@ from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, gra
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from asyncgrad.core.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, StoredEdge
-    from asyncgrad.core.metadata import Metadata
+    from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, StoredEdge
     from asyncgrad.core.modes import Modes
     from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
@@ -50,13 +49,8 @@ def evaluate(
     """
     if task.context is not None and current().graph_task is not task:
         install(modes_within(task))
-    several = node.output_metadata.__class__ is tuple
-    gradients = list(gradient) if several else [gradient]
+    gradients = _in_own_dtypes(task, node, gradient)
     extras = node.extras
-    if node.__class__ is AccumulateGrad and autograd_meta(node.variable).grad_dtype is not None:
-        gradients[0] = _in_grad_dtype(task, node.variable, gradients[0])
-    elif task.recorded is None:
-        _in_own_dtypes(node.output_metadata if several else (node.output_metadata,), gradients)
     info = task.exec_info
     if info is not None:
         needed = node in info.needed
@@ -280,14 +274,21 @@ def _accumulate(
     yield from post_accumulate_hooks(variable, hooks)
 
 
-def _in_own_dtypes(metadata: tuple[Metadata, ...], gradients: list[Gradient]) -> None:
-    """Convert gradients to the dtypes of the outputs before user code sees them.
+def _in_own_dtypes(task: PassState, node: Node, gradient: NodeGradient) -> list[Gradient]:
+    """A node's gradients in the dtypes of its outputs, or in that which a leaf asks for.
 
-    Rules for half precision may return float32.
+    Rules for half precision may return float32, which user code must not see.
     """
-    for place, facts in enumerate(metadata):
-        if gradients[place] is not None:
-            gradients[place] = facts.F.in_own_dtype(gradients[place], facts.dtype)
+    metadata = node.output_metadata
+    several = metadata.__class__ is tuple
+    gradients = list(gradient) if several else [gradient]
+    if node.__class__ is AccumulateGrad and autograd_meta(node.variable).grad_dtype is not None:
+        gradients[0] = _in_grad_dtype(task, node.variable, gradients[0])
+    elif task.recorded is None:
+        for place, facts in enumerate(metadata if several else (metadata,)):
+            if gradients[place] is not None:
+                gradients[place] = facts.F.in_own_dtype(gradients[place], facts.dtype)
+    return gradients
 
 
 def _in_grad_dtype(task: PassState, variable: Variable, gradient: Gradient) -> Gradient:

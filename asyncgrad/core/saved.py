@@ -19,7 +19,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from asyncgrad.core.aliases import Array, Saved, StoredEdge, Value
+    from asyncgrad.aliases import Array, Saved, StoredEdge, Value
     from asyncgrad.core.metadata import Metadata
 
 

@@ -14,7 +14,7 @@ from asyncgrad.errors import AutogradError, GraphFreedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 
 class SavedNone:

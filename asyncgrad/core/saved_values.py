@@ -16,7 +16,7 @@ from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.core.aliases import Namespace, NodeGradient, Saved, StoredEdge
+    from asyncgrad.aliases import Namespace, NodeGradient, Saved, StoredEdge
     from asyncgrad.core.metadata import Metadata
     from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.rule import Run

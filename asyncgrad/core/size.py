@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 
 class Size(tuple[int, ...]):

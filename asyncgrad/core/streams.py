@@ -23,7 +23,7 @@ from asyncgrad.core.variable import AccumulateGrad, gradient_edge
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from asyncgrad.core.aliases import (
+    from asyncgrad.aliases import (
         Device,
         Gradient,
         NodeGradient,

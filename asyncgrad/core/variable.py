@@ -18,7 +18,7 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.aliases import Array, StoredEdge, Value
+    from asyncgrad.aliases import Array, StoredEdge, Value
     from asyncgrad.core.hooks import Hooks, NodeExtras
     from asyncgrad.core.metadata import Metadata
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from asyncgrad.core.aliases import Array, StoredEdge
+    from asyncgrad.aliases import Array, StoredEdge
 
 _CLARIFY = (
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "

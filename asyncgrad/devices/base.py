@@ -8,7 +8,7 @@ has come. The CPU has no streams: its work is done when the call returns.
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from asyncgrad._unbound import unbound
 from asyncgrad.devices.pool import Pool
@@ -17,9 +17,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    #: Classes of `devices/streams.py`, which imports this module.
-    Scope: TypeAlias = Any
-    Stream: TypeAlias = Any
+    from asyncgrad.aliases import Array, DType, Stream, StreamScope, Value
+
 
 #: Results of `Device.status`; any other value is an error's code, numbered as in CUDA.
 READY: Final = 0
@@ -44,7 +43,7 @@ set_place: Callable[[Place | None], object] = unbound
 make_stream: Callable[[Device, Any, int], Stream] = unbound
 
 
-def set_default_device(device: Any) -> None:
+def set_default_device(device: Device) -> None:
     """Make new tensors on a device from here on, in this task only.
 
     Args:
@@ -60,7 +59,7 @@ def set_default_device(device: Any) -> None:
 class _DeviceType(ABCMeta):
     """Calling `Device` itself finds a device; subclasses create instances as usual."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: Value, **kwargs: Value) -> Any:
         """Find a device, or create an instance of a subclass."""
         if cls.__dict__.get("_finds"):
             return find_device(*args, **kwargs)
@@ -104,7 +103,7 @@ class Device(metaclass=_DeviceType):
         #: Whether a non-default stream was opened, so that memory may pass between streams.
         self.side_streams = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Value) -> None:
         """Let calls of a subclass create instances, and not find devices."""
         super().__init_subclass__(**kwargs)
         cls._finds = False
@@ -131,7 +130,7 @@ class Device(metaclass=_DeviceType):
     def array_type(self) -> type:
         """The class of the device's arrays."""
 
-    def owns(self, array: Any) -> bool:
+    def owns(self, array: Array) -> bool:
         """Whether an array is on this device."""
         return isinstance(array, self.array_type)
 
@@ -139,7 +138,7 @@ class Device(metaclass=_DeviceType):
         """Wrap a function of the table to put its work into the current stream."""
         return function
 
-    def run_in(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
+    def run_in(self, stream: Stream, function: Callable[..., Any], *args: Value) -> Any:
         """Call a function with a stream as the current one, and return its result."""
         return function(*args)
 
@@ -176,7 +175,7 @@ class Device(metaclass=_DeviceType):
             stream = self._default_stream = make_stream(self, self.open_stream(None), 0)
         return stream
 
-    def stream_in(self, scope: Scope | None) -> Stream:
+    def stream_in(self, scope: StreamScope) -> Stream:
         """The current stream in a scope: the innermost on this device, or the default one."""
         while scope is not None:
             if scope.stream.device is self:
@@ -202,13 +201,13 @@ class Device(metaclass=_DeviceType):
         """Make a raw event."""
         return None
 
-    def record(self, event: Any, stream: Any) -> None:
+    def record(self, event: Value, stream: Stream) -> None:
         """Record an event: it happens when all work that is now in a stream is done."""
 
-    def wait(self, stream: Any, event: Any) -> None:
+    def wait(self, stream: Stream, event: Value) -> None:
         """Make later work in a stream wait for an event."""
 
-    def status(self, event: Any) -> int:
+    def status(self, event: Value) -> int:
         """`READY`, `NOT_READY`, or the code of a device error; never raises."""
         return READY
 
@@ -216,24 +215,24 @@ class Device(metaclass=_DeviceType):
         """The error for a status code."""
         raise NotImplementedError
 
-    def synchronize(self, event: Any) -> None:
+    def synchronize(self, event: Value) -> None:
         """Block until an event has happened.
 
         Raises:
             RuntimeError: for an error on the device.
         """
 
-    def completion(self, event: Any) -> Awaitable[None]:
+    def completion(self, event: Value) -> Awaitable[None]:
         """An awaitable for an event; must be called on the event loop that awaits it."""
         raise NotImplementedError
 
-    def elapsed_time(self, start: Any, end: Any) -> float:
+    def elapsed_time(self, start: Value, end: Value) -> float:
         """The milliseconds between two events."""
         raise NotImplementedError
 
     # -- copies, all into the current stream ------------------------------------------------------
 
-    def from_host(self, array: Any, *, pinned: bool) -> Any:
+    def from_host(self, array: Array, *, pinned: bool) -> Any:
         """Copy a NumPy array to this device.
 
         Args:
@@ -242,15 +241,15 @@ class Device(metaclass=_DeviceType):
         """
         return array.copy()
 
-    def to_host(self, array: Any) -> Any:
+    def to_host(self, array: Array) -> Any:
         """Copy an array to pinned host memory; the values come with the stream."""
         return array.copy()
 
-    def from_peer(self, array: Any, peer: Device) -> Any:
+    def from_peer(self, array: Array, peer: Device) -> Any:
         """Copy an array from another device of the same type."""
         raise NotImplementedError
 
-    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty_pinned(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """Make a NumPy array in pinned memory, which the device reads and writes directly."""
         raise NotImplementedError
 

@@ -37,6 +37,8 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from asyncgrad.aliases import Array, DType, Stream, Value
+
 #: The number of streams made of each priority; further requests share them.
 _STREAMS = 16
 #: Errors after which a context is unusable (by the manuals of CUDA's driver and runtime).
@@ -120,7 +122,7 @@ class CudaDevice(Device):
         """The class `cupy.ndarray`."""
         return cupy.ndarray  # type: ignore[no-any-return]
 
-    def owns(self, array: Any) -> bool:
+    def owns(self, array: Array) -> bool:
         """Whether a CuPy array is on this device."""
         return isinstance(array, cupy.ndarray) and array.device.id == self.index
 
@@ -144,16 +146,16 @@ class CudaDevice(Device):
     def launching(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function to enter the current stream for each call."""
 
-        def launch(*args: Any, **kwargs: Any) -> Any:
+        def launch(*args: Value, **kwargs: Value) -> Any:
             return self._within(current_stream(self).raw, function, args, kwargs)
 
         return launch
 
-    def run_in(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
+    def run_in(self, stream: Stream, function: Callable[..., Any], *args: Value) -> Any:
         """Call a function with CuPy's current device and stream set."""
         return self._within(stream.raw, function, args, {})
 
-    def _within(self, raw: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _within(self, raw: Stream, function: Callable[..., Any], args: Value, kwargs: Value) -> Any:
         cuda = cupy.cuda
         try:
             if cuda.runtime.getDevice() == self.index and cuda.get_current_stream() == raw:
@@ -194,17 +196,17 @@ class CudaDevice(Device):
         with self._device:
             return cupy.cuda.Event(block=True, disable_timing=not timing)
 
-    def record(self, event: Any, stream: Any) -> None:
+    def record(self, event: Value, stream: Stream) -> None:
         """Record an event: it happens when all work that is now in a stream is done."""
         with self._device:
             event.record(stream)
 
-    def wait(self, stream: Any, event: Any) -> None:
+    def wait(self, stream: Stream, event: Value) -> None:
         """Make later work in a stream wait for an event."""
         with self._device:
             stream.wait_event(event)
 
-    def status(self, event: Any) -> int:
+    def status(self, event: Value) -> int:
         """CUDA's own status: CuPy's `Event.done` treats an error as unfinished work."""
         try:
             return int(cupy.cuda.runtime.eventQuery(event.ptr))
@@ -215,14 +217,14 @@ class CudaDevice(Device):
         """The error for a status code."""
         return self._translated(cupy.cuda.runtime.CUDARuntimeError(status))
 
-    def synchronize(self, event: Any) -> None:
+    def synchronize(self, event: Value) -> None:
         """Block until an event has happened; other threads can run."""
         try:
             event.synchronize()
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise self._translated(error) from error
 
-    def completion(self, event: Any) -> Awaitable[None]:
+    def completion(self, event: Value) -> Awaitable[None]:
         """A future completed by the device's waiter thread or by polling; see `waiting`."""
         loop = asyncio.get_running_loop()
         happened = loop.create_future()
@@ -251,13 +253,13 @@ class CudaDevice(Device):
             raise ValueError(f"waiting: expected 'thread' or 'poll', not {value!r}")
         self._waiting = value
 
-    def elapsed_time(self, start: Any, end: Any) -> float:
+    def elapsed_time(self, start: Value, end: Value) -> float:
         """The milliseconds between two events, by the device's clock."""
         return float(cupy.cuda.get_elapsed_time(start, end))
 
     # -- copies -----------------------------------------------------------------------------------
 
-    def from_host(self, array: Any, *, pinned: bool) -> Any:
+    def from_host(self, array: Array, *, pinned: bool) -> Any:
         """Copy an array, by way of pinned memory unless it is there."""
         stream = current_stream(self)
         source = array
@@ -275,7 +277,7 @@ class CudaDevice(Device):
         stream.keep(source)
         return copied
 
-    def to_host(self, array: Any) -> Any:
+    def to_host(self, array: Array) -> Any:
         """Copy to pinned memory; the values come with the stream."""
         stream = current_stream(self)
         target = self._pool.take(array.shape, array.dtype)
@@ -289,7 +291,7 @@ class CudaDevice(Device):
         stream.keep(self._within(stream.raw, copy, (), {}), target)
         return target
 
-    def from_peer(self, array: Any, peer: Device) -> Any:
+    def from_peer(self, array: Array, peer: Device) -> Any:
         """Copy another CUDA device's array; both current streams wait for the copy."""
         here, there = current_stream(self), current_stream(peer)
         if not (array.flags.c_contiguous or array.flags.f_contiguous):
@@ -301,13 +303,13 @@ class CudaDevice(Device):
         there.keep(array)
         return copied
 
-    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty_pinned(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """Make an array in page-locked memory."""
         return self._pool.take(shape, np.dtype(dtype))
 
     # -- CuPy's side ------------------------------------------------------------------------------
 
-    def lend(self, array: Any) -> Any:
+    def lend(self, array: Array) -> Any:
         """Pass an array to CuPy: CuPy's current stream waits for ours."""
         event = self.new_event(timing=False)
         self.record(event, current_stream(self).raw)
@@ -315,7 +317,7 @@ class CudaDevice(Device):
             cupy.cuda.get_current_stream().wait_event(event)
         return array
 
-    def exported(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
+    def exported(self, array: Array, stream: Stream, options: dict[str, Any]) -> Any:
         """A DLPack capsule of an array; the consumer's stream waits for our current one."""
         return self._within(
             current_stream(self).raw, array.__dlpack__, (), {"stream": stream, **options}
@@ -329,7 +331,7 @@ class CudaDevice(Device):
             return self.borrow(external)
         return self.xp.from_dlpack(external)
 
-    def borrow(self, array: Any) -> Any:
+    def borrow(self, array: Array) -> Any:
         """Take an array from CuPy: our current stream waits for CuPy's."""
         if not isinstance(array, cupy.ndarray):
             # For an array of a third library CuPy waits for the stream that the library names.
@@ -367,11 +369,11 @@ class _Function:
 
     __slots__ = ("_device", "_function")
 
-    def __init__(self, device: CudaDevice, function: Any) -> None:
+    def __init__(self, device: CudaDevice, function: Callable[..., Any]) -> None:
         self._device = device
         self._function = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Value, **kwargs: Value) -> Any:
         device = self._device
         return device._within(current_stream(device).raw, self._function, args, kwargs)
 

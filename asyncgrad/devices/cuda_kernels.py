@@ -18,6 +18,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.aliases import Array, Device, Namespace, Value
+
 
 class Elementwise(NamedTuple):
     """A kernel with one thread for each element; an output array may be passed to it."""
@@ -93,39 +95,39 @@ SOURCES: dict[str, Elementwise | Total] = {
 # -- what they are put together to: the kernels of `ops.fused`, by name ---------------------------
 
 
-def _softmax(K: Any, x: Any, dim: int) -> Any:
+def _softmax(K: Namespace, x: Array, dim: int) -> Any:
     top = x.max(axis=dim, keepdims=True)
     return K.share(x, top, K.exp_total(x, top, dim))
 
 
-def _softmax_gradient(K: Any, g: Any, y: Any, dim: int) -> Any:
+def _softmax_gradient(K: Namespace, g: Array, y: Array, dim: int) -> Any:
     return K.share_gradient(g, y, K.product_total(g, y, dim))
 
 
-def _log_softmax(K: Any, x: Any, dim: int) -> Any:
+def _log_softmax(K: Namespace, x: Array, dim: int) -> Any:
     top = x.max(axis=dim, keepdims=True)
     return K.log_share(x, top, K.exp_total(x, top, dim))
 
 
-def _log_softmax_gradient(K: Any, g: Any, y: Any, dim: int) -> Any:
+def _log_softmax_gradient(K: Namespace, g: Array, y: Array, dim: int) -> Any:
     return K.log_share_gradient(g, y, g.sum(axis=dim, keepdims=True))
 
 
-def _log_sums(K: Any, x: Any, dim: int) -> Any:
+def _log_sums(K: Namespace, x: Array, dim: int) -> Any:
     top = x.max(axis=dim, keepdims=True)
     return K.log_total(top, K.exp_total(x, top, dim))
 
 
-def _one_factor(K: Any, x: Any, sums: Any, dim: int, factor: Any) -> Any:
+def _one_factor(K: Namespace, x: Array, sums: Array, dim: int, factor: Value) -> Any:
     return K.weighted_share(x, sums, factor)
 
 
-def _factors(K: Any, x: Any, sums: Any, factors: Any, dim: int) -> Any:
+def _factors(K: Namespace, x: Array, sums: Array, factors: Array, dim: int) -> Any:
     return K.weighted_share(x, sums, factors)
 
 
 def _layer_norm(
-    K: Any, x: Any, dim: int, weight: Any, bias: Any, eps: float, kept: list[Any]
+    K: Namespace, x: Array, dim: int, weight: Array, bias: Array, eps: float, kept: list[Any]
 ) -> Any:
     n = x.shape[1]
     mean = x.mean(axis=1, keepdims=True)
@@ -135,7 +137,7 @@ def _layer_norm(
 
 
 def _layer_norm_gradient(
-    K: Any, g: Any, x: Any, mean: Any, inverse: Any, dim: int, weight: Any
+    K: Namespace, g: Array, x: Array, mean: Array, inverse: Array, dim: int, weight: Array
 ) -> Any:
     weight = 1 if weight is None else weight
     total = K.gradient_total(g, weight, 1)
@@ -144,9 +146,9 @@ def _layer_norm_gradient(
 
 
 def _adapt(
-    K: Any, p: Any, g: Any, mean: Any, square: Any, greatest: Any, lr: float, beta1: float,
-    beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool, length: float,
-    correction: float,
+    K: Namespace, p: Array, g: Array, mean: Array, square: Array, greatest: Array, lr: float,
+    beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool,
+    length: float, correction: float,
 ) -> Any:  # fmt: skip
     if greatest is not None:
         return NotImplemented
@@ -192,7 +194,7 @@ class Kernels:
         device: its device, which the compiling thread enters.
     """
 
-    def __init__(self, cupy: Any, device: Any) -> None:
+    def __init__(self, cupy: Any, device: Device) -> None:
         """Remember library and device; nothing is compiled yet."""
         self._cupy = cupy
         self._device = device
@@ -218,7 +220,7 @@ class Kernels:
         setattr(self, name, kernel)
         return kernel
 
-    def _run(self, name: str, *arguments: Any) -> Any:
+    def _run(self, name: str, *arguments: Value) -> Any:
         """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""
         dtype = None
         sample: list[Any] = []
@@ -237,7 +239,7 @@ class Kernels:
             return NotImplemented
         return FUNCTIONS[name](self, *arguments)
 
-    def _prepare(self, key: Any, arguments: tuple[Any, ...]) -> bool:
+    def _prepare(self, key: Value, arguments: tuple[Any, ...]) -> bool:
         """Compile kernels, in another thread if this one runs a loop; True once they are ready."""
         with self._lock:
             if key in self._started:
@@ -250,7 +252,7 @@ class Kernels:
             Thread(target=self._compile, args=(key, numbers), daemon=True).start()
         return key in self._ready
 
-    def _compile(self, key: Any, numbers: list[Any]) -> None:
+    def _compile(self, key: Value, numbers: list[Any]) -> None:
         """Compile by running a function once on small arrays."""
         name, dtype, sample = key
         try:
@@ -273,6 +275,6 @@ class Kernels:
             self._ready.add(key)
 
 
-def _along(total: Any, *arguments: Any) -> Any:
+def _along(total: Array, *arguments: Value) -> Any:
     """Apply a reduction along the axis that is the last argument."""
     return total(*arguments[:-1], axis=arguments[-1], keepdims=True)

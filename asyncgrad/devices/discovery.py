@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from asyncgrad.aliases import Value
+
 #: The modules that make the devices of each type, imported when a device is requested.
 _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"}
 _NAME = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
@@ -113,7 +115,7 @@ def accelerators() -> tuple[Device, ...]:
     return tuple(device for device in devices if device.type == devices[0].type)
 
 
-def as_accelerator(device: Any) -> Device:
+def as_accelerator(device: Value) -> Device:
     """The device of an argument; None is the current accelerator.
 
     Raises:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from contextvars import Context
-from functools import partial, wraps
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from asyncgrad.aliases import Value
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -49,7 +51,7 @@ fp_errors_ignored: Iterator[Any] = map(_set, repeat(_ignoring))
 def without_fp_errors(function: _F) -> _F:
     """Wrap a function, of positional arguments alone, to run without NumPy's warnings."""
 
-    def silent(*arguments: Any) -> Any:
+    def silent(*arguments: Value) -> Any:
         for token in fp_errors_ignored:
             try:
                 result = function(*arguments)
@@ -58,11 +60,11 @@ def without_fp_errors(function: _F) -> _F:
             break
         return result
 
-    return wraps(function)(silent)  # type: ignore[return-value]
+    return silent  # type: ignore[return-value]
 
 
 @without_fp_errors
-def call_without_fp_errors(function: Callable[..., Any], *arguments: Any) -> Any:
+def call_without_fp_errors(function: Callable[..., Any], *arguments: Value) -> Any:
     """Call a function without NumPy's warnings.
 
     Dispatch functions call kernels directly, because overflow is rare and each call costs time.

@@ -14,6 +14,8 @@ from asyncgrad.devices.pool import Lease, Pool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.aliases import Array
+
 #: Block sizes are this many bytes times a power of two.
 _SMALLEST = 512
 
@@ -32,7 +34,7 @@ def pinned_pool(allocate: Callable[[tuple[int], Any], Any]) -> Pool:
     return Pool(allocate, _rounded, pinned=True)
 
 
-def is_pinned(array: Any) -> bool:
+def is_pinned(array: Array) -> bool:
     """Whether a host array is in pinned memory."""
     while isinstance(array, np.ndarray):
         array = array.base

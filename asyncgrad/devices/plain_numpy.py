@@ -8,10 +8,13 @@ functions in a plain module: 0.1 us less for each call.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.fft
+
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Array
 
 _PLAIN = {
     name: getattr(value, "__wrapped__", value)
@@ -20,7 +23,7 @@ _PLAIN = {
 }
 
 
-def plain_numpy(**others: Any) -> Any:
+def plain_numpy(**others: Array) -> Any:
     """A module with NumPy's names, some of them replaced.
 
     Args:

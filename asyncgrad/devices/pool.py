@@ -26,6 +26,8 @@ from asyncgrad.devices.plain_numpy import plain_numpy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.aliases import Array, DType, Value
+
 #: The most unused bytes that are kept, unless the user sets another limit.
 LIMIT = 256 * 1024 * 1024
 #: The bytes lent between two checks for unused blocks. With so many, it costs little to get blocks
@@ -86,7 +88,7 @@ def _lease_of(size: int) -> Any:
     return type("Lease", (Lease, ctypes.Array), facts)
 
 
-def _aligned(shape: tuple[int], dtype: Any) -> np.ndarray[Any, Any]:
+def _aligned(shape: tuple[int], dtype: DType) -> np.ndarray[Any, Any]:
     """Allocate bytes at an address that is aligned for vector units."""
     memory = np.empty(shape[0] + _ALIGNMENT, dtype)
     start = -memory.__array_interface__["data"][0] % _ALIGNMENT
@@ -208,7 +210,7 @@ class _PooledUfunc:
     def __init__(self, function: np.ufunc) -> None:
         self._function = function
 
-    def __call__(self, *operands: Any, **options: Any) -> Any:
+    def __call__(self, *operands: Array, **options: Value) -> Any:
         function = self._function
         if options or len(operands) != function.nin:
             return function(*operands, **options)
@@ -236,7 +238,7 @@ class _PooledUfunc:
         return getattr(self._function, name)
 
 
-def _dot(x: Any, y: Any) -> Any:
+def _dot(x: Array, y: Array) -> Any:
     """The product of two matrices, in the pool's memory if it is large."""
     if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f":
         shape = (x.shape[0], y.shape[1])
@@ -248,14 +250,14 @@ def _dot(x: Any, y: Any) -> Any:
     return np.dot(x, y)
 
 
-def _empty(shape: tuple[int, ...], dtype: Any = float) -> Any:
+def _empty(shape: tuple[int, ...], dtype: DType = float) -> Any:
     dtype = np.dtype(dtype)
     if prod(shape) * dtype.itemsize >= Pool.large:
         return POOL.take(shape, dtype)
     return np.empty(shape, dtype)
 
 
-def _zeros(shape: Any, dtype: Any = float) -> Any:
+def _zeros(shape: Value, dtype: DType = float) -> Any:
     dtype = np.dtype(dtype)
     shape = tuple(shape) if np.iterable(shape) else (shape,)
     if prod(shape) * dtype.itemsize < Pool.large:
@@ -265,7 +267,7 @@ def _zeros(shape: Any, dtype: Any = float) -> Any:
     return out
 
 
-def _empty_like(like: Any, dtype: Any = None, order: Any = "K") -> Any:
+def _empty_like(like: Value, dtype: DType = None, order: Value = "K") -> Any:
     dtype = like.dtype if dtype is None else np.dtype(dtype)
     in_rows = order == "C" or (order == "K" and like.flags.c_contiguous)
     if in_rows and like.size * dtype.itemsize >= Pool.large:

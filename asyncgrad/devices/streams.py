@@ -19,6 +19,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from asyncgrad.aliases import Array, Value
+
 #: A stream keeps this many groups of arrays before it checks which can be released.
 _GROUP = 32
 _stream_ids = count(1)
@@ -61,7 +63,7 @@ def chosen_device(type: str) -> Device | None:
     return None
 
 
-def _meant(device: Any) -> Device:
+def _meant(device: Value) -> Device:
     """The device of an argument; None is the innermost stream's device, else an accelerator."""
     if device is not None:
         return find(device)
@@ -105,7 +107,7 @@ class Stream:
 
     __slots__ = ("__weakref__", "device", "priority", "raw", "reading", "scope", "stream_id")
 
-    def __init__(self, device: Any = None, *, priority: int = 0) -> None:
+    def __init__(self, device: Value = None, *, priority: int = 0) -> None:
         """Open a stream on a device."""
         _check("Stream", "priority", priority, int)
         where = _meant(device)
@@ -113,7 +115,7 @@ class Stream:
         where.opened(self)
         self.stream_id = next(_stream_ids)
 
-    def _open(self, device: Device, raw: Any, priority: int) -> None:
+    def _open(self, device: Device, raw: Value, priority: int) -> None:
         self.device = device
         self.priority = priority
         #: The device's own stream object.
@@ -124,7 +126,7 @@ class Stream:
         self.reading = Reading()
 
     @classmethod
-    def from_raw(cls, device: Device, raw: Any, priority: int) -> Stream:
+    def from_raw(cls, device: Device, raw: Value, priority: int) -> Stream:
         """Wrap a raw stream that the device already has."""
         stream = cls.__new__(cls)
         stream._open(device, raw, priority)
@@ -182,7 +184,7 @@ class Stream:
         """The same as `await stream.synchronize_async()`."""
         return self.synchronize_async().__await__()
 
-    def keep(self, *values: Any) -> None:
+    def keep(self, *values: Array) -> None:
         """Keep arrays alive until the stream, which did not allocate them, has read them.
 
         When an array dies, its memory goes back to the stream that allocated it. That stream does
@@ -255,7 +257,7 @@ class Event:
 
     def __init__(
         self,
-        device: Any = None,
+        device: Value = None,
         *,
         enable_timing: bool = False,
         blocking: bool = False,
@@ -375,7 +377,7 @@ def set_stream(stream: Stream) -> None:
     stream.__enter__()
 
 
-def _check(function: str, name: str, value: Any, kind: type) -> None:
+def _check(function: str, name: str, value: Value, kind: type) -> None:
     if not isinstance(value, kind):
         raise TypeError(
             f"{function}(): argument {name!r} must be {kind.__name__}, not {type(value).__name__}"

@@ -16,6 +16,7 @@ from asyncgrad.devices.base import NOT_READY, READY
 if TYPE_CHECKING:
     import asyncio
 
+    from asyncgrad.aliases import Value
     from asyncgrad.devices.base import Device
 
 #: The first and the longest polling interval in seconds; each is twice the one before.
@@ -23,7 +24,7 @@ _FIRST, _LONGEST = 20e-6, 1e-3
 
 
 def poll(
-    device: Device, event: Any, loop: Any, happened: asyncio.Future[None], pause: float = _FIRST
+    device: Device, event: Value, loop: Any, happened: asyncio.Future[None], pause: float = _FIRST
 ) -> None:
     """Poll an event's raw status at growing intervals until it has happened."""
     if happened.done():
@@ -49,7 +50,7 @@ class Waiter:
         self._queue: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
         Thread(target=self._run, name=f"asyncgrad {device}", daemon=True).start()
 
-    def put(self, event: Any, loop: Any, happened: asyncio.Future[None]) -> None:
+    def put(self, event: Value, loop: Any, happened: asyncio.Future[None]) -> None:
         """Complete a future when an event has happened."""
         self._queue.put((event, loop, happened))
 

@@ -149,7 +149,7 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Run a raw function without NumPy's warnings; its parameters stay readable for `inspect`."""
-    return without_fp_errors(kernel)
+    return functools.wraps(kernel)(without_fp_errors(kernel))
 
 
 def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:

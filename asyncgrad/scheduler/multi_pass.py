@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 
 class MultiPass(asyncio.Task[Any]):

@@ -15,7 +15,7 @@ from asyncgrad.scheduler.registry import running_engine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 _T = TypeVar("_T")
 

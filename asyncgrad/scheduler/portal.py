@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextvars import Context
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 _portal: list[Any] = []
 _portal_lock = lasting_lock()

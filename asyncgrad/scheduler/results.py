@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from asyncgrad.core.aliases import Value
+    from asyncgrad.aliases import Value
 
 
 class Finished:

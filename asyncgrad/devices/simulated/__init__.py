@@ -7,7 +7,7 @@ long work takes, in which order streams are served, and what fails.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.devices.simulated.array import SimArray
 from asyncgrad.devices.simulated.device import SimDevice
@@ -16,6 +16,8 @@ from asyncgrad.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from asyncgrad.aliases import Value
 
 __all__ = ["Machine", "Operation", "SimArray", "SimDevice", "find", "present", "simulate"]
 
@@ -42,7 +44,7 @@ def present() -> tuple[SimDevice, ...]:
 
 
 @contextmanager
-def simulate(devices: int = 8, **options: Any) -> Iterator[Machine]:
+def simulate(devices: int = 8, **options: Value) -> Iterator[Machine]:
     """Simulate another machine: within the block all `sim` devices belong to it.
 
     Args:

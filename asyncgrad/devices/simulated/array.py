@@ -18,6 +18,8 @@ from asyncgrad.devices.simulated.memory import Access, Storage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from asyncgrad.aliases import Array, Device, DType, Stream, Value
+
 #: Functions that write to their first argument.
 _WRITES_FIRST = frozenset({
     "copyto", "put_along_axis", "place", "putmask", "fill_diagonal", "at", "put", "__setitem__",
@@ -68,7 +70,9 @@ class SimArray:
 
     __slots__ = ("__weakref__", "_values", "base", "device", "storage")
 
-    def __init__(self, values: Any, device: Any, storage: Storage, base: SimArray | None) -> None:
+    def __init__(
+        self, values: Array, device: Device, storage: Storage, base: SimArray | None
+    ) -> None:
         """Wrap values in a storage.
 
         Args:
@@ -150,7 +154,7 @@ class SimArray:
         """Convert the only element; blocks until it is computed."""
         return self.get().__index__()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: DType = None, copy: bool | None = None) -> Any:
         """Refuse the conversion: the host can't see a device's memory."""
         raise TypeError(
             "Implicit conversion to a NumPy array is not allowed: the array is in the memory of "
@@ -159,22 +163,24 @@ class SimArray:
 
     # -- functions --------------------------------------------------------------------------------
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Value, method: str, *inputs: Value, **kwargs: Value) -> Any:
         """Run NumPy's elementwise functions on this device."""
         _check_method(ufunc.__name__, method)
         if method == "__call__":
             return launch(self.device, ufunc.__name__, ufunc, inputs, kwargs)
         return launch(self.device, method, getattr(ufunc, method), inputs, kwargs)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Callable[..., Any], types: Value, args: Value, kwargs: Value
+    ) -> Any:
         """Run NumPy's other functions on this device."""
         return launch(self.device, function.__name__, function, args, kwargs)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Value) -> Any:
         """Index the array on this device."""
         return launch(self.device, "__getitem__", np.ndarray.__getitem__, (self, index))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Value, value: Value) -> None:
         """Assign to a part of the array on this device."""
         launch(self.device, "__setitem__", np.ndarray.__setitem__, (self, index, value))
 
@@ -193,7 +199,7 @@ class SimArray:
 def _operator(name: str) -> Callable[..., Any]:
     method = getattr(np.ndarray, name)
 
-    def operator(self: SimArray, *others: Any) -> Any:
+    def operator(self: SimArray, *others: Array) -> Any:
         result = launch(self.device, name, method, (self, *others))
         return self if name in _WRITES_FIRST and result is not NotImplemented else result
 
@@ -214,7 +220,9 @@ SimArray.__hash__ = object.__hash__  # type: ignore[method-assign]
 # -- putting functions into streams --------------------------------------------------------------
 
 
-def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None) -> Any:
+def launch(
+    device: Device, name: str, function: Callable[..., Any], args: Value, kwargs: Value = None
+) -> Any:
     """Put a NumPy function on arrays of one device into the current stream.
 
     Raises:
@@ -262,11 +270,11 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
 
 
 @without_fp_errors
-def _computed(function: Callable[..., Any], values: Any, named: dict[str, Any]) -> Any:
+def _computed(function: Callable[..., Any], values: Array, named: dict[str, Any]) -> Any:
     return function(*values, **named)
 
 
-def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) -> Any:
+def _plain(value: Value, device: Device, found: dict[int, SimArray], indexing: bool) -> Any:
     """Replace a device's arrays in an argument by NumPy's, and note them in `found`."""
     if isinstance(value, SimArray):
         if value.device is not device:
@@ -288,7 +296,9 @@ def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) 
     return value
 
 
-def _written(name: str, function: Any, args: Any, kwargs: dict[str, Any]) -> list[SimArray]:
+def _written(
+    name: str, function: Callable[..., Any], args: Value, kwargs: dict[str, Any]
+) -> list[SimArray]:
     """The arrays that a call writes to."""
     out = kwargs.get("out")
     targets = list(out) if isinstance(out, tuple) else [out]
@@ -309,9 +319,9 @@ def _root(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _wrapped(
-    result: Any,
-    device: Any,
-    stream: Any,
+    result: Value,
+    device: Device,
+    stream: Stream,
     found: dict[int, SimArray],
     storages: dict[int, Storage],
     fresh: list[SimArray],
@@ -344,7 +354,7 @@ def _wrapped(
     return result
 
 
-def adopt(values: Any, device: Any, stream: Any, fresh: list[SimArray]) -> SimArray:
+def adopt(values: Array, device: Device, stream: Stream, fresh: list[SimArray]) -> SimArray:
     """Make a new array of the device from values that nothing else refers to."""
     array: SimArray = device.array_type(
         values, device, Storage(device.machine, values, stream), None
@@ -367,13 +377,13 @@ class Function:
 
     __slots__ = ("_device", "_function", "_name")
 
-    def __init__(self, device: Any, name: str, function: Any) -> None:
+    def __init__(self, device: Device, name: str, function: Callable[..., Any]) -> None:
         """Wrap a NumPy function."""
         self._device = device
         self._name = name
         self._function = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Value, **kwargs: Value) -> Any:
         """Put the function into the current stream."""
         return launch(self._device, self._name, self._function, args, kwargs)
 
@@ -387,7 +397,7 @@ class Function:
 class Library:
     """NumPy's array functions on a simulated device."""
 
-    def __init__(self, device: Any, module: ModuleType = np) -> None:
+    def __init__(self, device: Device, module: ModuleType = np) -> None:
         """Wrap NumPy or a module of it."""
         self._device = device
         self._module = module
@@ -408,13 +418,13 @@ class Library:
         setattr(self, name, value)
         return value
 
-    def asarray(self, value: Any, dtype: Any = None, **options: Any) -> Any:
+    def asarray(self, value: Value, dtype: DType = None, **options: Value) -> Any:
         """Convert to an array of the device; host arrays and numbers are copied to it."""
         if isinstance(value, SimArray):
             return value if dtype in {None, value.dtype} else value.astype(dtype)
         return self.array(value, dtype=dtype, **options)
 
-    def array(self, value: Any, dtype: Any = None, **options: Any) -> Any:
+    def array(self, value: Value, dtype: DType = None, **options: Value) -> Any:
         """Make a new array of the device."""
         if isinstance(value, SimArray):
             return launch(self._device, "array", np.array, (value,), {"dtype": dtype, **options})
@@ -422,6 +432,6 @@ class Library:
             return self.stack([self.asarray(part, dtype) for part in value])
         return self._device.from_host(np.array(value, dtype=dtype, **options), pinned=False)
 
-    def ascontiguousarray(self, value: Any, dtype: Any = None) -> Any:
+    def ascontiguousarray(self, value: Value, dtype: DType = None) -> Any:
         """Return the array if it is C-contiguous, otherwise a copy that is."""
         return launch(self._device, "copy", np.ascontiguousarray, (self.asarray(value, dtype),))

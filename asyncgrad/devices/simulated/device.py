@@ -18,18 +18,20 @@ from asyncgrad.errors import RaceError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from asyncgrad.aliases import Array, DType, Stream, Value
+
 #: Nanoseconds of the caller's time that simulating a node takes.
 _NODE_NS = 100_000
 
 
-def _address(array: Any) -> int:
+def _address(array: Array) -> int:
     """The address of a host array."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 @without_fp_errors
-def poison(values: Any) -> None:
+def poison(values: Array) -> None:
     """Make all elements NaN, or wrong where the dtype has no NaN."""
     if values.dtype.kind in "iu":
         values[...] = np.iinfo(values.dtype).max // 3
@@ -70,7 +72,7 @@ class SimDevice(Device):
         """The class `SimArray`."""
         return SimArray
 
-    def owns(self, array: Any) -> bool:
+    def owns(self, array: Array) -> bool:
         """Whether an array is on this device of the current machine."""
         return isinstance(array, SimArray) and array.device is self
 
@@ -98,15 +100,15 @@ class SimDevice(Device):
         """Make an event of the machine."""
         return SimEvent(timing=timing)
 
-    def record(self, event: Any, stream: Any) -> None:
+    def record(self, event: Value, stream: Stream) -> None:
         """Record an event: it happens when all work that is now in a stream is done."""
         self.machine.record(event, stream)
 
-    def wait(self, stream: Any, event: Any) -> None:
+    def wait(self, stream: Stream, event: Value) -> None:
         """Make later work in a stream wait for an event."""
         self.machine.wait(stream, event)
 
-    def status(self, event: Any) -> int:
+    def status(self, event: Value) -> int:
         """The status of an event, after the machine has done what is due."""
         return self.machine.status(event)
 
@@ -115,22 +117,22 @@ class SimDevice(Device):
         assert self.index is not None
         return self.machine.failure(self.index)
 
-    def synchronize(self, event: Any) -> None:
+    def synchronize(self, event: Value) -> None:
         """Run the simulation until an event has happened."""
         self.machine.synchronize(event)
 
-    def completion(self, event: Any) -> Awaitable[None]:
+    def completion(self, event: Value) -> Awaitable[None]:
         """An awaitable for an event; the simulation makes a step in each turn of the event loop."""
         return self.machine.completion(event)
 
-    def elapsed_time(self, start: Any, end: Any) -> float:
+    def elapsed_time(self, start: Value, end: Value) -> float:
         """The milliseconds between two events, by the machine's clock."""
         took: float = end.operation.end - start.operation.end
         return took * 1e3
 
     # -- copies -----------------------------------------------------------------------------------
 
-    def from_host(self, array: Any, *, pinned: bool) -> Any:
+    def from_host(self, array: Array, *, pinned: bool) -> Any:
         """Copy an array; pinned memory must not change until the copy is done."""
         values = array.copy()
         if pinned:
@@ -146,7 +148,7 @@ class SimDevice(Device):
                     )
         return self._arrival("copy from the host", values, array if pinned else None)
 
-    def _arrival(self, name: str, values: Any, source: Any) -> SimArray:
+    def _arrival(self, name: str, values: Array, source: Array) -> SimArray:
         machine = self.machine
         stream = self.current_raw()
         expected = values.copy()
@@ -164,7 +166,7 @@ class SimDevice(Device):
             machine.launch(name, stream, accesses, None if source is None else compare)
         return array
 
-    def to_host(self, array: Any) -> Any:
+    def to_host(self, array: Array) -> Any:
         """Copy to pinned memory, which holds NaN until the copy is done."""
         target = self.pinned.take(array.shape, array.dtype)
         values = array._values.copy()
@@ -184,7 +186,7 @@ class SimDevice(Device):
             machine.coming[address] = operation, (stream.number, stream.ticks), values
         return target
 
-    def from_peer(self, array: Any, peer: Device) -> Any:
+    def from_peer(self, array: Array, peer: Device) -> Any:
         """Copy another simulated device's array; both current streams wait for the copy."""
         machine = self.machine
         here, there = current_stream(self), current_stream(peer)
@@ -200,7 +202,7 @@ class SimDevice(Device):
         there.wait_stream(here)
         return copied
 
-    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def empty_pinned(self, shape: tuple[int, ...], dtype: DType) -> Any:
         """Make host memory that counts as pinned."""
         return self.pinned.take(shape, np.dtype(dtype))
 

@@ -26,6 +26,7 @@ from asyncgrad.errors import AcceleratorError, DeviceLostError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from asyncgrad.aliases import Device
     from asyncgrad.devices.simulated.memory import Access
 
 #: CUDA's codes for a failed launch and for a lost device.
@@ -71,7 +72,7 @@ class SimStream:
 
     __slots__ = ("clock", "device", "number", "priority", "queue", "ready_at", "ticks")
 
-    def __init__(self, device: Any, number: int, priority: int) -> None:
+    def __init__(self, device: Device, number: int, priority: int) -> None:
         """Make an empty stream."""
         self.device = device
         self.number = number
@@ -190,7 +191,7 @@ class Machine:
 
     # -- putting work in --------------------------------------------------------------------------
 
-    def open_stream(self, device: Any, priority: int) -> SimStream:
+    def open_stream(self, device: Device, priority: int) -> SimStream:
         """Open a new stream."""
         with self.lock:
             stream = SimStream(device, len(self.streams), priority)

@@ -1,4 +1,4 @@
-"""Names for what the core handles without looking inside, so that signatures say what is meant.
+"""Names for what is handled without looking inside, so that signatures say what is meant.
 
 They stand for `Any`: arrays are duck-typed, because the core knows no array library, and the hot
 paths tell the forms of the others apart by `__class__`, which type checkers do not follow.
