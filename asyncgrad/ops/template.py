@@ -199,7 +199,10 @@ return out
 """
 #: Ops without a derivative: a cache holds the metadata of results, whose dtype is bool.
 _PREDICATE = """
-known = input._metadata
+try:
+    known = input._metadata
+except AttributeError:
+    return tensors(accept(op, input))
 if known.scalar or not current().plain:
     return tensors(input)
 seen = seen_by.get(known)

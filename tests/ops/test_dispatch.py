@@ -10,6 +10,7 @@ import sys
 import traceback
 from types import FunctionType
 
+import numpy as np
 import pytest
 
 import asyncgrad as ag
@@ -54,6 +55,16 @@ def test_a_traceback_shows_the_text():
         RECORDED.reshape(ag.ones(3), (5,))
     shown = "".join(traceback.format_exception(caught.value))
     assert 'array = known.kernels["reshape"](input._array' in shown
+
+
+@pytest.mark.parametrize("name", [op.name for op in OPS.values() if op.doc])
+@pytest.mark.parametrize("operand", [[1.0], "1", None, np.ones(2)])
+def test_functions_of_rows_refuse_what_is_no_tensor(name, operand):
+    op = OPS[name]
+    operands = (operand,) if len(op.inputs) == 1 else (operand, ag.ones(2))
+    for call in ag.no_grad(), ag.enable_grad():
+        with call, pytest.raises(TypeError, match=rf"{name}\(\): argument 1 must be Tensor"):
+            getattr(RECORDED, name)(*operands)
 
 
 def test_nothing_is_compiled_at_import():

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 @writes
 def logical_not(input: Any) -> Tensor:
     """Where elements are 0: bool, without a gradient."""
-    return R.logical_not(as_tensor_operand(input, "logical_not", 1))
+    return R.logical_not(input)
 
 
 def positive(input: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def bitwise_not(input: Tensor) -> Tensor:
     Raises:
         NotImplementedError: for floating and complex dtypes.
     """
-    return R.bitwise_not(as_tensor_operand(input, "bitwise_not", 1))
+    return R.bitwise_not(input)
 
 
 def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
