@@ -135,6 +135,7 @@ from asyncgrad.random import (
     seed,
     set_rng_state,
 )
+from asyncgrad.replay import compile
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.serialization import load, save
 from asyncgrad.settings import *  # noqa: F403  the module says what is public

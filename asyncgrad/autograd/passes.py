@@ -148,6 +148,8 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
     if deadline is not None:
         task.deadline = deadline
         check_deadline(task)
+    if modes.recorder is not None:
+        modes.recorder.begin(task)
     return start(task)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.recording import looked, unrepeatable
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -486,6 +487,7 @@ def check_range(name: str, numbers: Array, bound: int, error: type[Exception]) -
     """
     if not isinstance(numbers, np.ndarray) or not numbers.size:
         return
+    looked(f"{name}(), which checks its index,")
     if numbers.view(f"u{numbers.itemsize}").max() >= bound:
         low, high = int(numbers.min()), int(numbers.max())
         wrong = high if high >= bound else low
@@ -604,6 +606,7 @@ def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
             if (x._metadata.shape)
             else by_parts(_wrapped_gather, x, axis, index)
         )
+    looked("take_along_dim(), which asks whether a number is negative,")
     numbers, metadata = index._array, index._metadata
     size = x._metadata.shape[axis] if x._metadata.shape else 1
     if metadata.device.streamed:
@@ -1000,6 +1003,7 @@ def _refuse_frequencies(gradient: Tensor) -> None:
 def _shorten(weight: Tensor, numbers: Array, max_norm: float, norm_type: float) -> None:
     """Scale rows down to `max_norm`, in place and unrecorded."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
+    unrepeatable("shortens the rows of an embedding")
     metadata = weight._metadata
     bump_version(weight)
     metadata.device.launching(_shortened)(

@@ -1,0 +1,312 @@
+"""`compile`: the function that users call, the programs it keeps, and when they are used."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from asyncio.events import _get_running_loop
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import DEFAULT, Modes, current, install
+from asyncgrad.core.variable import Variable
+from asyncgrad.devices.fp_errors import fp_error_state, fp_errors_ignored, restore_fp_errors
+from asyncgrad.errors import AutogradError
+from asyncgrad.nn.module import Module
+from asyncgrad.ops.promotion import default_dtype
+from asyncgrad.replay.program import BailError, Program
+from asyncgrad.replay.reach import Reached
+from asyncgrad.replay.recorder import Recorder, UnrepeatableError
+from asyncgrad.replay.signature import Signature
+from asyncgrad.scheduler import waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: How many recorded calls a compiled function keeps.
+LIMIT = 16
+#: After this many recordings with fewer replays than recordings, a function is recorded no more.
+_CHURN = 32
+#: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
+_FREE = frozenset({"priority", "deadline", "nesting_limit", "multithreading", "checkpoints"})
+_NEUTRAL = tuple(
+    (name, getattr(DEFAULT, name))
+    for name in Modes.__dataclass_fields__
+    if name not in _FREE | {"grad", "inference", "plain", "variants", "blocking"}
+)
+
+
+def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
+    """The modes that programs are kept apart by; None if a mode is on that only eager calls know."""
+    if modes is DEFAULT:
+        return _PLAIN
+    for name, value in _NEUTRAL:
+        if getattr(modes, name) is not value:
+            return None
+    return modes.grad, modes.inference
+
+
+_PLAIN = (True, False)
+_quiet_states: list[Any] = [None]
+
+
+def _is_quiet() -> bool:
+    """Whether NumPy's floating-point errors are no more than warnings here."""
+    state = fp_error_state(None)
+    if state is _quiet_states[0] or state is None:
+        return True
+    if "raise" in (found := np.geterr().values()) or "call" in found:
+        return False
+    _quiet_states[0] = state
+    return True
+
+
+class Entry:
+    """One recorded call."""
+
+    __slots__ = ("dtype", "mode", "program", "reached", "reason", "replays", "signature", "waits")
+
+    def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
+        self.signature = signature
+        self.reached = reached
+        #: Grad and inference mode, and the default dtype.
+        self.mode = mode
+        self.dtype = dtype
+        #: The program, or why there is none.
+        self.program: Program | None = None
+        self.reason: str | None = None
+        #: Whether passes were awaited, so that the program belongs to a running loop.
+        self.waits = False
+        self.replays = 0
+
+
+class Compiled:
+    """A function whose calls are recorded once and then replayed; made by `compile`."""
+
+    def __init__(self, function: Callable[..., Any], *, fullgraph: bool) -> None:
+        """Keep the function; nothing is recorded yet."""
+        functools.update_wrapper(self, function, updated=())
+        self.__compiled__ = function
+        self._function = function
+        self._fullgraph = fullgraph
+        self._entries: tuple[Entry, ...] = ()
+        self._recordings = self._replays = self._dropped = 0
+        #: By reason, how many calls were eager.
+        self._eager: dict[str, int] = {}
+        self._gave_up = False
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay the call if it was recorded; otherwise call the function, and record it."""
+        modes = current()
+        mode = _PLAIN if modes is DEFAULT else _mode_of(modes)
+        if mode is None:
+            return self._plainly("a mode is on that only eager calls know", modes, args, kwargs)
+        dtype = default_dtype()
+        for entry in self._entries:
+            tensors = entry.signature.match(args, kwargs)
+            if (
+                tensors is not None
+                and entry.mode == mode
+                and entry.dtype is dtype
+                and entry.reached.holds()
+            ):
+                return self._replay(entry, tensors, args, kwargs)
+        return self._record(mode, args, kwargs)
+
+    def _replay(self, entry: Entry, tensors: Any, args: Any, kwargs: Any) -> Any:
+        program = entry.program
+        if program is None:
+            return self._plainly(str(entry.reason), current(), args, kwargs)
+        if program.passes and _get_running_loop() is not None and not current().blocking:
+            return self._plainly("a pass on an event loop is awaited", current(), args, kwargs)
+        if not _is_quiet():
+            return self._plainly("NumPy's errors are raised", current(), args, kwargs)
+        state = [False]
+        for token in fp_errors_ignored:
+            try:
+                result = program.run(tensors, state)
+            except Exception as error:
+                if state[0]:
+                    # Something has changed, so the call can't be made again.
+                    raise
+                why = "a check failed" if isinstance(error, BailError) else "it raised an error"
+                break
+            finally:
+                restore_fp_errors(token)
+            entry.replays += 1
+            self._replays += 1
+            return result
+        # An error is raised as the function raises it.
+        return self._plainly(why, current(), args, kwargs)
+
+    def _plainly(self, why: str, modes: Modes, args: Any, kwargs: Any) -> Any:
+        if self._fullgraph and modes.recorder is None and modes.batch is None:
+            raise AutogradError(f"compile(fullgraph=True): {why}")
+        self._eager[why] = self._eager.get(why, 0) + 1
+        return self._function(*args, **kwargs)
+
+    def _record(self, mode: Any, args: Any, kwargs: Any) -> Any:
+        if self._gave_up:
+            return self._plainly("its signatures change too often", current(), args, kwargs)
+        self._recordings += 1
+        if self._recordings >= _CHURN and self._replays < self._recordings:
+            self._gave_up = True
+            warnings.warn(
+                f"compile: {self._recordings} calls of {self.__name__} were recorded and "  # type: ignore[attr-defined]
+                f"{self._replays} replayed, as almost every call differs from all before. It is "
+                f"recorded no more. See explain().",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        try:
+            signature = Signature(args, kwargs)
+            reached = Reached(self._function, tuple(signature.others))
+        except UnrepeatableError as error:
+            return self._plainly(str(error), current(), args, kwargs)
+        recorder = Recorder(signature.tensors, reached.tensors, self._fullgraph)
+        found = current()
+        recording = found.replace(recorder=recorder, before_change=recorder.changing)
+        install(recording)
+        try:
+            result = self._function(*args, **kwargs)
+        finally:
+            left = current()
+            install(
+                found
+                if left is recording
+                else left.replace(recorder=None, before_change=found.before_change)
+            )
+        if left is not recording:
+            recorder.refuse("it leaves another mode than it found")
+        self._keep(signature, reached, mode, recorder, result)
+        return result
+
+    def _keep(
+        self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any
+    ) -> None:
+        """Keep what was recorded, or why it can't be repeated."""
+        entry = Entry(signature, reached, mode, default_dtype())
+        try:
+            if recorder.reason is None:
+                outputs = recorder.output(result)
+                if recorder.running():
+                    raise UnrepeatableError("it does not await its passes")
+                if not reached.holds():
+                    raise UnrepeatableError(
+                        "it has changed something that it can read, which a replay would not do"
+                    )
+                entry.program = Program(recorder, outputs)
+        except UnrepeatableError as error:
+            recorder.reason = str(error)
+            if self._fullgraph:
+                raise AutogradError(f"compile(fullgraph=True): {error}") from None
+        entry.reason = recorder.reason
+        if not reached.holds():
+            # The next call finds another state anyway.
+            self._eager[str(entry.reason)] = self._eager.get(str(entry.reason), 0) + 1
+            return
+        if len(self._entries) >= LIMIT:
+            self._dropped += 1
+        self._entries = (entry, *self._entries[: LIMIT - 1])
+
+    # -- words ------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Which programs there are, how long they are, and why calls were not replayed."""
+        lines = [
+            f"{self.__name__}: {self._recordings} recorded, {self._replays} replayed"  # type: ignore[attr-defined]
+        ]
+        for entry in self._entries:
+            program = entry.program
+            mode = "" if entry.mode == _PLAIN else f", grad={entry.mode[0]}"
+            head = f"  {entry.signature.words()}{mode}: "
+            if program is None:
+                lines.append(f"{head}not replayed: {entry.reason}")
+                continue
+            lines.append(f"{head}{program.length} instructions, replayed {entry.replays} times")
+            if program.anew:
+                lines.append(f"    called anew: {', '.join(program.anew)}")
+        if self._dropped:
+            lines.append(f"  {self._dropped} signatures were dropped for later ones")
+        lines += [f"  eager: {why} ({count} calls)" for why, count in self._eager.items()]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """The function's name."""
+        return f"<compiled {self.__name__}>"  # type: ignore[attr-defined]
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Bind as a method: the instance becomes the first argument."""
+        return self if instance is None else functools.partial(self, instance)
+
+
+class CompiledModule(Module):
+    """A module whose calls are recorded once and then replayed; made by `compile`.
+
+    It shares parameters, buffers and attributes with the module.
+    """
+
+    def __init__(self, module: Module, *, fullgraph: bool) -> None:
+        """Keep the module as `_orig_mod`."""
+        super().__init__()
+        self._orig_mod = module
+        vars(self)["_compiled"] = Compiled(module, fullgraph=fullgraph)
+        vars(self)["training"] = module.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay the module's call, or make it."""
+        return vars(self)["_compiled"](*args, **kwargs)
+
+    def explain(self) -> str:
+        """See `Compiled.explain`."""
+        text: str = vars(self)["_compiled"].explain()
+        return text
+
+    def __getattr__(self, name: str) -> Any:
+        """The module's own tables first, then the attributes of the original."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("_orig_mod"), name)
+
+
+def compile(
+    model: Any = None, *, fullgraph: bool = False, dynamic: bool = False, **options: Any
+) -> Any:
+    """Make a function whose calls are recorded once and then replayed.
+
+    Args:
+        model: a function, coroutine function or module; None makes a decorator.
+        fullgraph: raise an error, which names the line, where a call can't be replayed. Otherwise
+            such calls are made as always.
+        dynamic: accepted for PyTorch's programs: each shape is recorded by itself.
+        options: PyTorch's other options, without effect.
+
+    Returns:
+        A function, or a module, with the same results and errors, and with a method `explain()`.
+
+    Raises:
+        TypeError: if `model` can't be called.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> @ag.compile
+        ... def slope(x):
+        ...     x = x.detach().requires_grad_()
+        ...     return ag.grad((x * x).sum(), x)[0]
+        >>> slope(ag.ones(2)), slope(ag.ones(2) * 2)
+        (tensor([2., 2.]), tensor([4., 4.]))
+    """
+    if model is None:
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, **options)
+    if isinstance(model, (Compiled, CompiledModule)):
+        return model
+    if isinstance(model, Module):
+        return CompiledModule(model, fullgraph=fullgraph)
+    if not callable(model):
+        raise TypeError(f"compile() takes a function or a module, not {type(model).__name__}")
+    return Compiled(model, fullgraph=fullgraph)

@@ -1,0 +1,487 @@
+"""What a function can read besides its tensors, and whether that is as it was.
+
+A call can be repeated only if Python would take the same way again. Python's way depends on what it
+reads: arguments, globals, outer variables, attributes. So the code of the function, and of all
+functions of the user's that it can reach, is read for names, and what these names lead to is
+followed: containers and instances into their contents, modules of this package into their tables.
+`Reached.holds` says whether all of it is as it was. What can't be followed, such as a file, a random
+generator or an array, makes the function unrepeatable. So does code that sets globals or outer
+variables; other effects show as a change of what can be reached.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import dis
+import enum
+import functools
+import itertools
+import math
+import operator
+import types
+import typing
+from collections import OrderedDict, defaultdict
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import Mode
+from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.nn.hooks import EVERYWHERE
+from asyncgrad.nn.module import Module
+from asyncgrad.ops.dtype import DType
+from asyncgrad.optim.lr_scheduler import LRScheduler
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.replay.recorder import UnrepeatableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PACKAGE = __name__.partition(".")[0]
+#: Values that never change. Others of these types are compared by value.
+_VALUES = (
+    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
+    np.dtype, DType, range,
+)  # fmt: skip
+#: Modules whose functions depend on their arguments alone.
+_PURE = (math, cmath, operator, itertools, functools, typing, enum)
+_PURE_NAMES = frozenset(module.__name__ for module in _PURE) | {"_operator", "collections"}
+_BUILTINS = frozenset(
+    getattr(builtins, name)
+    for name in (
+        "abs", "all", "any", "ascii", "bin", "bool", "bytes", "callable", "chr", "classmethod",
+        "complex", "dict", "divmod", "enumerate", "filter", "float", "format", "frozenset",
+        "getattr", "hasattr", "hex", "int", "isinstance", "issubclass", "iter", "len", "list",
+        "map", "max", "min", "next", "object", "oct", "ord", "pow", "property", "range", "repr",
+        "reversed", "round", "set", "setattr", "slice", "sorted", "staticmethod", "str", "sum",
+        "super", "tuple", "type", "zip",
+    )
+)  # fmt: skip
+#: Parts of this package whose functions have effects, or depend on more than their arguments.
+_EFFECTS = tuple(
+    f"{_PACKAGE}.{name}"
+    for name in (
+        "random", "serialization", "settings", "scheduler", "serving", "extend", "tracing",
+        "collector", "native", "testing", "accelerator", "backends", "cuda", "utils", "amp",
+        "nn.init", "ops.api.random", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
+    )
+)  # fmt: skip
+#: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
+_MOVING = frozenset({
+    "_version", "data_ptr", "storage", "untyped_storage", "grad_fn", "_array", "_counter",
+    "next_functions", "__dlpack__", "set_", "resize_", "resize_as_", "swap_tensors",
+    "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "share_memory_",
+})  # fmt: skip
+_MOVING_OF_OPTIMIZERS = frozenset({
+    "param_groups", "state", "defaults", "add_param_group", "load_state_dict", "state_dict",
+    "get_last_lr", "get_lr", "last_epoch", "base_lrs", "steps_taken", "step_async",
+})  # fmt: skip
+_ATTRIBUTES = frozenset({
+    "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
+})  # fmt: skip
+_ABSENT: Any = object()
+_tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
+meta_state = attrgetter(
+    "requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference"
+)
+
+
+class Reached:
+    """What a function can read."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
+        """Follow a function and those of its arguments that are no plain values.
+
+        Raises:
+            UnrepeatableError: if something can't be followed.
+        """
+        #: All tensors, each once.
+        self.tensors: list[Any] = []
+        self._seen: dict[int, Any] = {}
+        self._work: list[tuple[Any, str]] = []
+        self._names: set[str] = set()
+        self._strings: set[str] = set()
+        #: Python modules and classes, whose attributes are followed by the names in the code.
+        self._spaces: list[tuple[Any, str]] = []
+        self._taken: set[tuple[int, str]] = set()
+        self._dicts: list[Any] = []
+        self._lists: list[Any] = []
+        self._sets: list[tuple[Any, frozenset[Any]]] = []
+        self._cells: list[Any] = []
+        #: By globals: the names that the code reads there, and those that it finds in builtins.
+        self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
+        self._attributes: list[tuple[Any, str]] = []
+        self._optimizers = False
+        self._follow(function, "the function")
+        for argument in arguments:
+            self._follow(argument, "an argument")
+        self._finish()
+        self._snapshot()
+
+    # -- comparison -------------------------------------------------------------------------------
+
+    def _snapshot(self) -> None:
+        self._tables = [
+            (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
+            for table, names, absent in self._globals.values()
+        ]
+        self._values = self._present()
+        self._keys = tuple(chain.from_iterable(self._dicts))
+        self._lengths = tuple(map(len, chain(self._dicts, self._lists)))
+        self._tensor_states = list(map(_tensor_state, self.tensors))
+        self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
+        self._meta_states = list(map(meta_state, self._metas))
+
+    def _present(self) -> list[Any]:
+        values: list[Any] = []
+        for table, getter, count, absent in self._tables:
+            if getter is not None:
+                if count == 1:
+                    values.append(getter(table))
+                else:
+                    values.extend(getter(table))
+            if absent and not absent.isdisjoint(table):
+                raise KeyError
+        for cell in self._cells:
+            values.append(cell.cell_contents)
+        for owner, name in self._attributes:
+            values.append(getattr(owner, name, _ABSENT))
+        for held in self._dicts:
+            values.extend(held.values())
+        for held in self._lists:
+            values.extend(held)
+        return values
+
+    def holds(self) -> bool:
+        """Whether all that the function can read is as it was."""
+        try:
+            values = self._present()
+        except (KeyError, ValueError):
+            return False
+        known = self._values
+        if len(values) != len(known):
+            return False
+        if not all(map(is_, values, known)):
+            if not all(map(_alike, values, known)):
+                return False
+            self._values = values
+        dicts = self._dicts
+        if dicts and (
+            tuple(map(len, chain(dicts, self._lists))) != self._lengths
+            or tuple(chain.from_iterable(dicts)) != self._keys
+        ):
+            return False
+        for held, members in self._sets:
+            if held != members:
+                return False
+        return (
+            list(map(_tensor_state, self.tensors)) == self._tensor_states
+            and list(map(meta_state, self._metas)) == self._meta_states
+        )
+
+    # -- the walk ---------------------------------------------------------------------------------
+
+    def _follow(self, value: Any, where: str) -> None:
+        self._work.append((value, where))
+
+    def _finish(self) -> None:
+        """Follow everything, and then attributes by names, until nothing is new."""
+        while self._work or self._name_spaces():
+            while self._work:
+                value, where = self._work.pop()
+                if isinstance(value, _VALUES) or id(value) in self._seen:
+                    continue
+                self._seen[id(value)] = value
+                self._take(value, where)
+        moving = self._names & _MOVING
+        if self._optimizers:
+            moving |= self._names & _MOVING_OF_OPTIMIZERS
+        if moving:
+            raise UnrepeatableError(f"its code uses .{min(moving)}")
+        self.tensors = [t for t in self._seen.values() if isinstance(t, Variable)]
+        for tensor in self.tensors:
+            check_tensor(tensor)
+
+    def _name_spaces(self) -> bool:
+        """Follow the attributes of modules and classes that the code names; whether any is new."""
+        for space, where in self._spaces:
+            table = vars(space)
+            for name in self._names:
+                if name in table and (id(space), name) not in self._taken:
+                    self._taken.add((id(space), name))
+                    value = table[name]
+                    if not _is_own(getattr(space, "__name__", "")):
+                        self._attributes.append((space, name))
+                    self._follow(value, f"{where}.{name}")
+        return bool(self._work)
+
+    def _take(self, value: Any, where: str) -> None:
+        kind = type(value)
+        if kind in {tuple, frozenset} or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            for part in value:
+                self._follow(part, where)
+        elif isinstance(value, Variable):
+            if kind.__module__.partition(".")[0] != _PACKAGE:
+                raise UnrepeatableError(f"{where} is a {kind.__name__}")
+        elif kind is list:
+            self._lists.append(value)
+            for part in value:
+                self._follow(part, where)
+        elif kind is set:
+            self._sets.append((value, frozenset(value)))
+            for part in value:
+                self._follow(part, where)
+        elif kind in {dict, OrderedDict, defaultdict, types.MappingProxyType}:
+            self._dict(value, where)
+        elif kind is slice:
+            self._take((value.start, value.stop, value.step), where)
+        elif kind is types.FunctionType:
+            self._function(value, where)
+        elif kind is types.MethodType:
+            self._follow(value.__func__, where)
+            self._follow(value.__self__, where)
+        elif kind is functools.partial:
+            self._follow(value.func, where)
+            self._follow(value.args, where)
+            self._dict(value.keywords, where)
+        elif kind in {staticmethod, classmethod}:
+            self._follow(value.__func__, where)
+        elif kind is property:
+            for part in (value.fget, value.fset, value.fdel):
+                self._follow(part, where)
+        elif kind is types.ModuleType:
+            self._module(value, where)
+        elif isinstance(value, type):
+            self._class(value, where)
+        elif kind is types.BuiltinFunctionType or kind is types.BuiltinMethodType:
+            if value not in _BUILTINS and value.__module__ not in _PURE_NAMES:
+                raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+        elif isinstance(value, (Optimizer, LRScheduler)):
+            # Their methods are called anew, so their state may change.
+            self._optimizers = True
+        elif isinstance(value, enum.Enum):
+            pass
+        elif isinstance(value, Module):
+            self._instance(value, where)
+            self._follow(EVERYWHERE, "hooks of all modules")
+        elif _is_own(kind.__module__):
+            self._own(value, where)
+        else:
+            self._instance(value, where)
+
+    def _own(self, value: Any, where: str) -> None:
+        """An object of this package that is neither a module nor an optimiser."""
+        function = getattr(value, "__compiled__", None)
+        if function is not None:
+            self._follow(function, where)
+        elif isinstance(value, Mode):
+            self._dict(vars(value), where)
+        elif type(value).__name__ not in {"Size", "Device", "device", "CPU", "Space"}:
+            raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
+
+    def _dict(self, value: Any, where: str) -> None:
+        self._dicts.append(value)
+        for key, part in value.items():
+            self._follow(key, where)
+            self._follow(part, f"{where}.{key}" if isinstance(key, str) else where)
+
+    def _module(self, module: Any, where: str) -> None:
+        if module not in _PURE:
+            self._spaces.append((module, module.__name__))
+
+    def _class(self, kind: Any, where: str) -> None:
+        if kind in _BUILTINS or issubclass(kind, BaseException):
+            return
+        module = kind.__module__
+        if _is_own(module) or module in _PURE_NAMES:
+            if module.startswith(_EFFECTS):
+                raise UnrepeatableError(f"{where} is {module}.{kind.__name__}")
+            return
+        if kind in {types.SimpleNamespace, np.float32, np.float64, np.float16, np.int64, np.int32}:
+            return
+        if module.startswith("numpy") or not isinstance(kind, type):
+            raise UnrepeatableError(f"{where} is {kind.__name__}")
+        if type(kind) is not type and not issubclass(type(kind), (enum.EnumMeta,)):
+            raise UnrepeatableError(f"{where} is a class with a metaclass")
+        for base in kind.__mro__:
+            if base is object or _is_own(base.__module__) or id(base) in self._seen and base is not kind:
+                continue
+            if not base.__flags__ & (1 << 9):
+                if base in {tuple, list, dict, int, float, str, enum.Enum}:
+                    continue
+                raise UnrepeatableError(f"{where} is derived from {base.__name__}")
+            self._seen[id(base)] = base
+            self._spaces.append((base, base.__name__))
+            table = vars(base)
+            for name, part in table.items():
+                if isinstance(
+                    part, (types.FunctionType, staticmethod, classmethod, property)
+                ) or name == "__slots__":
+                    if name == "__slots__" and part:
+                        raise UnrepeatableError(f"{where} has __slots__")
+                    if name != "__slots__":
+                        self._attributes.append((_Table(table), name))
+                        self._follow(part, f"{base.__name__}.{name}")
+
+    def _instance(self, value: Any, where: str) -> None:
+        kind = type(value)
+        if isinstance(value, types.SimpleNamespace) or _is_plain(kind):
+            if not _is_own(kind.__module__) and kind is not types.SimpleNamespace:
+                self._follow(kind, kind.__name__)
+            self._dict(vars(value), where)
+            return
+        raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
+
+    def _function(self, function: Any, where: str) -> None:
+        module = function.__module__ or ""
+        if _is_own(module):
+            if module.startswith(_EFFECTS):
+                raise UnrepeatableError(f"{where} is {module}.{function.__name__}()")
+            # A transform, or another function made around the user's.
+            for cell in function.__closure__ or ():
+                self._captured(cell, where)
+            return
+        if module.partition(".")[0] in _PURE_NAMES:
+            return
+        for cell, name in zip(
+            function.__closure__ or (), function.__code__.co_freevars, strict=True
+        ):
+            self._cells.append(cell)
+            try:
+                self._follow(cell.cell_contents, name)
+            except ValueError:
+                raise UnrepeatableError(f"{name} is not set yet") from None
+        self._follow(function.__defaults__ or (), where)
+        if function.__kwdefaults__:
+            self._dict(function.__kwdefaults__, where)
+        if vars(function):
+            self._dict(vars(function), where)
+        table = function.__globals__
+        _, names, absent = self._globals.setdefault(id(table), (table, set(), set()))
+        for name, *chain_of_names in self._code(function.__code__, function.__code__.co_freevars):
+            if name in table:
+                names.add(name)
+                self._chain(table[name], name, chain_of_names)
+            elif hasattr(builtins, name):
+                absent.add(name)
+                found = getattr(builtins, name)
+                if not (found in _BUILTINS or name in {"NotImplemented", "Ellipsis"} or (
+                    isinstance(found, type) and issubclass(found, BaseException)
+                )):
+                    raise UnrepeatableError(f"its code uses {name}()")
+            else:
+                absent.add(name)
+
+    def _chain(self, value: Any, where: str, names: list[str]) -> None:
+        """Follow attributes of modules, as in `package.module.function`, to their end."""
+        while type(value) is types.ModuleType and names and value not in _PURE:
+            name = names.pop(0)
+            where = f"{where}.{name}"
+            if not _is_own(value.__name__):
+                self._attributes.append((value, name))
+            value = getattr(value, name, None)
+        self._follow(value, where)
+
+    def _captured(self, cell: Any, where: str) -> None:
+        """Follow the user's functions that a function of this package was made around."""
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return
+        if isinstance(value, types.FunctionType):
+            if not _is_own(value.__module__ or "") or value.__closure__:
+                self._follow(value, where)
+        elif isinstance(value, (Module, Variable, types.MethodType, functools.partial)) or hasattr(
+            value, "__compiled__"
+        ):
+            self._follow(value, where)
+
+    def _code(self, code: types.CodeType, outer: tuple[str, ...]) -> set[tuple[str, ...]]:
+        """The global names that code reads, with attributes taken of them; notes all attributes."""
+        found: set[tuple[str, ...]] = set()
+        line = code.co_firstlineno
+        instructions = list(dis.get_instructions(code))
+        for place, instruction in enumerate(instructions):
+            position = instruction.positions
+            line = (position and position.lineno) or line
+            name = instruction.opname
+            if name in {"LOAD_GLOBAL", "LOAD_NAME"}:
+                names = itertools.takewhile(
+                    lambda one: one.opname in {"LOAD_ATTR", "LOAD_METHOD"}, instructions[place + 1 :]
+                )
+                found.add((instruction.argval, *[str(one.argval) for one in names]))
+            elif name in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
+                raise UnrepeatableError(
+                    f"its code sets the global {instruction.argval} ({code.co_filename}:{line})"
+                )
+            elif name in {"STORE_DEREF", "DELETE_DEREF"} and instruction.argval in outer:
+                raise UnrepeatableError(
+                    f"its code sets the outer variable {instruction.argval} "
+                    f"({code.co_filename}:{line})"
+                )
+            elif name == "IMPORT_NAME":
+                raise UnrepeatableError(f"its code imports ({code.co_filename}:{line})")
+            elif name in _ATTRIBUTES:
+                self._names.add(str(instruction.argval))
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                # Variables of the enclosing function are its own, not outer ones.
+                mine = tuple(n for n in constant.co_freevars if n in outer)
+                found |= self._code(constant, mine)
+            elif isinstance(constant, str):
+                # It may name an attribute in `getattr`.
+                self._names.add(constant)
+        return found
+
+
+class _Table:
+    """The dictionary of a class, whose entries `getattr` reads without binding them."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return self._table.get(name, _ABSENT)
+
+
+def _is_own(module: str) -> bool:
+    """Whether a module belongs to this package."""
+    return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether instances keep all of their state in `__dict__`."""
+    return bool(kind.__dictoffset__) and all(
+        base is object or (base.__flags__ & (1 << 9) and not base.__dict__.get("__slots__"))
+        for base in kind.__mro__
+    )
+
+
+def _alike(value: Any, known: Any) -> bool:
+    """Whether two values are one, or equal numbers, strings or dtypes."""
+    if value is known:
+        return True
+    kind = type(value)
+    if kind is not type(known) or kind not in _VALUES:
+        return False
+    return bool(value == known) and repr(value) == repr(known)
+
+
+def check_tensor(tensor: Any) -> None:
+    """Raise for a tensor that a program can't start from."""
+    meta = tensor._autograd
+    if tensor._edge is not None:
+        raise UnrepeatableError("it reaches a tensor that was computed with a graph")
+    if tensor._metadata.device.streamed:
+        raise UnrepeatableError(f"it uses tensors on {tensor._metadata.device}")
+    if tensor._array.__class__ is not np.ndarray:
+        raise UnrepeatableError("it uses a sparse tensor")
+    if meta is None:
+        return
+    if meta.extras is not None or meta.post_accumulate is not None or meta.retains_grad:
+        raise UnrepeatableError("it uses a tensor with hooks")
+    if requires_grad(tensor) and (not meta.requires_grad or meta.view is not None):
+        raise UnrepeatableError("it uses a view of a tensor that requires grad")
