@@ -235,6 +235,7 @@ __all__ = [
     "cfloat",
     "channels_last",
     "channels_last_3d",
+    "compile",
     "complex64",
     "complex128",
     "contiguous_format",

@@ -329,11 +329,13 @@ def promote_binary(
         if not modular and x._batched:
             return mapped(lambda batch: with_number(batch, number, reflected), x)
         if not modular:
-            F = x._metadata.F
+            F, modes = x._metadata.F, current()
             array = F.as_array(vars(F)[name](x._array, number))
             out = wrap(array, F.metadata_of(array))
-            if current().inference:
+            if modes.inference:
                 autograd_meta(out).inference = True
+            if modes.recorder is not None:
+                modes.recorder.compared(name, x, number, out)
             return out
         return pair(constant(number, x), x) if reflected else pair(x, constant(number, x))
 

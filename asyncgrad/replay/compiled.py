@@ -89,6 +89,7 @@ class Compiled:
         """Keep the function; nothing is recorded yet."""
         functools.update_wrapper(self, function, updated=())
         self.__compiled__ = function
+        self._name = getattr(function, "__qualname__", type(function).__name__)
         self._function = function
         self._fullgraph = fullgraph
         self._entries: tuple[Entry, ...] = ()
@@ -156,7 +157,7 @@ class Compiled:
         if self._recordings >= _CHURN and self._replays < self._recordings:
             self._gave_up = True
             warnings.warn(
-                f"compile: {self._recordings} calls of {self.__name__} were recorded and "  # type: ignore[attr-defined]
+                f"compile: {self._recordings} calls of {self._name} were recorded and "
                 f"{self._replays} replayed, as almost every call differs from all before. It is "
                 f"recorded no more. See explain().",
                 RuntimeWarning,
@@ -218,7 +219,7 @@ class Compiled:
     def explain(self) -> str:
         """Which programs there are, how long they are, and why calls were not replayed."""
         lines = [
-            f"{self.__name__}: {self._recordings} recorded, {self._replays} replayed"  # type: ignore[attr-defined]
+            f"{self._name}: {self._recordings} recorded, {self._replays} replayed"
         ]
         for entry in self._entries:
             program = entry.program
@@ -237,7 +238,7 @@ class Compiled:
 
     def __repr__(self) -> str:
         """The function's name."""
-        return f"<compiled {self.__name__}>"  # type: ignore[attr-defined]
+        return f"<compiled {self._name}>"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind as a method: the instance becomes the first argument."""

@@ -108,15 +108,36 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
     return kept[::-1]
 
 
+def checks_first(steps: list[Any]) -> list[Any]:
+    """Move checks of integers among the arguments to the front: later they could not be failed.
+
+    What a step changes before them, such as `.grad`, is never an integer.
+    """
+    loads = {
+        step.out: step
+        for step in steps
+        if step.__class__ is Load
+        and step.source.argument is not None
+        and step.out.sample.dtype.kind in "iub"
+    }
+    front = [
+        step
+        for step in steps
+        if step.__class__ is Again and not step.effect and all(x in loads for x in read_by(step))
+    ]
+    first = [*dict.fromkeys(loads[x] for step in front for x in read_by(step)), *front]
+    return first + [step for step in steps if step not in first]
+
+
 class Program:
-    """The code of one recorded call.
+    """The code of one recorded call, and what is known of it.
 
     `run(arguments, state)` takes the tensors among the arguments, and returns what the function
     returns. It sets `state[0]` before it changes anything that others can see.
     """
 
     def __init__(self, recorder: Recorder, outputs: Any) -> None:
-        """Write the code.
+        """Choose the steps.
 
         Args:
             recorder: has recorded a call that can be repeated.
@@ -125,7 +146,12 @@ class Program:
         Raises:
             UnrepeatableError: if a check would come after an effect.
         """
-        steps = useful(recorder.steps, outputs)
+        steps = self._steps = checks_first(useful(recorder.steps, outputs))
+        for place in recorder.constants:
+            # The caller may have got this array, and may change it.
+            place.sample = place.sample.copy("K")
+        self._recorder: Recorder | None = recorder
+        self._outputs = outputs
         changed = False
         for step in steps:
             if step.__class__ is Again and not step.effect and changed:
@@ -136,10 +162,23 @@ class Program:
         self.anew = [step.name for step in steps if step.__class__ is Again and step.effect]
         self.commits = any(step.__class__ is Commit for step in steps)
         self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
-        self.plan = Plan(steps, outputs, recorder.constants)
-        writer = _Writer(recorder, steps, outputs, self.plan)
-        self.source = writer.text
-        self.run: Callable[[Any, Any], Any] = writer.function()
+        self._code: Callable[[Any, Any], Any] | None = None
+        self.source = ""
+
+    @property
+    def run(self) -> Callable[[Any, Any], Any]:
+        """The function, written when it is first needed: many calls are never repeated."""
+        code, recorder = self._code, self._recorder
+        if code is None:
+            assert recorder is not None
+            plan = Plan(self._steps, self._outputs, recorder.constants)
+            writer = _Writer(recorder, self._steps, self._outputs, plan)
+            self.source = writer.text
+            code = self._code = writer.function()
+            # The arrays of the recorded call are not needed any more.
+            self._recorder = self._outputs = None
+            self._steps = []
+        return code
 
 
 class _Writer:

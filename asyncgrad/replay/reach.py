@@ -103,7 +103,6 @@ class Reached:
         self._seen: dict[int, Any] = {}
         self._work: list[tuple[Any, str]] = []
         self._names: set[str] = set()
-        self._strings: set[str] = set()
         #: Python modules and classes, whose attributes are followed by the names in the code.
         self._spaces: list[tuple[Any, str]] = []
         self._taken: set[tuple[int, str]] = set()
@@ -114,6 +113,7 @@ class Reached:
         #: By globals: the names that the code reads there, and those that it finds in builtins.
         self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
         self._attributes: list[tuple[Any, str]] = []
+        self._members: list[tuple[Any, str]] = []
         self._optimizers = False
         self._follow(function, "the function")
         for argument in arguments:
@@ -149,6 +149,8 @@ class Reached:
             values.append(cell.cell_contents)
         for owner, name in self._attributes:
             values.append(getattr(owner, name, _ABSENT))
+        for table, name in self._members:
+            values.append(table.get(name, _ABSENT))
         for held in self._dicts:
             values.extend(held.values())
         for held in self._lists:
@@ -323,7 +325,7 @@ class Reached:
                     if name == "__slots__" and part:
                         raise UnrepeatableError(f"{where} has __slots__")
                     if name != "__slots__":
-                        self._attributes.append((_Table(table), name))
+                        self._members.append((table, name))
                         self._follow(part, f"{base.__name__}.{name}")
 
     def _instance(self, value: Any, where: str) -> None:
@@ -399,52 +401,65 @@ class Reached:
         ):
             self._follow(value, where)
 
-    def _code(self, code: types.CodeType, outer: tuple[str, ...]) -> set[tuple[str, ...]]:
+    def _code(self, code: types.CodeType, outer: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
         """The global names that code reads, with attributes taken of them; notes all attributes."""
-        found: set[tuple[str, ...]] = set()
-        line = code.co_firstlineno
-        instructions = list(dis.get_instructions(code))
-        for place, instruction in enumerate(instructions):
-            position = instruction.positions
-            line = (position and position.lineno) or line
-            name = instruction.opname
-            if name in {"LOAD_GLOBAL", "LOAD_NAME"}:
-                names = itertools.takewhile(
-                    lambda one: one.opname in {"LOAD_ATTR", "LOAD_METHOD"}, instructions[place + 1 :]
-                )
-                found.add((instruction.argval, *[str(one.argval) for one in names]))
-            elif name in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
-                raise UnrepeatableError(
-                    f"its code sets the global {instruction.argval} ({code.co_filename}:{line})"
-                )
-            elif name in {"STORE_DEREF", "DELETE_DEREF"} and instruction.argval in outer:
-                raise UnrepeatableError(
-                    f"its code sets the outer variable {instruction.argval} "
-                    f"({code.co_filename}:{line})"
-                )
-            elif name == "IMPORT_NAME":
-                raise UnrepeatableError(f"its code imports ({code.co_filename}:{line})")
-            elif name in _ATTRIBUTES:
-                self._names.add(str(instruction.argval))
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                # Variables of the enclosing function are its own, not outer ones.
-                mine = tuple(n for n in constant.co_freevars if n in outer)
-                found |= self._code(constant, mine)
-            elif isinstance(constant, str):
-                # It may name an attribute in `getattr`.
-                self._names.add(constant)
+        found, attributes = names_in(code, outer)
+        self._names |= attributes
         return found
 
 
-class _Table:
-    """The dictionary of a class, whose entries `getattr` reads without binding them."""
+@functools.lru_cache(1024)
+def names_in(
+    code: types.CodeType, outer: tuple[str, ...]
+) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
+    """The names in code and in the functions defined there.
 
-    def __init__(self, table: Any) -> None:
-        self._table = table
+    Args:
+        code: the code.
+        outer: the variables that belong to an enclosing function.
 
-    def __getattr__(self, name: str) -> Any:
-        return self._table.get(name, _ABSENT)
+    Returns:
+        The global names that it reads, each with the attributes that it takes of them at once; and
+        all names of attributes.
+
+    Raises:
+        UnrepeatableError: if it sets globals or outer variables, or imports.
+    """
+    found: set[tuple[str, ...]] = set()
+    attributes: set[str] = set()
+    line = code.co_firstlineno
+    instructions = list(dis.get_instructions(code))
+    for place, instruction in enumerate(instructions):
+        position = instruction.positions
+        line = (position and position.lineno) or line
+        at = f"({code.co_filename}:{line})"
+        name = instruction.opname
+        if name in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            names = [instruction.argval]
+            for one in instructions[place + 1 :]:
+                if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
+                    break
+                names.append(str(one.argval))
+            found.add(tuple(names))
+        elif name in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
+            raise UnrepeatableError(f"its code sets the global {instruction.argval} {at}")
+        elif name in {"STORE_DEREF", "DELETE_DEREF"} and instruction.argval in outer:
+            raise UnrepeatableError(f"its code sets the outer variable {instruction.argval} {at}")
+        elif name == "IMPORT_NAME":
+            raise UnrepeatableError(f"its code imports {at}")
+        elif name in _ATTRIBUTES:
+            attributes.add(str(instruction.argval))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            # Variables of the enclosing function are its own, not outer ones.
+            mine = tuple([name for name in constant.co_freevars if name in outer])
+            inner, named = names_in(constant, mine)
+            found |= inner
+            attributes |= named
+        elif isinstance(constant, str):
+            # It may name an attribute in `getattr`.
+            attributes.add(constant)
+    return frozenset(found), frozenset(attributes)
 
 
 def _is_own(module: str) -> bool:

@@ -42,6 +42,11 @@ _LEFT_OUT = frozenset(
 _CONSTANTS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 )  # fmt: skip
+#: Functions whose results follow from their Python arguments alone.
+_CONSTANTS_OF = frozenset({
+    "arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril_indices",
+    "triu_indices", "zeros", "zeros_like",
+})  # fmt: skip
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
@@ -178,17 +183,18 @@ class Recorder:
         self.loaded: dict[Source, Place] = {}
         #: The gradients that have arrived in the running passes, by target.
         self._passes: dict[Any, _Pass] = {}
-        arrays: dict[int, Any] = {}
         for number, tensor in enumerate(arguments):
             self._sources[id(tensor)] = Source(tensor, number)
-            self._alone(arrays, tensor)
         for tensor in reached:
             if id(tensor) not in self._sources:
                 self._sources[id(tensor)] = Source(tensor, None)
-                self._alone(arrays, tensor)
+        #: The sources by the identity of their present arrays.
+        self._holders: dict[int, Source] = {}
+        self._find_holders()
 
-    def _alone(self, arrays: dict[int, Any], tensor: Any) -> None:
-        if arrays.setdefault(id(tensor._array), tensor) is not tensor:
+    def _find_holders(self) -> None:
+        self._holders = {id(s.tensor._array): s for s in self._sources.values()}
+        if len(self._holders) < len(self._sources):
             self.refuse("two of its tensors are one array")
 
     # -- reasons ----------------------------------------------------------------------------------
@@ -228,21 +234,18 @@ class Recorder:
         source = self._sources.get(id(tensor))
         if source is not None:
             return self._load(source)
-        place = self._places.get(id(tensor._array))
-        if place is None:
-            raise UnrepeatableError(
-                "it uses a tensor that no recorded operation has made, and that was not there "
-                "before the call"
-            )
-        return place
+        return self._known(tensor._array)
 
     def _known(self, array: Any) -> Place:
         place = self._places.get(id(array))
         if place is None:
-            for source in self._sources.values():
-                if source.tensor._array is array:
-                    return self._load(source)
-            raise UnrepeatableError("it uses an array that no recorded operation has made")
+            source = self._holders.get(id(array))
+            if source is None:
+                raise UnrepeatableError(
+                    "it uses values that no recorded operation has made, and that were not there "
+                    "before the call"
+                )
+            return self._load(source)
         return place
 
     def template(self, value: Any, *, tensors: bool = False) -> Any:
@@ -290,7 +293,7 @@ class Recorder:
         try:
             self._computed(op, inputs, attributes, out)
         except UnrepeatableError as error:
-            self.refuse(str(error))
+            self.refuse(f"{op.name}: {error}")
 
     def _computed(self, op: Any, inputs: Any, attributes: Any, out: Any) -> None:
         name = op.name
@@ -320,10 +323,37 @@ class Recorder:
             )
         )
 
+    def compared(self, name: str, x: Any, number: Any, out: Any) -> None:
+        """Take the report of a comparison with a number."""
+        if self.reason is not None:
+            return
+        try:
+            arguments = (self._array_of(x), number)
+        except UnrepeatableError as error:
+            self.refuse(f"{name}: {error}")
+            return
+        metadata = x._metadata
+        place = self._new(out._array)
+        self.steps.append(
+            Compute(name, metadata.kernels[name], arguments, place, metadata.cost)
+        )
+
     def constant(self, array: Any) -> None:
         """Take note of an array whose values follow from Python's alone."""
         if self.reason is None:
             self.constants.add(self._new(array))
+
+    def created(self, name: str, array: Any) -> None:
+        """Take note of a tensor that no op has computed.
+
+        Args:
+            name: the function that has made it.
+            array: its values.
+        """
+        if name in _CONSTANTS_OF:
+            self.constant(array)
+        else:
+            self.refuse(f"{name}() is not repeated")
 
     def changing(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be changed in place."""
@@ -361,8 +391,13 @@ class Recorder:
                     # A replay may find another array here.
                     self._places.pop(id(place.sample), None)
                     del self.loaded[source]
+                self._find_holders()
             try:
                 outs = self._result(result)
+                if outs.__class__ is Place and not effect:
+                    cost = 2_000 + 10 * result.size
+                    self.steps.append(Compute(name, function, arguments, outs, cost))
+                    return result
                 self.steps.append(Again(name, function, arguments, keywords, outs, effect))
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
@@ -429,6 +464,12 @@ class Recorder:
             task.collect = partial(self._collect, known, task.collect)
         elif task.captures is None:
             self.refuse("it runs backward(create_graph=True)")
+        else:
+            root = task.root
+            given = root.gradients if root.__class__ is GraphRoot else (task.ready[0][3],)
+            for gradient in given:
+                if isinstance(gradient, Variable) and is_one(gradient._array):
+                    self.constants.add(self._new(gradient._array))
 
     def running(self) -> bool:
         """Whether a pass has not ended."""
@@ -574,9 +615,8 @@ class _Pass:
         node, position = as_edge(edge)
         place = recorder._places.get(id(gradient))
         if place is None:
-            if ONES.get(metadata_of(gradient, CPU)) is not gradient:
+            if not is_one(gradient):
                 raise UnrepeatableError("a pass starts from an array that is not known")
-            # `backward()` and `grad()` keep these ones for roots without a given gradient.
             place = recorder._new(gradient)
             recorder.constants.add(place)
         self.arrived.setdefault((node, position), []).append((0, 0, place))
@@ -680,6 +720,11 @@ class _Pass:
                 self._order += 1
                 key = tuple(as_edge(edge))
                 self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
+
+
+def is_one(gradient: Any) -> bool:
+    """Whether an array is one that `backward()` and `grad()` keep for roots without a gradient."""
+    return ONES.get(metadata_of(gradient, CPU)) is gradient
 
 
 def recorder_cost(node: Any, position: int) -> int:

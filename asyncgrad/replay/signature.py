@@ -45,12 +45,21 @@ class Signature:
         tensors = "".join(f"t{number}, " for number in range(len(self.tensors)))
         if len(self.tensors) > 1:
             self._refuse_if(f"len({{{tensors}}}) != {len(self.tensors)}")
-        lines = [*self._lines, f"return ({tensors})"]
-        parameters = "".join(f", {name}={name}" for name in self._constants)
-        text = f"def match(args, kwargs{parameters}):\n" + "".join(f"    {x}\n" for x in lines)
-        scope = dict(self._constants)
-        exec(compile(text, "<asyncgrad signature>", "exec"), scope)
-        self.match: Callable[[Any, Any], Any] = scope["match"]
+        self._lines.append(f"return ({tensors})")
+        self._code: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def match(self) -> Callable[[Any, Any], Any]:
+        """The comparison, made when it is first needed."""
+        code = self._code
+        if code is None:
+            parameters = "".join(f", {name}={name}" for name in self._constants)
+            lines = "".join(f"    {line}\n" for line in self._lines)
+            scope = dict(self._constants)
+            text = f"def match(args, kwargs{parameters}):\n{lines}"
+            exec(compile(text, "<asyncgrad signature>", "exec"), scope)
+            code = self._code = scope["match"]
+        return code
 
     def words(self) -> str:
         """The tensors, in words."""

@@ -17,13 +17,6 @@ from asyncgrad.ops.promotion import category
 if TYPE_CHECKING:
     from asyncgrad.devices import Device
 
-#: Functions whose results follow from their Python arguments alone.
-_CONSTANTS = frozenset({
-    "arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril_indices",
-    "triu_indices", "zeros", "zeros_like",
-})  # fmt: skip
-
-
 def place_of(name: str, device: Any = None, like: Any = None) -> Device:
     """A new tensor's device: the given one, that of `like`, or the default device."""
     if device is not None:
@@ -60,8 +53,8 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
     modes = current()
     if modes.inference:
         autograd_meta(out).inference = True
-    if modes.recorder is not None and name in _CONSTANTS:
-        modes.recorder.constant(array)
+    if modes.recorder is not None:
+        modes.recorder.created(name, array)
     return out
 
 
