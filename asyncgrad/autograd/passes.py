@@ -153,6 +153,11 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
     return start(task)
 
 
+def start_pass(task: GraphTask) -> Any:
+    """Start a pass with the priority and deadline of the context."""
+    return _start(task, None, None)
+
+
 def grad(
     outputs: Root | Sequence[Root],
     inputs: Root | Sequence[Root] | dict[Any, Tensor],

@@ -6,21 +6,21 @@ import functools
 import inspect
 import warnings
 from asyncio.events import _get_running_loop
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.core.modes import DEFAULT, Modes, current, install
-from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_error_state, fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
+from asyncgrad.replay.awaited import replay
 from asyncgrad.replay.program import BailError, Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder, UnrepeatableError
 from asyncgrad.replay.signature import Signature
-from asyncgrad.scheduler import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,7 @@ def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
 
 
 _PLAIN = (True, False)
+_MODES = "a mode is on that only eager calls know"
 _quiet_states: list[Any] = [None]
 
 
@@ -66,7 +67,7 @@ def _is_quiet() -> bool:
 class Entry:
     """One recorded call."""
 
-    __slots__ = ("dtype", "mode", "program", "reached", "reason", "replays", "signature", "waits")
+    __slots__ = ("dtype", "mode", "program", "reached", "reason", "replays", "signature")
 
     def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
         self.signature = signature
@@ -77,9 +78,31 @@ class Entry:
         #: The program, or why there is none.
         self.program: Program | None = None
         self.reason: str | None = None
-        #: Whether passes were awaited, so that the program belongs to a running loop.
-        self.waits = False
         self.replays = 0
+
+
+class _Recording:
+    """A block in which a recorder is told of all operations of this context."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        """Install the recorder."""
+        self._found = current()
+        recorder = self._recorder
+        self._own = self._found.replace(recorder=recorder, before_change=recorder.changing)
+        install(self._own)
+
+    def __exit__(self, *error: object) -> None:
+        """Remove the recorder; a mode that the block has left in force stays."""
+        left, found = current(), self._found
+        if left is self._own:
+            install(found)
+            return
+        install(left.replace(recorder=None, before_change=found.before_change))
+        if error[0] is None:
+            self._recorder.refuse("it leaves another mode than it found")
 
 
 class Compiled:
@@ -92,6 +115,11 @@ class Compiled:
         self._name = getattr(function, "__qualname__", type(function).__name__)
         self._function = function
         self._fullgraph = fullgraph
+        #: Calls are awaited.
+        self._waits = iscoroutinefunction(getattr(function, "forward", function))
+        if self._waits:
+            # As `inspect` and `asyncgrad.func` ask.
+            inspect.markcoroutinefunction(self) if hasattr(inspect, "markcoroutinefunction") else None
         self._entries: tuple[Entry, ...] = ()
         self._recordings = self._replays = self._dropped = 0
         #: By reason, how many calls were eager.
@@ -102,30 +130,83 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the call if it was recorded; otherwise call the function, and record it."""
+        if self._waits:
+            return self._awaited(args, kwargs)
+        mode, entry, tensors = self._find(args, kwargs)
+        if entry is not None:
+            return self._replay(entry, tensors, args, kwargs)
+        if mode is None:
+            return self._plainly(_MODES, args, kwargs)
+        found = self._prepare(args, kwargs)
+        if found.__class__ is str:
+            return self._plainly(found, args, kwargs)
+        signature, reached, recorder = found
+        with _Recording(recorder):
+            result = self._function(*args, **kwargs)
+        self._keep(signature, reached, mode, recorder, result)
+        return result
+
+    async def _awaited(self, args: Any, kwargs: Any) -> Any:
+        """Replay, or record, a coroutine function's call."""
+        mode, entry, tensors = self._find(args, kwargs)
+        if entry is not None:
+            program = entry.program
+            why = entry.reason if program is None else self._obstacle(program)
+            if program is not None and why is None:
+                try:
+                    result = await replay(program, tensors)
+                except UnrepeatableError as error:
+                    why = str(error)
+                else:
+                    entry.replays += 1
+                    self._replays += 1
+                    return result
+            return await self._plainly(str(why), args, kwargs)
+        if mode is None:
+            return await self._plainly(_MODES, args, kwargs)
+        found = self._prepare(args, kwargs)
+        if found.__class__ is str:
+            return await self._plainly(found, args, kwargs)
+        signature, reached, recorder = found
+        with _Recording(recorder):
+            result = await self._function(*args, **kwargs)
+        self._keep(signature, reached, mode, recorder, result)
+        return result
+
+    def _find(self, args: Any, kwargs: Any) -> tuple[Any, Entry | None, Any]:
+        """The modes, the recorded call that this one repeats, and its tensors.
+
+        The first is None if a mode is on that only eager calls know, the others if the call is to
+        be recorded.
+        """
         modes = current()
         mode = _PLAIN if modes is DEFAULT else _mode_of(modes)
-        if mode is None:
-            return self._plainly("a mode is on that only eager calls know", modes, args, kwargs)
-        dtype = default_dtype()
-        for entry in self._entries:
-            tensors = entry.signature.match(args, kwargs)
-            if (
-                tensors is not None
-                and entry.mode == mode
-                and entry.dtype is dtype
-                and entry.reached.holds()
-            ):
-                return self._replay(entry, tensors, args, kwargs)
-        return self._record(mode, args, kwargs)
+        if mode is not None:
+            dtype = default_dtype()
+            for entry in self._entries:
+                tensors = entry.signature.match(args, kwargs)
+                if (
+                    tensors is not None
+                    and entry.mode == mode
+                    and entry.dtype is dtype
+                    and entry.reached.holds()
+                ):
+                    return mode, entry, tensors
+        return mode, None, None
+
+    def _obstacle(self, program: Program) -> str | None:
+        """Why a program can't be replayed here, or None."""
+        if program.passes and not self._waits and (
+            _get_running_loop() is not None and not current().blocking
+        ):
+            return "a pass on an event loop is awaited"
+        return None if _is_quiet() else "NumPy's errors are raised"
 
     def _replay(self, entry: Entry, tensors: Any, args: Any, kwargs: Any) -> Any:
         program = entry.program
-        if program is None:
-            return self._plainly(str(entry.reason), current(), args, kwargs)
-        if program.passes and _get_running_loop() is not None and not current().blocking:
-            return self._plainly("a pass on an event loop is awaited", current(), args, kwargs)
-        if not _is_quiet():
-            return self._plainly("NumPy's errors are raised", current(), args, kwargs)
+        why = entry.reason if program is None else self._obstacle(program)
+        if program is None or why is not None:
+            return self._plainly(str(why), args, kwargs)
         state = [False]
         for token in fp_errors_ignored:
             try:
@@ -142,17 +223,20 @@ class Compiled:
             self._replays += 1
             return result
         # An error is raised as the function raises it.
-        return self._plainly(why, current(), args, kwargs)
+        return self._plainly(why, args, kwargs)
 
-    def _plainly(self, why: str, modes: Modes, args: Any, kwargs: Any) -> Any:
-        if self._fullgraph and modes.recorder is None and modes.batch is None:
-            raise AutogradError(f"compile(fullgraph=True): {why}")
+    def _plainly(self, why: str, args: Any, kwargs: Any) -> Any:
+        if self._fullgraph:
+            modes = current()
+            if modes.recorder is None and modes.batch is None:
+                raise AutogradError(f"compile(fullgraph=True): {why}")
         self._eager[why] = self._eager.get(why, 0) + 1
         return self._function(*args, **kwargs)
 
-    def _record(self, mode: Any, args: Any, kwargs: Any) -> Any:
+    def _prepare(self, args: Any, kwargs: Any) -> Any:
+        """What a recording needs, or why there can be none."""
         if self._gave_up:
-            return self._plainly("its signatures change too often", current(), args, kwargs)
+            return "its signatures change too often"
         self._recordings += 1
         if self._recordings >= _CHURN and self._replays < self._recordings:
             self._gave_up = True
@@ -161,30 +245,17 @@ class Compiled:
                 f"{self._replays} replayed, as almost every call differs from all before. It is "
                 f"recorded no more. See explain().",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         try:
             signature = Signature(args, kwargs)
             reached = Reached(self._function, tuple(signature.others))
         except UnrepeatableError as error:
-            return self._plainly(str(error), current(), args, kwargs)
-        recorder = Recorder(signature.tensors, reached.tensors, self._fullgraph)
-        found = current()
-        recording = found.replace(recorder=recorder, before_change=recorder.changing)
-        install(recording)
-        try:
-            result = self._function(*args, **kwargs)
-        finally:
-            left = current()
-            install(
-                found
-                if left is recording
-                else left.replace(recorder=None, before_change=found.before_change)
-            )
-        if left is not recording:
-            recorder.refuse("it leaves another mode than it found")
-        self._keep(signature, reached, mode, recorder, result)
-        return result
+            return str(error)
+        recorder = Recorder(
+            signature.tensors, reached.tensors, strict=self._fullgraph, waits=self._waits
+        )
+        return signature, reached, recorder
 
     def _keep(
         self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _numbers = count()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
+#: On an event loop a part of several steps is expected to take no more nanoseconds than this.
+PART_NS = 100_000
 #: Of integers these raise an error for some values, so they are computed in any case.
 _RAISING = frozenset({
     "div_floor", "div_trunc", "floor_divide", "fmod", "remainder", "pow", "fmod_scalar",
@@ -129,11 +131,36 @@ def checks_first(steps: list[Any]) -> list[Any]:
     return first + [step for step in steps if step not in first]
 
 
+def is_change(step: Any) -> bool:
+    """Whether a step changes what others can see."""
+    return step.__class__ is Commit or (step.__class__ is Again and step.effect)
+
+
+def loads_first(steps: list[Any]) -> list[Any]:
+    """Read all arrays that are needed before the next change at once, before anything else.
+
+    On an event loop other tasks run in between, and must not change what was not read yet.
+    """
+    ordered: list[Any] = []
+    part: list[Any] = []
+    for step in [*steps, None]:
+        if step is not None and not is_change(step):
+            part.append(step)
+            continue
+        at = [one for one in part if one.__class__ is Load and not one.gradient]
+        ordered += at + [one for one in part if one not in at]
+        part = []
+        if step is not None:
+            ordered.append(step)
+    return ordered
+
+
 class Program:
     """The code of one recorded call, and what is known of it.
 
     `run(arguments, state)` takes the tensors among the arguments, and returns what the function
-    returns. It sets `state[0]` before it changes anything that others can see.
+    returns. It sets `state[0]` before it changes anything that others can see. `walk(arguments,
+    state)` is a generator that does the same in parts.
     """
 
     def __init__(self, recorder: Recorder, outputs: Any) -> None:
@@ -146,7 +173,8 @@ class Program:
         Raises:
             UnrepeatableError: if a check would come after an effect.
         """
-        steps = self._steps = checks_first(useful(recorder.steps, outputs))
+        steps = loads_first(checks_first(useful(recorder.steps, outputs)))
+        self._steps = steps
         for place in recorder.constants:
             # The caller may have got this array, and may change it.
             place.sample = place.sample.copy("K")
@@ -156,35 +184,61 @@ class Program:
         for step in steps:
             if step.__class__ is Again and not step.effect and changed:
                 raise UnrepeatableError(f"{step.name} is checked after something has changed")
-            changed = changed or step.__class__ is Commit or getattr(step, "effect", False)
+            changed = changed or is_change(step)
         self.length = len(steps)
         self.passes = recorder.passes
         self.anew = [step.name for step in steps if step.__class__ is Again and step.effect]
         self.commits = any(step.__class__ is Commit for step in steps)
         self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
         self._code: Callable[[Any, Any], Any] | None = None
+        self._walk: Callable[[Any, Any], Any] | None = None
+        #: What `walk` does between two yields: see `_Writer`.
+        self.parts: list[tuple[str, int]] = []
+        #: The tensors that are read.
+        self.sources = list(dict.fromkeys(step.source for step in steps if step.__class__ is Load))
         self.source = ""
 
     @property
     def run(self) -> Callable[[Any, Any], Any]:
         """The function, written when it is first needed: many calls are never repeated."""
-        code, recorder = self._code, self._recorder
+        code = self._code
         if code is None:
-            assert recorder is not None
-            plan = Plan(self._steps, self._outputs, recorder.constants)
-            writer = _Writer(recorder, self._steps, self._outputs, plan)
+            writer = self._written(divided=False)
             self.source = writer.text
             code = self._code = writer.function()
-            # The arrays of the recorded call are not needed any more.
-            self._recorder = self._outputs = None
-            self._steps = []
         return code
+
+    @property
+    def walk(self) -> Callable[[Any, Any], Any]:
+        """The generator."""
+        code = self._walk
+        if code is None:
+            writer = self._written(divided=True)
+            self.parts = writer.parts
+            code = self._walk = writer.function()
+        return code
+
+    def _written(self, *, divided: bool) -> _Writer:
+        recorder = self._recorder
+        assert recorder is not None
+        plan = Plan(self._steps, self._outputs, recorder.constants)
+        return _Writer(recorder, self._steps, self._outputs, plan, divided=divided)
 
 
 class _Writer:
-    """Writes the function of a program."""
+    """Writes the function of a program.
 
-    def __init__(self, recorder: Recorder, steps: list[Any], outputs: Any, plan: Plan) -> None:
+    With `divided` it is a generator, which yields where a part ends: the gradients that are to be
+    committed now, or None.
+    """
+
+    def __init__(
+        self, recorder: Recorder, steps: list[Any], outputs: Any, plan: Plan, *, divided: bool
+    ) -> None:
+        self._divided = divided
+        #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
+        #: gradients are yielded then; "change" for a function with effects; "end" for the last.
+        self.parts: list[tuple[str, int]] = []
         self._constants: dict[str, Any] = {
             "wrap": wrap,
             "asarray": np.asarray,
@@ -289,13 +343,18 @@ class _Writer:
             ends[number].append(place)
         lines = self._plan.lines()
         changed = False
+        cost = 0
         for number, step in enumerate(steps):
-            if not changed and (step.__class__ is Commit or getattr(step, "effect", False)):
+            change = is_change(step)
+            if change and not changed:
                 changed = True
                 lines.append("state[0] = True")
             over = [place for place in ends[number] if place in self._names]
             text = self._step(step, over)
-            lines += text
+            if self._divided:
+                cost = self._divide(lines, step, text, cost)
+            else:
+                lines += text
             for place in ends[number]:
                 name = self._names.get(place)
                 if name is None or place in over:
@@ -307,7 +366,30 @@ class _Writer:
                 if name in self._free and place.sample.nbytes >= _LARGE:
                     lines.append(f"{name} = None")
         lines.append(f"return {self._returned(outputs, lines)}")
+        if self._divided:
+            self.parts.append(("end", cost))
+            # A generator also without a yield so far.
+            lines.append("yield")
         return lines
+
+    def _divide(self, lines: list[str], step: Any, text: list[str], cost: int) -> int:
+        """Append the lines of a step, with yields where parts end; returns the part's cost."""
+        if step.__class__ is Commit:
+            self.parts.append(("commit", cost))
+            lines += text
+            return 0
+        change = is_change(step)
+        own = step.cost if step.__class__ is Compute else 1_000
+        if cost and (change or cost + own > PART_NS):
+            self.parts.append(("compute", cost))
+            lines.append("yield")
+            cost = 0
+        lines += text
+        if change:
+            self.parts.append(("change", 0))
+            lines.append("yield")
+            return 0
+        return cost + own
 
     def _step(self, step: Any, over: list[Place]) -> list[str]:
         if step.__class__ is Compute:
@@ -323,7 +405,7 @@ class _Writer:
                 for source, place in step.staged
             )
             self._release(over)
-            return [f"commit(({staged}), None, True)"]
+            return [f"yield ({staged})" if self._divided else f"commit(({staged}), None, True)"]
         arguments = [self._expression(x, kept=step.effect) for x in step.arguments]
         arguments += [
             f"{key}={self._expression(x, kept=step.effect)}" for key, x in step.keywords.items()

@@ -10,6 +10,7 @@ reason is noted. Nothing here changes what the call computes.
 from __future__ import annotations
 
 import sys
+from asyncio.events import _get_running_loop
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -155,14 +156,18 @@ class Output:
 class Recorder:
     """What one call does; `reason` says why it can't be repeated, or is None."""
 
-    def __init__(self, arguments: list[Any], reached: list[Any], strict: bool) -> None:
+    def __init__(
+        self, arguments: list[Any], reached: list[Any], *, strict: bool, waits: bool
+    ) -> None:
         """Start with the tensors that the call may use.
 
         Args:
             arguments: the tensors among the arguments, each once.
             reached: other tensors that the function can reach.
             strict: raise an error where the call turns out to be unrepeatable.
+            waits: the call is awaited.
         """
+        self._waits = waits
         self.reason: str | None = None
         self.steps: list[Any] = []
         self.strict = strict
@@ -455,6 +460,8 @@ class Recorder:
             self.refuse("it runs a pass over devices with streams")
         elif task.observer is not None:
             self.refuse("its passes are traced")
+        elif task.recorded is None and not self._waits and awaited_here():
+            self.refuse("it runs a pass on an event loop, and is no coroutine function")
         elif task.parent is not None:
             self.refuse("it runs a pass within a pass")
         elif task.recorded is None:
@@ -720,6 +727,11 @@ class _Pass:
                 self._order += 1
                 key = tuple(as_edge(edge))
                 self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
+
+
+def awaited_here() -> bool:
+    """Whether a pass that starts here has to be awaited."""
+    return _get_running_loop() is not None and not current().blocking
 
 
 def is_one(gradient: Any) -> bool:

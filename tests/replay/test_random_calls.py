@@ -209,10 +209,3 @@ def test_calls_are_as_eager_ones_bit_for_bit(
         theirs.change(change)
         grad = change != "no_grad"
         assert outcome(compiled, ours, grad=grad) == outcome(eager, theirs, grad=grad)
-    COUNT['r']+=compiled._replays; COUNT['n']+=compiled._recordings
-    for e in compiled._entries:
-        if e.reason: COUNT[e.reason.split(' (/')[0]]+=1
-    for e,n in compiled._eager.items():COUNT['E '+e.split(' (/')[0]]+=n
-import collections, atexit
-COUNT=collections.Counter()
-atexit.register(lambda: [print(n,k) for k,n in COUNT.most_common()])
