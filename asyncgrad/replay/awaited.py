@@ -59,12 +59,15 @@ async def replay(program: Program, tensors: Any) -> Any:
 
 def _at_once(program: Program, tensors: Any, state: list[bool]) -> Any:
     start = perf_counter_ns()
+    run = program.run
+    memory = program.take_memory()
     for token in fp_errors_ignored:
         try:
-            result = program.run(tensors, state)
+            result = run(tensors, state, memory)
         finally:
             restore_fp_errors(token)
         break
+    program.give_memory(memory)
     taken = perf_counter_ns() - start
     # Learned: the least time so far, which slowly follows a program that has become slower.
     program.cost = min(taken, program.cost + (program.cost >> 4))
@@ -97,7 +100,9 @@ class _Replay:
 
     def __init__(self, program: Program, tensors: Any, state: list[bool]) -> None:
         self._program = program
-        self._walk = program.walk(tensors, state)
+        walk = program.walk
+        self._memory = program.take_memory()
+        self._walk = walk(tensors, state, self._memory)
         self._tensors = [
             source.tensor if source.argument is None else tensors[source.argument]
             for source in program.sources
@@ -128,6 +133,7 @@ class _Replay:
                 await start_pass(self._task(place, last))
                 self._held = []
                 place = last + 1
+            self._program.give_memory(self._memory)
             return self._result
         finally:
             self._held = []

@@ -208,9 +208,11 @@ class Compiled:
         if program is None or why is not None:
             return self._plainly(str(why), args, kwargs)
         state = [False]
+        run = program.run
+        memory = program.take_memory()
         for token in fp_errors_ignored:
             try:
-                result = program.run(tensors, state)
+                result = run(tensors, state, memory)
             except Exception as error:
                 if state[0]:
                     # Something has changed, so the call can't be made again.
@@ -219,6 +221,7 @@ class Compiled:
                 break
             finally:
                 restore_fp_errors(token)
+            program.give_memory(memory)
             entry.replays += 1
             self._replays += 1
             return result

@@ -17,7 +17,8 @@ import numpy as np
 from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.errors import AutogradError
-from asyncgrad.replay.memory import Plan
+from asyncgrad.replay.inlined import Inliner
+from asyncgrad.replay.memory import Families, Layout, Plan
 from asyncgrad.replay.recorder import (
     Again,
     Commit,
@@ -30,6 +31,7 @@ from asyncgrad.replay.recorder import (
     Same,
     Source,
     UnrepeatableError,
+    places_in,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 _numbers = count()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
+#: The most buffers that are kept for replays to come.
+MEMORIES = 8
 #: On an event loop a part of several steps is expected to take no more nanoseconds than this.
 PART_NS = 100_000
 #: Of integers these raise an error for some values, so they are computed in any case.
@@ -60,21 +64,6 @@ def _changed() -> None:
         "compile: a function that was called anew has returned another kind of result than in the "
         "recorded call, after it had changed something. Leave it out of the compiled function."
     )
-
-
-def places_in(template: Any) -> list[Place]:
-    """The places of a template, in order."""
-    if template.__class__ is Place:
-        return [template]
-    if template.__class__ in {Output, Made}:
-        return [template.place]
-    if isinstance(template, (tuple, list)):
-        return [place for part in template for place in places_in(part)]
-    if isinstance(template, dict):
-        return [place for part in template.values() for place in places_in(part)]
-    if isinstance(template, slice):
-        return places_in((template.start, template.stop, template.step))
-    return []
 
 
 def read_by(step: Any) -> list[Place]:
@@ -158,9 +147,9 @@ def loads_first(steps: list[Any]) -> list[Any]:
 class Program:
     """The code of one recorded call, and what is known of it.
 
-    `run(arguments, state)` takes the tensors among the arguments, and returns what the function
+    `run(arguments, state, memory)` takes the tensors among the arguments, and returns what the function
     returns. It sets `state[0]` before it changes anything that others can see. `walk(arguments,
-    state)` is a generator that does the same in parts.
+    state, memory)` is a generator that does the same in parts.
     """
 
     def __init__(self, recorder: Recorder, outputs: Any) -> None:
@@ -175,11 +164,20 @@ class Program:
         """
         steps = loads_first(checks_first(useful(recorder.steps, outputs)))
         self._steps = steps
+        self._families = Families(steps, recorder.constants)
         for place in recorder.constants:
             # The caller may have got this array, and may change it.
             place.sample = place.sample.copy("K")
-        self._recorder: Recorder | None = recorder
         self._outputs = outputs
+        self._constants = recorder.constants
+        for place in recorder.places():
+            if place not in recorder.constants:
+                # Only constants need their values any more.
+                place.sample = Layout(place.sample)
+        self._plan: Plan | None = None
+        self._ends: dict[Place, int] = {}
+        #: Buffers that no replay uses now.
+        self._memories: list[Any] = []
         changed = False
         for step in steps:
             if step.__class__ is Again and not step.effect and changed:
@@ -219,10 +217,40 @@ class Program:
         return code
 
     def _written(self, *, divided: bool) -> _Writer:
-        recorder = self._recorder
-        assert recorder is not None
-        plan = Plan(self._steps, self._outputs, recorder.constants)
-        return _Writer(recorder, self._steps, self._outputs, plan, divided=divided)
+        plan = self._plan
+        if plan is None:
+            inliner = Inliner()
+            self._steps = [one for step in self._steps for one in inliner.steps(step)]
+            self._ends = ends_of(self._steps, self._outputs)
+            plan = Plan(self._steps, self._outputs, self._families, self._ends)
+            self.length = len(self._steps)
+            self._plan = plan
+        return _Writer(
+            self._constants, self._steps, self._outputs, plan, self._ends, divided=divided
+        )
+
+    def take_memory(self) -> Any:
+        """The buffers for one replay."""
+        memories = self._memories
+        if memories:
+            return memories.pop()
+        return () if self._plan is None else self._plan.new_memory()
+
+    def give_memory(self, memory: Any) -> None:
+        """Give back the buffers of a replay that has ended."""
+        if len(self._memories) < MEMORIES:
+            self._memories.append(memory)
+
+
+def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
+    """By place, the number of the last step that reads or makes it."""
+    ends: dict[Place, int] = {}
+    for number, step in enumerate(steps):
+        for place in (*read_by(step), *made_by(step)):
+            ends[place] = number
+    for place in places_in(outputs):
+        ends[place] = len(steps)
+    return ends
 
 
 class _Writer:
@@ -233,7 +261,14 @@ class _Writer:
     """
 
     def __init__(
-        self, recorder: Recorder, steps: list[Any], outputs: Any, plan: Plan, *, divided: bool
+        self,
+        fixed: set[Place],
+        steps: list[Any],
+        outputs: Any,
+        plan: Plan,
+        ends: dict[Place, int],
+        *,
+        divided: bool,
     ) -> None:
         self._divided = divided
         #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
@@ -252,11 +287,12 @@ class _Writer:
         self._free: list[str] = []
         self._count = 0
         self._plan = plan
-        self._fixed = recorder.constants
+        self._fixed = fixed
+        self._ends = ends
         self._wrapped: dict[int, str] = {}
         lines = self._lines(steps, outputs)
         parameters = "".join(f", {name}={name}" for name in self._constants)
-        self.text = f"def replayed(arguments, state{parameters}):\n" + "".join(
+        self.text = f"def replayed(arguments, state, memory{parameters}):\n" + "".join(
             f"    {line}\n" for line in lines
         )
 
@@ -332,16 +368,12 @@ class _Writer:
     # -- lines ------------------------------------------------------------------------------------
 
     def _lines(self, steps: list[Any], outputs: Any) -> list[str]:
-        last: dict[Place, int] = {}
-        for number, step in enumerate(steps):
-            for place in (*read_by(step), *made_by(step)):
-                last[place] = number
-        for place in places_in(outputs):
-            last[place] = len(steps)
         ends: list[list[Place]] = [[] for _ in range(len(steps) + 1)]
-        for place, number in last.items():
+        for place, number in self._ends.items():
             ends[number].append(place)
-        lines = self._plan.lines()
+        lines = [f"{''.join(f'b{n}, ' for n in range(len(self._plan.kinds)))}= memory"]
+        if not self._plan.kinds:
+            lines = []
         changed = False
         cost = 0
         for number, step in enumerate(steps):
@@ -357,7 +389,7 @@ class _Writer:
                 lines += text
             for place in ends[number]:
                 name = self._names.get(place)
-                if name is None or place in over:
+                if name is None or place in over or place in self._plan.buffers:
                     continue
                 # A result that nothing reads.
                 self._free.append(name)
@@ -417,10 +449,9 @@ class _Writer:
         return lines
 
     def _release(self, over: list[Place]) -> None:
-        self._free += [self._names[place] for place in over]
+        self._free += [self._names[place] for place in over if place not in self._plan.buffers]
 
     def _compute(self, step: Compute, over: list[Place]) -> list[str]:
-        name = step.name
         outs = step.outs
         arguments = [self._expression(part) for part in step.arguments]
         function = step.function
@@ -432,14 +463,13 @@ class _Writer:
                 for out in outs
             )
             return [f"{targets}= {self._constant(function)}({', '.join(arguments)})"]
-        planned = self._plan.target(step)
-        if planned is not None:
-            function, buffer = planned
-            target = self._new_name(outs)
-            text = f"{self._constant(function)}({', '.join((*arguments, buffer))})"
-            return [f"{target} = {text}"]
+        buffer = self._plan.buffers.get(outs)
+        if buffer is not None:
+            # Views of it keep it, so it needs a name of its own only while it is read.
+            name = self._names[outs] = f"b{buffer}"
+            return [f"{self._constant(function)}({', '.join((*arguments, name))})"]
         text = f"{self._constant(function)}({', '.join(arguments)})"
-        if outs.sample.__class__ is np.ndarray and not outs.sample.ndim:
+        if outs.sample.is_array and not outs.sample.ndim:
             # NumPy returns scalars for arrays without dimensions.
             text = f"asarray({text})"
         return [f"{self._new_name(outs)} = {text}"]

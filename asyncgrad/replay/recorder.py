@@ -180,6 +180,7 @@ class Recorder:
         self._changed = False
         self._outputs: dict[int, Any] = {}
         self._count = 0
+        self._all: list[Place] = []
         #: By the identity of an array: its place. `_kept` keeps the arrays.
         self._places: dict[int, Place] = {}
         self._kept: list[Any] = []
@@ -222,6 +223,7 @@ class Recorder:
     def _new(self, array: Any) -> Place:
         place = Place(self._count, array)
         self._count += 1
+        self._all.append(place)
         self._places[id(array)] = place
         self._kept.append(array)
         return place
@@ -524,6 +526,10 @@ class Recorder:
         self._changed = True
         self.steps.append(Commit(staged))
 
+    def places(self) -> list[Place]:
+        """All places."""
+        return self._all
+
     # -- the end ----------------------------------------------------------------------------------
 
     def output(self, value: Any) -> Any:
@@ -759,6 +765,21 @@ def _check_alike(gradient: Any, place: Place) -> None:
 def _has_gradient(tensor: Any) -> bool:
     meta = tensor._autograd
     return meta is not None and meta.grad is not None
+
+
+def places_in(template: Any) -> list[Place]:
+    """The places of a template, in order."""
+    if template.__class__ is Place:
+        return [template]
+    if template.__class__ in {Output, Made}:
+        return [template.place]
+    if isinstance(template, (tuple, list)):
+        return [place for part in template for place in places_in(part)]
+    if isinstance(template, dict):
+        return [place for part in template.values() for place in places_in(part)]
+    if isinstance(template, slice):
+        return places_in((template.start, template.stop, template.step))
+    return []
 
 
 def _moves(template: Any) -> bool:
