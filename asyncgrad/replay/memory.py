@@ -59,11 +59,13 @@ class Families:
             if step.__class__ is Load:
                 self.foreign.add(step.out)
                 continue
-            read = places_in(step.arguments)
             for out in places_in(step.outs):
                 if step.__class__ is Again:
                     self.foreign.add(out)
-                for place in read:
+                if getattr(out.sample, "base", None) is None:
+                    # It has memory of its own.
+                    continue
+                for place in places_in(step.arguments):
                     if place is not out and np.may_share_memory(out.sample, place.sample):
                         self._join(out, place)
 

@@ -162,8 +162,7 @@ class Program:
         Raises:
             UnrepeatableError: if a check would come after an effect.
         """
-        steps = loads_first(checks_first(useful(recorder.steps, outputs)))
-        self._steps = steps
+        steps = self._steps = recorder.steps
         self._families = Families(steps, recorder.constants)
         for place in recorder.constants:
             # The caller may have got this array, and may change it.
@@ -178,11 +177,13 @@ class Program:
         self._ends: dict[Place, int] = {}
         #: Buffers that no replay uses now.
         self._memories: list[Any] = []
-        changed = False
-        for step in steps:
-            if step.__class__ is Again and not step.effect and changed:
-                raise UnrepeatableError(f"{step.name} is checked after something has changed")
-            changed = changed or is_change(step)
+        checks = [step for step in steps if step.__class__ is Again and not step.effect]
+        if checks:
+            changed = False
+            for step in checks_first(steps):
+                if changed and step in checks:
+                    raise UnrepeatableError(f"{step.name} is checked after something has changed")
+                changed = changed or is_change(step)
         self.length = len(steps)
         self.passes = recorder.passes
         self.anew = [step.name for step in steps if step.__class__ is Again and step.effect]
@@ -220,7 +221,8 @@ class Program:
         plan = self._plan
         if plan is None:
             inliner = Inliner()
-            self._steps = [one for step in self._steps for one in inliner.steps(step)]
+            steps = loads_first(checks_first(useful(self._steps, self._outputs)))
+            self._steps = [one for step in steps for one in inliner.steps(step)]
             self._ends = ends_of(self._steps, self._outputs)
             plan = Plan(self._steps, self._outputs, self._families, self._ends)
             self.length = len(self._steps)

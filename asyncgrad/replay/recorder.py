@@ -586,6 +586,9 @@ class _Pass:
         self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
         self.captured: list[Place | None] = []
         self._order = 0
+        #: By rule, the one that reports, and the node that runs.
+        self._watched: dict[Any, Any] = {}
+        self._node: Any = None
 
     def enter(self, task: GraphTask, node: Any) -> Any:
         """Called when a node starts; makes its rule report what it computes."""
@@ -606,12 +609,16 @@ class _Pass:
             else:
                 recorder.refuse(f"{node.name()} is not an operation of the table")
         else:
-            watched = copy(rule)
-            watched.run = partial(self._run, node, rule.run, None)
-            if rule.pulls is not None:
-                watched.pulls = tuple(
-                    [partial(self._run, node, pull, at) for at, pull in enumerate(rule.pulls)]
-                )
+            watched = self._watched.get(rule)
+            if watched is None:
+                watched = self._watched[rule] = copy(rule)
+                watched.run = partial(self._run, rule.run, None)
+                if rule.pulls is not None:
+                    watched.pulls = tuple(
+                        [partial(self._run, pull, at) for at, pull in enumerate(rule.pulls)]
+                    )
+            # Nodes of a watched pass run one at a time.
+            self._node = node
             node.rule = watched
         return rule
 
@@ -672,9 +679,9 @@ class _Pass:
                 recorder._places[id(gradient)] = place
                 recorder._kept.append(gradient)
 
-    def _run(self, node: Any, function: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
+    def _run(self, function: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
         """Call a rule, or one of its pulls, and note what it computes."""
-        recorder = self._recorder
+        recorder, node = self._recorder, self._node
         if recorder.reason is not None:
             return function(F, gradient, saved)
         try:
