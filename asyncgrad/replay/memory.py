@@ -23,6 +23,10 @@ class Layout:
     def __init__(self, sample: Any) -> None:
         """Note the facts of an array or scalar."""
         self.is_array = sample.__class__ is np.ndarray
+        if sample.__class__ is list:
+            self.shape = self.strides = ()
+            self.dtype, self.nbytes, self.ndim = None, 0, 0
+            return
         self.shape = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
@@ -62,10 +66,17 @@ class Families:
             for out in places_in(step.outs):
                 if step.__class__ is Again:
                     self.foreign.add(out)
+                read = places_in(step.arguments)
+                lists = [place for place in read if place.sample.__class__ is list]
+                if lists:
+                    # The list may hold what the step has read, and what it gives.
+                    for place in (out, *read):
+                        self._join(place, lists[0])
+                    continue
                 if getattr(out.sample, "base", None) is None:
                     # It has memory of its own.
                     continue
-                for place in places_in(step.arguments):
+                for place in read:
                     if place is not out and np.may_share_memory(out.sample, place.sample):
                         self._join(out, place)
 

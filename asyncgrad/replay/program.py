@@ -100,24 +100,48 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
 
 
 def checks_first(steps: list[Any]) -> list[Any]:
-    """Move checks of integers among the arguments to the front: later they could not be failed.
+    """Move checks of integers to the front: after a change they could not be failed any more.
 
-    What a step changes before them, such as `.grad`, is never an integer.
+    They go with what they read, unless a function with effects is given it.
     """
-    loads = {
-        step.out: step
+    given = {
+        source
         for step in steps
-        if step.__class__ is Load
-        and step.source.argument is not None
-        and step.out.sample.dtype.kind in "iub"
+        if step.__class__ is Again and step.effect
+        for source in (*step.arguments, *step.keywords.values())
+        if source.__class__ is Source
     }
-    front = [
-        step
-        for step in steps
-        if step.__class__ is Again and not step.effect and all(x in loads for x in read_by(step))
-    ]
-    first = [*dict.fromkeys(loads[x] for step in front for x in read_by(step)), *front]
-    return first + [step for step in steps if step not in first]
+    makers: dict[Place, Any] = {}
+    front: list[Any] = []
+    for step in steps:
+        if step.__class__ is Load:
+            early = not step.gradient and step.source not in given and _of_integers(step)
+        else:
+            early = not is_change(step) and all(place in makers for place in read_by(step))
+            early = early and (step.__class__ is Again or _of_integers(step))
+        if early:
+            for place in made_by(step):
+                makers.setdefault(place, step)
+            if step.__class__ is Again:
+                front.append(step)
+    wanted = set(front)
+    todo = [*front]
+    while todo:
+        for place in read_by(todo.pop()):
+            if makers[place] not in wanted:
+                wanted.add(makers[place])
+                todo.append(makers[place])
+    if not wanted:
+        return steps
+    return [s for s in steps if s in wanted] + [s for s in steps if s not in wanted]
+
+
+def _of_integers(step: Any) -> bool:
+    """Whether a step makes integers."""
+    return all(
+        getattr(place.sample, "dtype", None) is not None and place.sample.dtype.kind in "iub"
+        for place in made_by(step)
+    )
 
 
 def is_change(step: Any) -> bool:

@@ -65,7 +65,7 @@ _EFFECTS = tuple(
     f"{_PACKAGE}.{name}"
     for name in (
         "random", "serialization", "settings", "scheduler", "serving", "extend", "tracing",
-        "collector", "native", "testing", "accelerator", "backends", "cuda", "utils", "amp",
+        "collector", "testing", "accelerator", "backends", "cuda", "utils", "amp",
         "nn.init", "ops.api.random", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
     )
 )  # fmt: skip
@@ -102,7 +102,8 @@ class Reached:
         self.tensors: list[Any] = []
         self._seen: dict[int, Any] = {}
         self._work: list[tuple[Any, str]] = []
-        self._names: set[str] = set()
+        #: The attributes that the code names. Calling a module calls its `forward`.
+        self._names: set[str] = {"forward"}
         #: Python modules and classes, whose attributes are followed by the names in the code.
         self._spaces: list[tuple[Any, str]] = []
         self._taken: set[tuple[int, str]] = set()
@@ -215,7 +216,9 @@ class Reached:
                 if name in table and (id(space), name) not in self._taken:
                     self._taken.add((id(space), name))
                     value = table[name]
-                    if not _is_own(getattr(space, "__name__", "")):
+                    if isinstance(space, type):
+                        self._members.append((table, name))
+                    elif not _is_own(space.__name__):
                         self._attributes.append((space, name))
                     self._follow(value, f"{where}.{name}")
         return bool(self._work)
@@ -318,15 +321,15 @@ class Reached:
             self._seen[id(base)] = base
             self._spaces.append((base, base.__name__))
             table = vars(base)
+            if table.get("__slots__"):
+                raise UnrepeatableError(f"{where} has __slots__")
+            # Python calls these without naming them; other attributes are followed if named.
             for name, part in table.items():
-                if isinstance(
+                if name.startswith("__") and isinstance(
                     part, (types.FunctionType, staticmethod, classmethod, property)
-                ) or name == "__slots__":
-                    if name == "__slots__" and part:
-                        raise UnrepeatableError(f"{where} has __slots__")
-                    if name != "__slots__":
-                        self._members.append((table, name))
-                        self._follow(part, f"{base.__name__}.{name}")
+                ):
+                    self._members.append((table, name))
+                    self._follow(part, f"{base.__name__}.{name}")
 
     def _instance(self, value: Any, where: str) -> None:
         kind = type(value)

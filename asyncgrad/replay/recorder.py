@@ -21,10 +21,17 @@ from asyncgrad.autograd.arguments import ONES
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import GraphRoot, as_edge
-from asyncgrad.core.variable import Variable, is_inference, requires_grad, view_of
+from asyncgrad.core.variable import (
+    Variable,
+    bump_version,
+    is_inference,
+    requires_grad,
+    view_of,
+)
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.registry import CHAPTERS, OPS
 
@@ -38,7 +45,7 @@ _LEFT_OUT = frozenset(
     for chapter in CHAPTERS
     if chapter.__name__.rpartition(".")[2] in {"index", "sort", "random", "in_place", "matrices"}
     for op in chapter.OPS
-    if op.name not in {"getitem", "zeros_of", "overwrite"}
+    if op.name not in {"getitem", "index", "scale_gradient", "zeros_of", "overwrite"}
 )
 _CONSTANTS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
@@ -178,6 +185,8 @@ class Recorder:
         #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
         self._committed_to: set[Source] = set()
         self._changed = False
+        #: The tensor that is being changed in place.
+        self._changing: Source | None = None
         self._outputs: dict[int, Any] = {}
         self._count = 0
         self._all: list[Place] = []
@@ -267,6 +276,8 @@ class Recorder:
             return self._known(value)
         if kind in _CONSTANTS or issubclass(kind, type):
             return value
+        if kind is list and id(value) in self._places:
+            return self._places[id(value)]
         if isinstance(value, Variable):
             source = self._sources.get(id(value))
             if tensors and source is not None:
@@ -315,9 +326,15 @@ class Recorder:
         arrays: Any = [self._array_of(x) for x in inputs]
         if op.inputs == ("*xs",):
             arrays = [arrays]
+        kept = attributes[-1] if op.attributes and op.attributes[-1] == "kept" else None
+        if kept.__class__ is list and id(kept) not in self._places:
+            # The op puts intermediate values into this list, for its gradient.
+            self.steps.append(Compute("list", list, (), self._new(kept), 0))
         arguments = (*arrays, *map(self.template, attributes))
         if name == "getitem" and _moves(arguments[1]):
             raise UnrepeatableError("indexing with a tensor is not repeated")
+        if name == "index" and any(x.sample.dtype.kind == "b" for x in places_in(arguments[1:])):
+            raise UnrepeatableError("the shape of its result depends on values")
         self.steps.append(
             Compute(
                 name,
@@ -329,6 +346,19 @@ class Recorder:
                 else op.cost(*inputs, *attributes),
             )
         )
+        if kept.__class__ is list:
+            self._contents(self._places[id(kept)], kept, ())
+
+    def _contents(self, place: Place, values: Any, path: tuple[int, ...]) -> None:
+        """Make the arrays known that an op has put into a list."""
+        for number, value in enumerate(values):
+            way = (*path, number)
+            if isinstance(value, np.ndarray):
+                if id(value) not in self._places:
+                    out = self._new(value)
+                    self.steps.append(Compute("item", item_at, (place, way), out, 0))
+            elif isinstance(value, (tuple, list)):
+                self._contents(place, value, way)
 
     def compared(self, name: str, x: Any, number: Any, out: Any) -> None:
         """Take the report of a comparison with a number."""
@@ -364,7 +394,45 @@ class Recorder:
 
     def changing(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be changed in place."""
-        self.refuse("it changes a tensor in place")
+        if self.reason is not None:
+            return
+        source = self._sources.get(id(tensor))
+        counter = tensor._counter
+        if (
+            source is None
+            or requires_grad(tensor)
+            or view_of(tensor) is not None
+            or is_inference(tensor)
+            or (counter is not None and counter.sharers())
+        ):
+            self.refuse("it changes a tensor in place")
+        else:
+            self._changing = source
+
+    def assigned(self, tensor: Any, result: Any) -> None:
+        """Take the report of the values that a tensor gets in place."""
+        source, self._changing = self._changing, None
+        if self.reason is not None:
+            return
+        if source is None or source.tensor is not tensor or requires_grad(result):
+            self.refuse("it changes a tensor in place")
+            return
+        try:
+            arguments = (source, self._array_of(result))
+        except UnrepeatableError as error:
+            self.refuse(str(error))
+            return
+        self._effect(Again("a change in place", _put, arguments, {}, Same(None), True))
+
+    def _effect(self, step: Again) -> None:
+        """Add a step after which arrays have to be read again."""
+        self._changed = True
+        for source, place in tuple(self.loaded.items()):
+            # A replay may find another array here.
+            self._places.pop(id(place.sample), None)
+            del self.loaded[source]
+        self._find_holders()
+        self.steps.append(step)
 
     def again(self, function: Any, args: Any, kwargs: Any, effect: bool) -> Any:
         """Call a function that a replay calls anew, without recording what it does inside.
@@ -392,20 +460,16 @@ class Recorder:
         finally:
             install(found)
         if self.reason is None:
-            if effect:
-                self._changed = True
-                for source, place in tuple(self.loaded.items()):
-                    # A replay may find another array here.
-                    self._places.pop(id(place.sample), None)
-                    del self.loaded[source]
-                self._find_holders()
             try:
                 outs = self._result(result)
-                if outs.__class__ is Place and not effect:
+                step = Again(name, function, arguments, keywords, outs, effect)
+                if effect:
+                    self._effect(step)
+                elif outs.__class__ is Place:
                     cost = 2_000 + 10 * result.size
                     self.steps.append(Compute(name, function, arguments, outs, cost))
-                    return result
-                self.steps.append(Again(name, function, arguments, keywords, outs, effect))
+                else:
+                    self.steps.append(step)
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
         return result
@@ -424,6 +488,8 @@ class Recorder:
             known = self._places.get(id(result))
             return self._new(result) if known is None else known
         if isinstance(result, Variable):
+            if result._batched:
+                raise UnrepeatableError("it returns a batch")
             if requires_grad(result) or view_of(result) is not None:
                 raise UnrepeatableError("it returns a tensor with a history")
             return Made(self._new(result._array), result._metadata)
@@ -481,8 +547,8 @@ class Recorder:
                     self.constants.add(self._new(gradient._array))
 
     def running(self) -> bool:
-        """Whether a pass has not ended."""
-        return bool(self._passes)
+        """Whether a pass, or a change in place, has not ended."""
+        return bool(self._passes) or self._changing is not None
 
     def _collect(self, known: _Pass, collect: Any, task: GraphTask, within: Any) -> Any:
         """Note the gradients of a pass that has ended, and return its result."""
@@ -767,6 +833,19 @@ def _check_alike(gradient: Any, place: Place) -> None:
         or gradient.strides != sample.strides
     ):
         raise UnrepeatableError("a gradient is converted on its way")
+
+
+def _put(tensor: Any, values: Any) -> None:
+    """Change a tensor in place."""
+    bump_version(tensor)
+    tensor._metadata.F.assign(unlocked(tensor._array), values)
+
+
+def item_at(values: Any, path: tuple[int, ...]) -> Any:
+    """An item of nested lists."""
+    for number in path:
+        values = values[number]
+    return values
 
 
 def _has_gradient(tensor: Any) -> bool:

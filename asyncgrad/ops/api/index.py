@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import looked, unrepeatable
+from asyncgrad.core.recording import again, looked, unrepeatable
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -317,6 +317,7 @@ def _checked_index(array: Array) -> Any:
                 f"{array.dtype}. Convert with .long()."
             )
         if not array.ndim:
+            looked("a tensor that is used as a number in an index")
             return int(array)
     return array
 
@@ -485,9 +486,11 @@ def check_range(name: str, numbers: Array, bound: int, error: type[Exception]) -
 
     Negative numbers are huge as unsigned ones, so one pass suffices. Device arrays are not checked.
     """
-    if not isinstance(numbers, np.ndarray) or not numbers.size:
-        return
-    looked(f"{name}(), which checks its index,")
+    if isinstance(numbers, np.ndarray) and numbers.size:
+        again(_check_numbers, name, numbers, bound, error)
+
+
+def _check_numbers(name: str, numbers: Array, bound: int, error: type[Exception]) -> None:
     if numbers.view(f"u{numbers.itemsize}").max() >= bound:
         low, high = int(numbers.min()), int(numbers.max())
         wrong = high if high >= bound else low
