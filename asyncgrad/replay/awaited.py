@@ -1,9 +1,9 @@
 """Replays a program on an event loop, as passes like any other.
 
-A program is divided into parts. Parts up to the next change become the nodes of one pass, a chain:
-the engine gives it slices, deadline, priority and threads, cancels it between two parts, and commits
-its gradients all or none. Functions with effects are called between passes, as an eager call calls
-them. A program that this turn of the loop has time for is run at once.
+A program is divided into parts. Parts up to the next change become the nodes of one pass, a chain.
+The engine gives it slices, deadline, priority and threads, cancels it between two parts, and
+commits its gradients all or none. Functions with effects are called between passes, as an eager
+call calls them. A program that this turn of the loop has time for is run at once.
 """
 
 from __future__ import annotations
@@ -82,6 +82,10 @@ class Part(Node):
     """A node that runs one part of a program."""
 
     __slots__ = ("place", "replay")
+
+    #: The number of the part, and the run that it belongs to.
+    place: int
+    replay: _Replay
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Run the part; gradients that are to be committed are staged."""

@@ -39,7 +39,7 @@ _NEUTRAL = tuple(
 
 
 def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
-    """The modes that programs are kept apart by; None if a mode is on that only eager calls know."""
+    """The modes by which programs are kept apart; None if one is on that only eager calls know."""
     if modes is DEFAULT:
         return _PLAIN
     for name, value in _NEUTRAL:
@@ -119,7 +119,9 @@ class Compiled:
         self._waits = iscoroutinefunction(getattr(function, "forward", function))
         if self._waits:
             # As `inspect` and `asyncgrad.func` ask.
-            inspect.markcoroutinefunction(self) if hasattr(inspect, "markcoroutinefunction") else None
+            inspect.markcoroutinefunction(self) if hasattr(
+                inspect, "markcoroutinefunction"
+            ) else None
         self._entries: tuple[Entry, ...] = ()
         self._recordings = self._replays = self._dropped = 0
         #: By reason, how many calls were eager.
@@ -196,17 +198,20 @@ class Compiled:
 
     def _obstacle(self, program: Program) -> str | None:
         """Why a program can't be replayed here, or None."""
-        if program.passes and not self._waits and (
-            _get_running_loop() is not None and not current().blocking
+        if (
+            program.passes
+            and not self._waits
+            and (_get_running_loop() is not None and not current().blocking)
         ):
             return "a pass on an event loop is awaited"
         return None if _is_quiet() else "NumPy's errors are raised"
 
     def _replay(self, entry: Entry, tensors: Any, args: Any, kwargs: Any) -> Any:
         program = entry.program
-        why = entry.reason if program is None else self._obstacle(program)
-        if program is None or why is not None:
-            return self._plainly(str(why), args, kwargs)
+        obstacle = entry.reason if program is None else self._obstacle(program)
+        if program is None or obstacle is not None:
+            return self._plainly(str(obstacle), args, kwargs)
+        why = ""
         state = [False]
         run = program.run
         memory = program.take_memory()
@@ -292,9 +297,7 @@ class Compiled:
 
     def explain(self) -> str:
         """Which programs there are, how long they are, and why calls were not replayed."""
-        lines = [
-            f"{self._name}: {self._recordings} recorded, {self._replays} replayed"
-        ]
+        lines = [f"{self._name}: {self._recordings} recorded, {self._replays} replayed"]
         for entry in self._entries:
             program = entry.program
             mode = "" if entry.mode == _PLAIN else f", grad={entry.mode[0]}"

@@ -9,7 +9,7 @@ so; a rule that does anything else to its arguments than arithmetic stays as it 
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class _Library:
 
     #: Another class than NumPy's, so that kernels take their general way.
     ndarray = _Value
-    compiled: dict[str, Any] = {}
+    compiled: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, notes: _Notes) -> None:
         self._notes = notes
@@ -204,7 +204,9 @@ class Inliner:
         for note in notes:
             out = step.outs if note.outs is result else Place(-1, note.outs.sample)
             named[note.outs] = out
-            arguments = tuple([named.get(x, x) if isinstance(x, Place) else x for x in note.arguments])
+            arguments = tuple(
+                [named.get(x, x) if isinstance(x, Place) else x for x in note.arguments]
+            )
             made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
         return made
 

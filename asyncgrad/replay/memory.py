@@ -1,9 +1,9 @@
 """Plans the memory of a program: which results are written into buffers that replays share.
 
 A result gets a buffer if a universal function of NumPy's makes it and nobody can see it after the
-replay: it is not returned, not committed, not passed to a function that is called anew, and no array
-that is shares its memory. A buffer is used again when the last array in it has been read, by an
-elementwise function even for its own result.
+replay: it is not returned, not committed, not passed to a function that is called anew, and shares
+its memory with no array that is. A buffer is used again when the last array in it has been read, by
+an elementwise function even for its own result.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ class Layout:
     __slots__ = ("dtype", "is_array", "nbytes", "ndim", "shape", "strides")
 
     def __init__(self, sample: Any) -> None:
-        """Note the facts of an array or scalar."""
+        """Note the facts of an array, a scalar, or a list of intermediate values."""
         self.is_array = sample.__class__ is np.ndarray
         if sample.__class__ is list:
-            self.shape = self.strides = ()
-            self.dtype, self.nbytes, self.ndim = None, 0, 0
-            return
-        self.shape = sample.shape
+            sample = np.empty(0)
+        self.shape: tuple[int, ...] = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
         self.nbytes = sample.nbytes
@@ -117,7 +115,9 @@ class Plan:
         committed: dict[Place, int] = {}
         for step in steps:
             if step.__class__ is Again:
-                seen |= {families.of(x) for x in (*places_in(step.arguments), *places_in(step.keywords))}
+                seen |= {
+                    families.of(x) for x in (*places_in(step.arguments), *places_in(step.keywords))
+                }
             elif step.__class__ is Commit:
                 for _, place in step.staged:
                     root = families.of(place)
@@ -150,7 +150,9 @@ class Plan:
             dying.setdefault(number, []).append(root)
         for number, step in enumerate(steps):
             own = self._root_to_plan(step, seen)
-            over = [root for root in dying.get(number, ()) if root in self.buffers and root is not own]
+            over = [
+                root for root in dying.get(number, ()) if root in self.buffers and root is not own
+            ]
             elementwise = own is not None and step.function.signature is None
             if elementwise:
                 self._free(over, free)

@@ -171,9 +171,9 @@ def loads_first(steps: list[Any]) -> list[Any]:
 class Program:
     """The code of one recorded call, and what is known of it.
 
-    `run(arguments, state, memory)` takes the tensors among the arguments, and returns what the function
-    returns. It sets `state[0]` before it changes anything that others can see. `walk(arguments,
-    state, memory)` is a generator that does the same in parts.
+    `run(arguments, state, memory)` takes the tensors among the arguments, and returns what the
+    function returns. It sets `state[0]` before it changes anything that others can see.
+    `walk(arguments, state, memory)` is a generator that does the same in parts.
     """
 
     def __init__(self, recorder: Recorder, outputs: Any) -> None:
@@ -213,8 +213,8 @@ class Program:
         self.anew = [step.name for step in steps if step.__class__ is Again and step.effect]
         self.commits = any(step.__class__ is Commit for step in steps)
         self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
-        self._code: Callable[[Any, Any], Any] | None = None
-        self._walk: Callable[[Any, Any], Any] | None = None
+        self._code: Callable[[Any, Any, Any], Any] | None = None
+        self._walk: Callable[[Any, Any, Any], Any] | None = None
         #: What `walk` does between two yields: see `_Writer`.
         self.parts: list[tuple[str, int]] = []
         #: The tensors that are read.
@@ -222,7 +222,7 @@ class Program:
         self.source = ""
 
     @property
-    def run(self) -> Callable[[Any, Any], Any]:
+    def run(self) -> Callable[[Any, Any, Any], Any]:
         """The function, written when it is first needed: many calls are never repeated."""
         code = self._code
         if code is None:
@@ -232,7 +232,7 @@ class Program:
         return code
 
     @property
-    def walk(self) -> Callable[[Any, Any], Any]:
+    def walk(self) -> Callable[[Any, Any, Any], Any]:
         """The generator."""
         code = self._walk
         if code is None:
@@ -567,4 +567,3 @@ def _is_varied(template: Any) -> bool:
     return template.__class__ in {Place, Source, Made, Same, Output, dict} or bool(
         places_in(template)
     )
-

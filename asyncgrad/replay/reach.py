@@ -4,9 +4,9 @@ A call can be repeated only if Python would take the same way again. Python's wa
 reads: arguments, globals, outer variables, attributes. So the code of the function, and of all
 functions of the user's that it can reach, is read for names, and what these names lead to is
 followed: containers and instances into their contents, modules of this package into their tables.
-`Reached.holds` says whether all of it is as it was. What can't be followed, such as a file, a random
-generator or an array, makes the function unrepeatable. So does code that sets globals or outer
-variables; other effects show as a change of what can be reached.
+`Reached.holds` says whether all of it is as it was. What can't be followed, such as a file, a
+random generator or an array, makes the function unrepeatable. So does code that sets globals or
+outer variables; other effects show as a change of what can be reached.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import typing
 from collections import OrderedDict, defaultdict
 from itertools import chain
 from operator import attrgetter, is_, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +36,6 @@ from asyncgrad.ops.dtype import DType
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.recorder import UnrepeatableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PACKAGE = __name__.partition(".")[0]
 #: Values that never change. Others of these types are compared by value.
@@ -82,6 +79,7 @@ _MOVING_OF_OPTIMIZERS = frozenset({
 _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
+_NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 _ABSENT: Any = object()
 _tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
 meta_state = attrgetter(
@@ -146,8 +144,7 @@ class Reached:
                     values.extend(getter(table))
             if absent and not absent.isdisjoint(table):
                 raise KeyError
-        for cell in self._cells:
-            values.append(cell.cell_contents)
+        values.extend([cell.cell_contents for cell in self._cells])
         for owner, name in self._attributes:
             values.append(getattr(owner, name, _ABSENT))
         for table, name in self._members:
@@ -305,14 +302,15 @@ class Reached:
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{kind.__name__}")
             return
-        if kind in {types.SimpleNamespace, np.float32, np.float64, np.float16, np.int64, np.int32}:
+        if kind is types.SimpleNamespace or kind in _NUMBERS:
             return
         if module.startswith("numpy") or not isinstance(kind, type):
             raise UnrepeatableError(f"{where} is {kind.__name__}")
         if type(kind) is not type and not issubclass(type(kind), (enum.EnumMeta,)):
             raise UnrepeatableError(f"{where} is a class with a metaclass")
         for base in kind.__mro__:
-            if base is object or _is_own(base.__module__) or id(base) in self._seen and base is not kind:
+            known = base is not kind and id(base) in self._seen
+            if base is object or known or _is_own(base.__module__):
                 continue
             if not base.__flags__ & (1 << 9):
                 if base in {tuple, list, dict, int, float, str, enum.Enum}:
@@ -373,9 +371,11 @@ class Reached:
             elif hasattr(builtins, name):
                 absent.add(name)
                 found = getattr(builtins, name)
-                if not (found in _BUILTINS or name in {"NotImplemented", "Ellipsis"} or (
-                    isinstance(found, type) and issubclass(found, BaseException)
-                )):
+                if not (
+                    found in _BUILTINS
+                    or name in {"NotImplemented", "Ellipsis"}
+                    or (isinstance(found, type) and issubclass(found, BaseException))
+                ):
                     raise UnrepeatableError(f"its code uses {name}()")
             else:
                 absent.add(name)

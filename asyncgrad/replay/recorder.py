@@ -1,9 +1,9 @@
 """Records a call of a function as a flat list of steps on arrays.
 
 While a call is recorded it runs as always, on ordinary arrays. The recorder is told of every op
-(`computed`), of every pass (`begin`), and of functions that are called anew (`again`). It knows each
-array by its identity and keeps all of them, so that no identity is used twice. An array that it
-does not know was made in a way that it was not told of: then the call can't be repeated, and the
+(`computed`), of every pass (`begin`), and of functions that are called anew (`again`). It knows
+each array by its identity and keeps all of them, so that no identity is used twice. An array that
+it does not know was made in a way that it was not told of: then the call can't be repeated, and the
 reason is noted. Nothing here changes what the call computes.
 """
 
@@ -315,7 +315,8 @@ class Recorder:
 
     def _computed(self, op: Any, inputs: Any, attributes: Any, out: Any) -> None:
         name = op.name
-        if OPS.get(name) is not op or name in _LEFT_OUT:
+        known: Any = OPS.get(name)
+        if known is not op or name in _LEFT_OUT:
             raise UnrepeatableError(f"{name} is not repeated")
         metadata = inputs[0]._metadata
         if metadata.device.streamed:
@@ -371,9 +372,7 @@ class Recorder:
             return
         metadata = x._metadata
         place = self._new(out._array)
-        self.steps.append(
-            Compute(name, metadata.kernels[name], arguments, place, metadata.cost)
-        )
+        self.steps.append(Compute(name, metadata.kernels[name], arguments, place, metadata.cost))
 
     def constant(self, array: Any) -> None:
         """Take note of an array whose values follow from Python's alone."""
@@ -475,8 +474,10 @@ class Recorder:
         return result
 
     def _argument(self, value: Any, effect: bool) -> Any:
-        if effect and type(value).__module__.startswith(_PACKAGE) and not isinstance(
-            value, Variable
+        if (
+            effect
+            and type(value).__module__.startswith(_PACKAGE)
+            and not isinstance(value, Variable)
         ):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)
@@ -563,7 +564,7 @@ class Recorder:
         except UnrepeatableError as error:
             self.refuse(str(error))
         result = None if collect is None else collect(task, within)
-        if self.reason is None and task.captures is not None:
+        if self.reason is None and task.captures is not None and result is not None:
             found = result.values() if isinstance(result, dict) else result
             for tensor, place in zip(found, known.captured, strict=True):
                 self._captured(tensor, place)
@@ -587,7 +588,9 @@ class Recorder:
                 source = self._sources.get(id(node.variable))
                 if source is None:
                     raise UnrepeatableError("it accumulates into a leaf that it has made")
-                staged.append((source, known.sum(node, position)))
+                total = known.sum(node, position)
+                assert total is not None
+                staged.append((source, total))
                 self._committed_to.add(source)
         self._changed = True
         self.steps.append(Commit(staged))
@@ -752,9 +755,11 @@ class _Pass:
             return function(F, gradient, saved)
         try:
             self._take(node, gradient)
-            places = recorder.template(gradient) if gradient.__class__ is not list else [
-                None if part is None else recorder._known(part) for part in gradient
-            ]
+            places = (
+                recorder.template(gradient)
+                if gradient.__class__ is not list
+                else [None if part is None else recorder._known(part) for part in gradient]
+            )
             arguments = (Same(F), places, recorder.template(saved))
         except UnrepeatableError as error:
             recorder.refuse(str(error))
@@ -785,9 +790,12 @@ class _Pass:
             recorder._places[id(part)] = place
             recorder._kept.append(part)
 
-    def _give(self, node: Any, function: Any, at: int | None, arguments: Any, received: Any) -> None:
+    def _give(
+        self, node: Any, function: Any, at: int | None, arguments: Any, received: Any
+    ) -> None:
         recorder = self._recorder
         following = node.following
+        values: tuple[Any, ...]
         if following.__class__ is not tuple:
             following, values = (following,), (received,)
         elif at is None:

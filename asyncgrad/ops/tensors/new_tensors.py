@@ -17,6 +17,7 @@ from asyncgrad.ops.promotion import category
 if TYPE_CHECKING:
     from asyncgrad.devices import Device
 
+
 def place_of(name: str, device: Any = None, like: Any = None) -> Device:
     """A new tensor's device: the given one, that of `like`, or the default device."""
     if device is not None:
