@@ -605,6 +605,7 @@ class Tensor(Variable):
             RuntimeError: for another dtype or device, a tensor that requires grad or is a view, or
                 a storage that is too small.
         """
+        unrepeatable("gives a tensor other memory")
         metadata = self._metadata
         if requires_grad(self) and current().grad:
             raise AutogradError(

@@ -275,7 +275,7 @@ class Compiled:
                 outputs = recorder.output(result)
                 if recorder.running():
                     raise UnrepeatableError("it does not await its passes")
-                if not reached.holds():
+                if not (reached.holds() and signature.holds()):
                     raise UnrepeatableError(
                         "it has changed something that it can read, which a replay would not do"
                     )

@@ -68,9 +68,8 @@ _EFFECTS = tuple(
 )  # fmt: skip
 #: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
 _MOVING = frozenset({
-    "_version", "data_ptr", "storage", "untyped_storage", "grad_fn", "_array", "_counter",
-    "next_functions", "__dlpack__", "set_", "resize_", "resize_as_", "swap_tensors",
-    "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "share_memory_",
+    "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
+    "manual_seed", "set_state", "get_state", "initial_seed",
 })  # fmt: skip
 _MOVING_OF_OPTIMIZERS = frozenset({
     "param_groups", "state", "defaults", "add_param_group", "load_state_dict", "state_dict",
@@ -281,7 +280,7 @@ class Reached:
             self._follow(function, where)
         elif isinstance(value, Mode):
             self._dict(vars(value), where)
-        elif type(value).__name__ not in {"Size", "Device", "device", "CPU", "Space"}:
+        elif type(value).__name__ not in {"Size", "Device", "Generator"}:
             raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
 
     def _dict(self, value: Any, where: str) -> None:

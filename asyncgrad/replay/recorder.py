@@ -274,7 +274,7 @@ class Recorder:
         kind = type(value)
         if issubclass(kind, (np.ndarray, np.generic)):
             return self._known(value)
-        if kind in _CONSTANTS or issubclass(kind, type):
+        if kind in _CONSTANTS or issubclass(kind, (type, np.dtype)):
             return value
         if kind is list and id(value) in self._places:
             return self._places[id(value)]

@@ -46,6 +46,7 @@ class Signature:
         if len(self.tensors) > 1:
             self._refuse_if(f"len({{{tensors}}}) != {len(self.tensors)}")
         self._lines.append(f"return ({tensors})")
+        self._states = list(map(_state, self.tensors))
         self._code: Callable[[Any, Any], Any] | None = None
 
     @property
@@ -60,6 +61,10 @@ class Signature:
             exec(compile(text, "<asyncgrad signature>", "exec"), scope)
             code = self._code = scope["match"]
         return code
+
+    def holds(self) -> bool:
+        """Whether the tensors are still as they were when they were described."""
+        return list(map(_state, self.tensors)) == self._states
 
     def words(self) -> str:
         """The tensors, in words."""
@@ -137,6 +142,12 @@ class Signature:
             self._refuse_if(f"{name}._autograd is None or not is_constant({name}, True)")
         else:
             self._refuse_if(f"{name}._autograd is not None and not is_constant({name}, False)")
+
+
+def _state(tensor: Any) -> tuple[Any, ...]:
+    meta = tensor._autograd
+    state = None if meta is None else meta_state(meta)
+    return tensor._metadata, tensor._edge, tensor._array.strides, state, requires_grad(tensor)
 
 
 def _is_constant(tensor: Any, inference: bool) -> bool:

@@ -186,7 +186,7 @@ def _dropped(
         out = R.mul_scalar(x, 0.0)
     else:
         chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
-        mask = np.broadcast_to(_drawn(generator, chosen, p), shape)
+        mask = _drawn(generator, chosen, p, shape)
         if metadata.device is not CPU:
             mask = metadata.F.xp.asarray(mask)
         out = _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
@@ -194,9 +194,11 @@ def _dropped(
 
 
 @called_anew
-def _drawn(generator: Generator | None, shape: tuple[int, ...], p: float) -> Any:
-    """A random mask of what is kept."""
-    return source_of(generator).uniform(shape, _FLOAT32) >= p
+def _drawn(
+    generator: Generator | None, chosen: tuple[int, ...], p: float, shape: tuple[int, ...]
+) -> Any:
+    """A random mask of what is kept, drawn for one shape and broadcast to another."""
+    return np.broadcast_to(source_of(generator).uniform(chosen, _FLOAT32) >= p, shape)
 
 
 def _self_normalised(x: Tensor, mask: Array, p: float) -> Any:
