@@ -21,6 +21,7 @@ from asyncgrad.replay.program import BailError, Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder, UnrepeatableError
 from asyncgrad.replay.signature import Signature
+from asyncgrad.scheduler import cooperate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +151,10 @@ class Compiled:
 
     async def _awaited(self, args: Any, kwargs: Any) -> Any:
         """Replay, or record, a coroutine function's call."""
+        if self._entries and not current().in_node:
+            # A thousand calls may start in one turn of the loop. Nothing is held here; what the
+            # function reads is compared after it.
+            await cooperate()
         mode, entry, tensors = self._find(args, kwargs)
         if entry is not None:
             program = entry.program

@@ -23,12 +23,14 @@ class Layout:
     def __init__(self, sample: Any) -> None:
         """Note the facts of an array, a scalar, or a list of intermediate values."""
         self.is_array = sample.__class__ is np.ndarray
-        if sample.__class__ is list:
+        holds_others = sample.__class__ is list
+        if holds_others:
             sample = np.empty(0)
         self.shape: tuple[int, ...] = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
-        self.nbytes = sample.nbytes
+        #: A list of arrays counts as large.
+        self.nbytes = 1 << 40 if holds_others else sample.nbytes
         self.ndim = sample.ndim
 
     @property

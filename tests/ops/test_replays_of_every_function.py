@@ -15,9 +15,9 @@ import pytest
 import asyncgrad as ag
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-from tests.ops import oracle  # noqa: E402  it imports PyTorch
+import oracle  # noqa: E402  it imports PyTorch
 
 #: Without functions whose results are arbitrary memory.
 NAMES = sorted({op.name for op in oracle.op_db if "empty" not in op.name})
