@@ -163,7 +163,7 @@ class Compiled:
                 try:
                     result = await replay(program, tensors)
                 except UnrepeatableError as error:
-                    why = str(error)
+                    return await self._eagerly(str(error), args, kwargs)
                 else:
                     entry.replays += 1
                     self._replays += 1
@@ -236,13 +236,17 @@ class Compiled:
             self._replays += 1
             return result
         # An error is raised as the function raises it.
-        return self._plainly(why, args, kwargs)
+        return self._eagerly(why, args, kwargs)
 
     def _plainly(self, why: str, args: Any, kwargs: Any) -> Any:
         if self._fullgraph:
             modes = current()
             if modes.recorder is None and modes.batch is None:
                 raise AutogradError(f"compile(fullgraph=True): {why}")
+        return self._eagerly(why, args, kwargs)
+
+    def _eagerly(self, why: str, args: Any, kwargs: Any) -> Any:
+        """Call the function, and count the reason."""
         self._eager[why] = self._eager.get(why, 0) + 1
         return self._function(*args, **kwargs)
 

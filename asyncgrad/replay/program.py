@@ -11,10 +11,12 @@ from __future__ import annotations
 import linecache
 from itertools import count
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import numpy as np
 
 from asyncgrad.core.commit import commit
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.replay.inlined import Inliner
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _numbers = count()
+#: Held while a program is written: two threads may ask for it at once.
+_writing = lasting_lock()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
 #: The most buffers that are kept for replays to come.
@@ -226,9 +230,10 @@ class Program:
         """The function, written when it is first needed: many calls are never repeated."""
         code = self._code
         if code is None:
-            writer = self._written(divided=False)
-            self.source = writer.text
-            code = self._code = writer.function()
+            with _writing:
+                writer = self._written(divided=False)
+                self.source = writer.text
+                code = self._code = self._function(writer)
         return code
 
     @property
@@ -236,10 +241,17 @@ class Program:
         """The generator."""
         code = self._walk
         if code is None:
-            writer = self._written(divided=True)
-            self.parts = writer.parts
-            code = self._walk = writer.function()
+            with _writing:
+                writer = self._written(divided=True)
+                self.parts = writer.parts
+                code = self._walk = self._function(writer)
         return code
+
+    def _function(self, writer: _Writer) -> Any:
+        """The function that was written, whose source is forgotten with this program."""
+        function = writer.function()
+        finalize(self, linecache.cache.pop, writer.file, None)
+        return function
 
     def _written(self, *, divided: bool) -> _Writer:
         plan = self._plan
@@ -296,6 +308,7 @@ class _Writer:
         *,
         divided: bool,
     ) -> None:
+        self.file = ""
         self._divided = divided
         #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
         #: gradients are yielded then; "change" for a function with effects; "end" for the last.
@@ -324,7 +337,7 @@ class _Writer:
 
     def function(self) -> Any:
         """The compiled function; its source can be seen in tracebacks."""
-        file = f"<asyncgrad replay {next(_numbers)}>"
+        file = self.file = f"<asyncgrad replay {next(_numbers)}>"
         linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)
         scope: dict[str, Any] = dict(self._constants)
         exec(compile(self.text, file, "exec"), scope)

@@ -71,10 +71,8 @@ _MOVING = frozenset({
     "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
     "manual_seed", "set_state", "get_state", "initial_seed",
 })  # fmt: skip
-_MOVING_OF_OPTIMIZERS = frozenset({
-    "param_groups", "state", "defaults", "add_param_group", "load_state_dict", "state_dict",
-    "get_last_lr", "get_lr", "last_epoch", "base_lrs", "steps_taken", "step_async",
-})  # fmt: skip
+#: What may be called of optimisers and schedules: these methods are called anew.
+_CALLED_ANEW = frozenset({"step", "zero_grad"})
 _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
@@ -112,7 +110,7 @@ class Reached:
         self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
         self._attributes: list[tuple[Any, str]] = []
         self._members: list[tuple[Any, str]] = []
-        self._optimizers = False
+        self._optimizers: list[Any] = []
         self._follow(function, "the function")
         for argument in arguments:
             self._follow(argument, "an argument")
@@ -195,9 +193,12 @@ class Reached:
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
-        moving = self._names & _MOVING
-        if self._optimizers:
-            moving |= self._names & _MOVING_OF_OPTIMIZERS
+        moving = set(self._names & _MOVING)
+        for value in self._optimizers:
+            attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
+            # One of them may refer to another.
+            others = {k for k, v in vars(value).items() if isinstance(v, (Optimizer, LRScheduler))}
+            moving |= (self._names & attributes) - _CALLED_ANEW - others
         if moving:
             raise UnrepeatableError(f"its code uses .{min(moving)}")
         self.tensors = [t for t in self._seen.values() if isinstance(t, Variable)]
@@ -262,7 +263,11 @@ class Reached:
                 raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
         elif isinstance(value, (Optimizer, LRScheduler)):
             # Their methods are called anew, so their state may change.
-            self._optimizers = True
+            self._optimizers.append(value)
+            for name, part in vars(value).items():
+                if isinstance(part, (Optimizer, LRScheduler)):
+                    self._attributes.append((value, name))
+                    self._follow(part, name)
         elif isinstance(value, enum.Enum):
             pass
         elif isinstance(value, Module):
@@ -280,6 +285,8 @@ class Reached:
             self._follow(function, where)
         elif isinstance(value, Mode):
             self._dict(vars(value), where)
+        elif isinstance(value, dict):
+            self._dict(value, where)
         elif type(value).__name__ not in {"Size", "Device", "Generator"}:
             raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
 
@@ -322,6 +329,8 @@ class Reached:
                 raise UnrepeatableError(f"{where} has __slots__")
             # Python calls these without naming them; other attributes are followed if named.
             for name, part in table.items():
+                if name in {"__exit__", "__aexit__"}:
+                    raise UnrepeatableError(f"{where} may catch errors")
                 if name.startswith("__") and isinstance(
                     part, (types.FunctionType, staticmethod, classmethod, property)
                 ):
@@ -449,6 +458,9 @@ def names_in(
             raise UnrepeatableError(f"its code sets the outer variable {instruction.argval} {at}")
         elif name == "IMPORT_NAME":
             raise UnrepeatableError(f"its code imports {at}")
+        elif name == "PUSH_EXC_INFO" and instructions[place + 1].opname != "WITH_EXCEPT_START":
+            # Whether an operation fails may depend on values.
+            raise UnrepeatableError(f"its code catches errors {at}")
         elif name in _ATTRIBUTES:
             attributes.add(str(instruction.argval))
     for constant in code.co_consts:

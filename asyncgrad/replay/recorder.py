@@ -188,6 +188,9 @@ class Recorder:
         #: The tensor that is being changed in place.
         self._changing: Source | None = None
         self._outputs: dict[int, Any] = {}
+        #: The version counters of returned tensors, and the `.grad`s that were read.
+        self._counters: list[Any] = []
+        self._gradients: list[Any] = []
         self._count = 0
         self._all: list[Place] = []
         #: By the identity of an array: its place. `_kept` keeps the arrays.
@@ -282,6 +285,8 @@ class Recorder:
             source = self._sources.get(id(value))
             if tensors and source is not None:
                 return source
+            if tensors and (requires_grad(value) or view_of(value) is not None):
+                raise UnrepeatableError("it is given a tensor with a history")
             place = self._array_of(value)
             return Made(place, value._metadata) if tensors else place
         if kind is slice:
@@ -456,6 +461,9 @@ class Recorder:
         install(found.replace(recorder=None, before_change=None))
         try:
             result = function(*args, **kwargs)
+        except BaseException as error:
+            self.reason = self.reason or f"{name} has raised {type(error).__name__}"
+            raise
         finally:
             install(found)
         if self.reason is None:
@@ -516,6 +524,7 @@ class Recorder:
             self.refuse("it reads .grad after a change")
             return
         if present:
+            self._gradients.append(grad)
             self.steps.append(Load(source, self._new(grad._array), True))
 
     # -- passes -----------------------------------------------------------------------------------
@@ -599,6 +608,18 @@ class Recorder:
         """All places."""
         return self._all
 
+    def _check_alone(self, value: Any) -> None:
+        """Raise for a returned tensor that counts its changes with one that the caller knows."""
+        counter = value._counter
+        if any(value is grad for grad in self._gradients):
+            raise UnrepeatableError("it returns a .grad")
+        if counter is None:
+            return
+        known = [source.tensor._counter for source in self._sources.values()]
+        if any(counter is other for other in (*known, *self._counters)):
+            raise UnrepeatableError("it returns two tensors of the same memory")
+        self._counters.append(counter)
+
     # -- the end ----------------------------------------------------------------------------------
 
     def output(self, value: Any) -> Any:
@@ -615,6 +636,7 @@ class Recorder:
                 raise UnrepeatableError("it returns a view")
             known = self._outputs.get(id(value))
             if known is None:
+                self._check_alone(value)
                 place = self._array_of(value)
                 known = Output(place, value._metadata, is_inference(value))
                 self._outputs[id(value)] = known

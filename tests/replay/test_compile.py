@@ -458,3 +458,201 @@ def test_numpy_errors_that_are_raised():
     fast(x), fast(x)
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
         fast(x)
+
+
+# -- what follows from values without a look at them ----------------------------------------------
+
+
+def alike(function, *calls, bits=None):
+    """Call compiled and eagerly with each of some arguments; returns how many were replayed."""
+    fast = ag.compile(function)
+    for args in calls:
+        ours, theirs = fast(*args), function(*args)
+        assert ours.numpy().tobytes() == theirs.numpy().tobytes()
+    return replayed(fast)
+
+
+def test_errors_that_the_function_catches():
+    """Whether an operation fails depends on values."""
+    table = ag.arange(6.0).reshape(3, 2)
+
+    def careful(index):
+        try:
+            return nn.functional.embedding(index, table) * 2
+        except IndexError:
+            return table.sum() * 1
+
+    inside, outside = ag.tensor([0, 2]), ag.tensor([0, 5])
+    assert alike(careful, (inside,), (inside,), (outside,), (inside,)) == 0
+    assert alike(lambda i: nn.functional.embedding(i, table), (inside,), (inside,)) == 1
+
+
+def test_a_tensor_used_as_a_number():
+    """In an index, a factor of time, a bound."""
+    x = ag.arange(6.0)
+    numbers = [(ag.tensor(n),) for n in (1, 1, 3, 2)]
+    assert alike(lambda i: x[i] * 2, *numbers) == 0
+    assert alike(lambda i: ag.clamp(x, max=i) * 2, *numbers) >= 0
+    assert alike(lambda i: ag.full((2,), i) + 0, *numbers) == 0
+    assert alike(lambda i: ag.add(x, x, alpha=i.item()), *numbers) == 0
+
+
+def test_rates_are_not_read_from_an_optimizer():
+    """Its groups and attributes change in steps that are called anew."""
+    w = leaf(1.0)
+
+    class Own(ag.optim.SGD):
+        factor = 1.0
+
+    update = Own([w], lr=0.5)
+    assert "param_groups" in refused(lambda x: x * update.param_groups[0]["lr"], ag.ones(1))
+    assert "factor" in refused(lambda x: x * update.factor, ag.ones(1))
+
+
+def test_what_shares_memory_with_the_caller():
+    """Versions are counted together, and `.grad` is the tensor itself."""
+    w = leaf(1.0, 2.0)
+
+    def function(x):
+        (x * w).sum().backward()
+        return x.detach(), w.grad
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        w.grad = None
+        x = ag.ones(2)
+        alias, grad = fast(x)
+        alias.add_(1)
+        assert x._version == 1
+        assert grad is w.grad
+    twice = ag.compile(lambda x: (y := x * 2, y.detach()))
+    for _ in range(3):
+        y, same = twice(ag.ones(2))
+        same.add_(1)
+        assert (y._version, y.tolist()) == (1, [3, 3])
+
+
+def test_arguments_that_the_function_changes():
+    """`requires_grad_`, hooks, `.data`, `.grad`: as eagerly, at each call."""
+
+    def function(x):
+        x.requires_grad_()
+        (x * x).sum().backward()
+        return x.grad * 1
+
+    assert alike(lambda x: x.requires_grad_().detach() * 1, *[(ag.ones(2),)] * 2) == 0
+    fast = ag.compile(function)
+    for _ in range(3):
+        x = ag.ones(2)
+        assert fast(x).tolist() == [2, 2]
+        assert x.requires_grad
+        assert x.grad.tolist() == [2, 2]
+
+    def replacing(x, y):
+        x.data = y
+        return x * 1
+
+    assert alike(replacing, *[(ag.zeros(2), ag.full((2,), n * 1.0)) for n in range(3)]) == 0
+
+
+def test_a_new_leaf_in_each_call():
+    """Gradients by a leaf that the function makes."""
+
+    def function(x):
+        leaf = x.detach().requires_grad_()
+        return ag.grad((ag.sin(leaf) * x).sum(), leaf)[0]
+
+    calls = [(ag.full((3,), n * 1.0),) for n in range(4)]
+    assert alike(function, *calls) == 3
+
+
+def test_random_masks_are_drawn_anew():
+    """From the same generator, in the same order."""
+    drop = nn.Dropout(0.5)
+    function = lambda x: (drop(x) * ag.sigmoid(x)).detach()  # noqa: E731  compiled below
+    fast = ag.compile(function)
+    x = ag.ones(64)
+    ag.manual_seed(11)
+    ours = [fast(x).tolist() for _ in range(4)]
+    ag.manual_seed(11)
+    assert ours == [function(x).tolist() for _ in range(4)]
+    assert ours[1] != ours[2]
+    assert replayed(fast) == 3
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.BatchNorm1d(4),
+        lambda: nn.LayerNorm(4),
+        lambda: nn.GroupNorm(2, 4),
+        lambda: nn.Conv1d(4, 4, 1),
+        lambda: nn.MultiheadAttention(4, 2, batch_first=True),
+        lambda: nn.LSTM(4, 4),
+        lambda: nn.GRU(4, 4),
+        lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.25, batch_first=True),
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Softmax(-1)),
+        lambda: nn.Bilinear(4, 4, 4),
+    ],
+)
+def test_layers_in_training_and_evaluation(make):
+    """Outputs, gradients and buffers, with changes of the mode in between."""
+
+    def world():
+        ag.manual_seed(2)
+        layer = make()
+
+        def step(x):
+            kind = type(layer).__name__
+            args = {"MultiheadAttention": (x, x, x), "Bilinear": (x, x)}.get(kind, (x,))
+            out = layer(*args)
+            out = out[0] if isinstance(out, tuple) else out
+            (out * out).sum().backward()
+            return out.detach()
+
+        return layer, step
+
+    (ours, step), (theirs, eager) = world(), world()
+    fast = ag.compile(step)
+    for n in range(6):
+        if n == 3:
+            ours.eval(), theirs.eval()
+        ag.manual_seed(n)
+        x = ag.randn(4, 4, 4)
+        if isinstance(ours, nn.BatchNorm1d | nn.Bilinear):
+            x = x[0].clone()
+        ag.manual_seed(n)
+        a = fast(x)
+        ag.manual_seed(n)
+        b = eager(x)
+        assert a.numpy().tobytes() == b.numpy().tobytes(), n
+        for mine, other in zip(
+            ours.state_dict().values(), theirs.state_dict().values(), strict=True
+        ):
+            assert mine.numpy().tobytes() == other.numpy().tobytes()
+            assert mine._version == other._version
+        for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert mine.grad.numpy().tobytes() == other.grad.numpy().tobytes()
+    assert replayed(fast) >= 3, fast.explain()
+
+
+def test_programs_are_forgotten_with_their_function():
+    """Neither the source nor the arrays of the recorded call outlive it."""
+    import gc
+    import linecache
+    import weakref
+
+    def known():
+        return sum(name.startswith("<asyncgrad replay") for name in linecache.cache)
+
+    gc.collect()
+    before = known()
+    fast = ag.compile(slope)
+    for _ in range(3):
+        fast(ag.ones(3), leaf(1.0, 2.0, 3.0))
+    assert known() == before + 1
+    gone = weakref.ref(fast)
+    del fast
+    gc.collect()
+    assert gone() is None
+    assert known() == before
