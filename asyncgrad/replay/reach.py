@@ -221,62 +221,71 @@ class Reached:
         return bool(self._work)
 
     def _take(self, value: Any, where: str) -> None:
+        """Follow one value, by its type."""
         kind = type(value)
-        if kind in {tuple, frozenset} or (isinstance(value, tuple) and hasattr(value, "_fields")):
-            for part in value:
-                self._follow(part, where)
+        take = _BY_TYPE.get(kind)
+        if take is not None:
+            take(self, value, where)
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            self._parts(value, where)
         elif isinstance(value, Variable):
-            if kind.__module__.partition(".")[0] != _PACKAGE:
+            if not _is_own(kind.__module__):
                 raise UnrepeatableError(f"{where} is a {kind.__name__}")
-        elif kind is list:
-            self._lists.append(value)
-            for part in value:
-                self._follow(part, where)
-        elif kind is set:
-            self._sets.append((value, frozenset(value)))
-            for part in value:
-                self._follow(part, where)
-        elif kind in {dict, OrderedDict, defaultdict, types.MappingProxyType}:
-            self._dict(value, where)
-        elif kind is slice:
-            self._take((value.start, value.stop, value.step), where)
-        elif kind is types.FunctionType:
-            self._function(value, where)
-        elif kind is types.MethodType:
-            self._follow(value.__func__, where)
-            self._follow(value.__self__, where)
-        elif kind is functools.partial:
-            self._follow(value.func, where)
-            self._follow(value.args, where)
-            self._dict(value.keywords, where)
-        elif kind in {staticmethod, classmethod}:
-            self._follow(value.__func__, where)
-        elif kind is property:
-            for part in (value.fget, value.fset, value.fdel):
-                self._follow(part, where)
-        elif kind is types.ModuleType:
-            self._module(value, where)
         elif isinstance(value, type):
             self._class(value, where)
-        elif kind is types.BuiltinFunctionType or kind is types.BuiltinMethodType:
-            if value not in _BUILTINS and value.__module__ not in _PURE_NAMES:
-                raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
         elif isinstance(value, (Optimizer, LRScheduler)):
-            # Their methods are called anew, so their state may change.
-            self._optimizers.append(value)
-            for name, part in vars(value).items():
-                if isinstance(part, (Optimizer, LRScheduler)):
-                    self._attributes.append((value, name))
-                    self._follow(part, name)
-        elif isinstance(value, enum.Enum):
-            pass
+            self._optimizer(value)
         elif isinstance(value, Module):
             self._instance(value, where)
             self._follow(EVERYWHERE, "hooks of all modules")
+        elif isinstance(value, enum.Enum):
+            # A constant.
+            return
         elif _is_own(kind.__module__):
             self._own(value, where)
         else:
             self._instance(value, where)
+
+    def _parts(self, value: Any, where: str) -> None:
+        """Follow what does not change itself, but may hold what does."""
+        for part in value:
+            self._follow(part, where)
+
+    def _list(self, value: Any, where: str) -> None:
+        self._lists.append(value)
+        self._parts(value, where)
+
+    def _set(self, value: Any, where: str) -> None:
+        self._sets.append((value, frozenset(value)))
+        self._parts(value, where)
+
+    def _slice(self, value: slice, where: str) -> None:
+        self._parts((value.start, value.stop, value.step), where)
+
+    def _method(self, value: Any, where: str) -> None:
+        self._parts((value.__func__, value.__self__), where)
+
+    def _partial(self, value: Any, where: str) -> None:
+        self._parts((value.func, value.args), where)
+        self._dict(value.keywords, where)
+
+    def _wrapped(self, value: Any, where: str) -> None:
+        self._follow(value.__func__, where)
+
+    def _property(self, value: property, where: str) -> None:
+        self._parts((value.fget, value.fset, value.fdel), where)
+
+    def _builtin(self, value: Any, where: str) -> None:
+        if value not in _BUILTINS and value.__module__ not in _PURE_NAMES:
+            raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+
+    def _optimizer(self, value: Any) -> None:
+        """Its methods are called anew, so its state may change."""
+        self._optimizers.append(value)
+        for name, part in vars(value).items():
+            if isinstance(part, (Optimizer, LRScheduler)):
+                self._attributes.append((value, name))
+                self._follow(part, name)
 
     def _own(self, value: Any, where: str) -> None:
         """An object of this package that is neither a module nor an optimiser."""
@@ -417,6 +426,28 @@ class Reached:
         found, attributes = names_in(code, outer)
         self._names |= attributes
         return found
+
+
+#: How values of some types are followed.
+_BY_TYPE: dict[type, Any] = {
+    tuple: Reached._parts,
+    frozenset: Reached._parts,
+    list: Reached._list,
+    set: Reached._set,
+    slice: Reached._slice,
+    dict: Reached._dict,
+    OrderedDict: Reached._dict,
+    defaultdict: Reached._dict,
+    types.MappingProxyType: Reached._dict,
+    types.FunctionType: Reached._function,
+    types.MethodType: Reached._method,
+    types.BuiltinFunctionType: Reached._builtin,
+    types.ModuleType: Reached._module,
+    functools.partial: Reached._partial,
+    staticmethod: Reached._wrapped,
+    classmethod: Reached._wrapped,
+    property: Reached._property,
+}
 
 
 @functools.lru_cache(1024)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.arguments import ONES
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import GraphRoot, as_edge
 from asyncgrad.core.variable import (
+    AccumulateGrad,
     Variable,
     bump_version,
     is_inference,
