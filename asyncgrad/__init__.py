@@ -135,6 +135,7 @@ from asyncgrad.random import (
     seed,
     set_rng_state,
 )
+from asyncgrad.replay import compile
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.serialization import load, save
 from asyncgrad.settings import *  # noqa: F403  the module says what is public
@@ -234,6 +235,7 @@ __all__ = [
     "cfloat",
     "channels_last",
     "channels_last_3d",
+    "compile",
     "complex64",
     "complex128",
     "contiguous_format",

@@ -9,7 +9,6 @@ from asyncgrad.scheduler import blas
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
-    "compile",
     "get_deterministic_debug_mode",
     "get_float32_matmul_precision",
     "get_num_interop_threads",
@@ -123,13 +122,3 @@ def get_float32_matmul_precision() -> str:
 def set_flush_denormal(mode: bool) -> bool:
     """Return False: flushing denormal numbers is not supported."""
     return False
-
-
-def compile(model: Any = None, **options: Any) -> Any:
-    """Return the function or module unchanged: there is no compiler.
-
-    Args:
-        model: the function or module; None makes a decorator.
-        options: PyTorch's options, without effect.
-    """
-    return (lambda function: function) if model is None else model

@@ -12,6 +12,7 @@ from asyncgrad.core.history import cut_off, leave_graphs, retain_grad, stop_requ
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, shown
+from asyncgrad.core.recording import called_anew, looked, unrepeatable
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     AutogradMeta,
@@ -397,6 +398,9 @@ class Tensor(Variable):
         """The gradient that passes have accumulated; None before the first pass."""
         meta = self._autograd
         grad = None if meta is None else meta.grad
+        recorder = current().recorder
+        if recorder is not None:
+            recorder.reads_gradient(self, grad)
         if grad is None and not self.is_leaf and not self.retains_grad:
             warnings.warn(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
@@ -410,6 +414,7 @@ class Tensor(Variable):
         return grad  # type: ignore[return-value]
 
     @grad.setter
+    @called_anew
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             if not isinstance(value, Variable):
@@ -444,6 +449,7 @@ class Tensor(Variable):
         meta.grad = value
 
     @grad.deleter
+    @called_anew
     def grad(self) -> None:
         autograd_meta(self).grad = None
 
@@ -572,6 +578,7 @@ class Tensor(Variable):
                 f"data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value._metadata.dtype}"
             )
+        unrepeatable("sets .data")
         before, after = self._metadata, value._metadata
         if after.dtype != before.dtype or after.device is not before.device:
             leave_graphs(self)
@@ -598,6 +605,7 @@ class Tensor(Variable):
             RuntimeError: for another dtype or device, a tensor that requires grad or is a view, or
                 a storage that is too small.
         """
+        unrepeatable("gives a tensor other memory")
         metadata = self._metadata
         if requires_grad(self) and current().grad:
             raise AutogradError(
@@ -713,6 +721,7 @@ class Tensor(Variable):
             )
         if self.is_sparse:
             self._array.__array__()
+        looked("numpy()")
         array: np.ndarray[Any, Any] = self._array
         return array
 

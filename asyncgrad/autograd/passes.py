@@ -148,7 +148,14 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
     if deadline is not None:
         task.deadline = deadline
         check_deadline(task)
+    if modes.recorder is not None:
+        modes.recorder.begin(task)
     return start(task)
+
+
+def start_pass(task: GraphTask) -> Any:
+    """Start a pass with the priority and deadline of the context."""
+    return _start(task, None, None)
 
 
 def grad(

@@ -84,6 +84,8 @@ class Modes:
     check: Any = None
     #: The innermost active `vmap`, or None.
     batch: Any = None
+    #: Told of each operation and pass, so that a later call can repeat them; or None.
+    recorder: Any = None
     #: The innermost function that `func` is differentiating, or None.
     transform: Any = None
     #: Results are noted that are computed from the inputs of a function that is not recorded.
@@ -108,6 +110,7 @@ class Modes:
             and self.selection is None
             and self.streams is None
             and not self.tracking
+            and self.recorder is None
         )
         object.__setattr__(self, "plain", plain)
 

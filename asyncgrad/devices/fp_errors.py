@@ -38,6 +38,8 @@ _variable, _ignoring = _state()
 _set, _reset = _variable.set, _variable.reset
 
 
+#: NumPy's error state here, or the given default if none was set.
+fp_error_state: Callable[[Any], Any] = _variable.get
 #: Make NumPy ignore floating-point errors here; returns a token for `restore_fp_errors`.
 ignore_fp_errors: Callable[[], Any] = partial(_set, _ignoring)
 #: Restore the error state from before `ignore_fp_errors`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.hooks import EVERYWHERE, HookedCall, registered_anew
 from asyncgrad.nn.module_hooks import HOOKS, Hooked
@@ -135,6 +136,7 @@ class Module(Hooked):
         """
         return Snapshot(self)
 
+    @called_anew
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set the gradients of all parameters to None, or fill them with zeros.
 

@@ -82,6 +82,8 @@ def in_modes(
     op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
 ) -> Any:
     """Let the modes in force process an op's result, and return it."""
+    if modes.recorder is not None:
+        modes.recorder.computed(op, inputs, attributes, out)
     if modes.check is not None:
         modes.check()
     if modes.inference:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
@@ -328,11 +329,13 @@ def promote_binary(
         if not modular and x._batched:
             return mapped(lambda batch: with_number(batch, number, reflected), x)
         if not modular:
-            F = x._metadata.F
+            F, modes = x._metadata.F, current()
             array = F.as_array(vars(F)[name](x._array, number))
             out = wrap(array, F.metadata_of(array))
-            if current().inference:
+            if modes.inference:
                 autograd_meta(out).inference = True
+            if modes.recorder is not None:
+                modes.recorder.compared(name, x, number, out)
             return out
         return pair(constant(number, x), x) if reflected else pair(x, constant(number, x))
 
@@ -381,6 +384,7 @@ def wrapped(number: Any, dtype: Any) -> Any:
 def lone(number: Any) -> Any:
     """A CPU tensor of a number, with the dtype that the number has by itself."""
     array = np.asarray(number, dtype=number_dtype(number))
+    made(array)
     return wrap(array, metadata_of(array, CPU))
 
 
@@ -388,4 +392,5 @@ def constant(number: Any, like: Any, dtype: Any = None) -> Any:
     """A tensor without dimensions of a number, on the device and with the dtype of `like`."""
     F = like._metadata.F
     array = F.xp.asarray(number, dtype=like._metadata.dtype if dtype is None else dtype)
+    made(array)
     return wrap(array, F.metadata_of(array))

@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.nn.hooks import register
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Hooked:
 def _between_hooks(step: Any) -> Any:
     """Add hooks to a `step`; they run only once if a subclass's `step` calls its parent's."""
 
+    @called_anew
     @functools.wraps(step)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
         if type(self).step is not hooked:
@@ -112,6 +114,7 @@ def _between_hooks(step: Any) -> Any:
 
     @functools.wraps(step)
     async def hooked_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unrepeatable("awaits a step of an optimizer")
         if type(self).step is not hooked_async:
             return await step(self, *args, **kwargs)
         args, kwargs = self._before((self, *args), kwargs)

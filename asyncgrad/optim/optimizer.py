@@ -16,6 +16,7 @@ import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.array_holders import is_held, rebind, weights_lock
+from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
@@ -208,6 +209,7 @@ class Optimizer(Hooked):
             PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step_async")
+        unrepeatable("calls step_async()")
         loss = None
         if closure is not None:
             with enable_grad():
@@ -289,6 +291,7 @@ class Optimizer(Hooked):
             f"SGD or Adagrad instead, or sparse=False"
         )
 
+    @called_anew
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or set them to zero.
 

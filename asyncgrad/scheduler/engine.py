@@ -272,6 +272,10 @@ class Engine(Host):
         if not self.queue.empty():
             self.worker.start(self, self.run_slice)
 
+    def has_time(self, nanoseconds: int) -> bool:
+        """Whether this turn of the loop has so much of its budget left."""
+        return self._left(self.loop) >= nanoseconds
+
     def overdrawn(self) -> bool:
         """Whether this turn of the loop has used up its budget."""
         return self._left(self.loop) <= 0

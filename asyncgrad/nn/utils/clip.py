@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.creation import zeros
 from asyncgrad.ops.tensors.transfer import moved
@@ -27,6 +28,7 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Any]:
     return [meta.grad for meta in metas if meta is not None and meta.grad is not None]
 
 
+@called_anew
 def get_total_norm(
     tensors: Any,
     norm_type: float = 2.0,
@@ -76,6 +78,7 @@ def _norm(array: Array, order: float) -> Any:
     return np.linalg.norm(vector, order)
 
 
+@called_anew
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,
@@ -123,6 +126,7 @@ def _bounded(xp: Any, max_norm: float, total: Array) -> Any:
     return xp.minimum(float(max_norm) / (total + 1e-6), 1.0)
 
 
+@called_anew
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
     error_if_nonfinite: bool = False, foreach: bool | None = None,
@@ -150,6 +154,7 @@ def clip_grad_norm_(
     return total
 
 
+@called_anew
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:

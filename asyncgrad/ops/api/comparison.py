@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.recording import looked
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
@@ -58,6 +59,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
         return False
+    looked("equal()")
     return bool(x._metadata.F.xp.array_equal(x._array, y._array))
 
 

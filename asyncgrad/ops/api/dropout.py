@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
@@ -185,12 +186,19 @@ def _dropped(
         out = R.mul_scalar(x, 0.0)
     else:
         chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
-        mask = source_of(generator).uniform(chosen, _FLOAT32) >= p
-        mask = np.broadcast_to(mask, shape)
+        mask = _drawn(generator, chosen, p, shape)
         if metadata.device is not CPU:
             mask = metadata.F.xp.asarray(mask)
         out = _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
     return out
+
+
+@called_anew
+def _drawn(
+    generator: Generator | None, chosen: tuple[int, ...], p: float, shape: tuple[int, ...]
+) -> Any:
+    """A random mask of what is kept, drawn for one shape and broadcast to another."""
+    return np.broadcast_to(source_of(generator).uniform(chosen, _FLOAT32) >= p, shape)
 
 
 def _self_normalised(x: Tensor, mask: Array, p: float) -> Any:

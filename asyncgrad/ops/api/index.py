@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.recording import again, looked, unrepeatable
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -316,6 +317,7 @@ def _checked_index(array: Array) -> Any:
                 f"{array.dtype}. Convert with .long()."
             )
         if not array.ndim:
+            looked("a tensor that is used as a number in an index")
             return int(array)
     return array
 
@@ -484,8 +486,11 @@ def check_range(name: str, numbers: Array, bound: int, error: type[Exception]) -
 
     Negative numbers are huge as unsigned ones, so one pass suffices. Device arrays are not checked.
     """
-    if not isinstance(numbers, np.ndarray) or not numbers.size:
-        return
+    if isinstance(numbers, np.ndarray) and numbers.size:
+        again(_check_numbers, name, numbers, bound, error)
+
+
+def _check_numbers(name: str, numbers: Array, bound: int, error: type[Exception]) -> None:
     if numbers.view(f"u{numbers.itemsize}").max() >= bound:
         low, high = int(numbers.min()), int(numbers.max())
         wrong = high if high >= bound else low
@@ -604,6 +609,7 @@ def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
             if (x._metadata.shape)
             else by_parts(_wrapped_gather, x, axis, index)
         )
+    looked("take_along_dim(), which asks whether a number is negative,")
     numbers, metadata = index._array, index._metadata
     size = x._metadata.shape[axis] if x._metadata.shape else 1
     if metadata.device.streamed:
@@ -1000,6 +1006,7 @@ def _refuse_frequencies(gradient: Tensor) -> None:
 def _shorten(weight: Tensor, numbers: Array, max_norm: float, norm_type: float) -> None:
     """Scale rows down to `max_norm`, in place and unrecorded."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
+    unrepeatable("shortens the rows of an embedding")
     metadata = weight._metadata
     bump_version(weight)
     metadata.device.launching(_shortened)(

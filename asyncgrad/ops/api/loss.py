@@ -6,6 +6,7 @@ import operator
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.recording import again, looked
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import log_softmax, logsigmoid
@@ -368,6 +369,7 @@ def binary_cross_entropy(
     x, y = _pair("binary_cross_entropy", x, y)
     # Device values are not checked, as the host would wait; invalid ones give NaN.
     if x._metadata.size and not x._metadata.device.streamed:
+        looked("binary_cross_entropy, which checks its arguments,")
         for what, tensor in (("input", x), ("target", y)):
             array = unwrap_batch(tensor, level_of((tensor,)))._array
             if not (array.min() >= 0 and array.max() <= 1):
@@ -469,7 +471,7 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
             f"without the axis of classes."
         )
     labels = target._metadata.device.launching(_labels)
-    return dim, *labels(name, target._array, shape[dim], ignore_index, x._metadata)
+    return dim, *again(labels, name, target._array, shape[dim], ignore_index, x._metadata)
 
 
 def _labels(
@@ -671,7 +673,7 @@ def cross_entropy(
             weights = weights.reshape((-1,) + (1,) * (len(metadata.shape) - 1 - dim))
     else:
         smooth = weights = None
-    sums = metadata.kernels["log_sums"](x._array, dim)
+    sums = again(metadata.kernels["log_sums"], x._array, dim)
     out = R.cross_entropy(x, sums, dim, classes, counts, kept, smooth, weights, reduction == "none")
     watch(out._edge, (t,) if weights is None else (t, weight))
     return _plus(_of_images(x, out), extra)

@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current, install
+from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import bump_version, wrap
 from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import level_of
@@ -306,6 +307,7 @@ def _move_examples(
         install(found)
 
 
+@called_anew
 def _move(running: Tensor, batch: Array, momentum: float, share: float | None = None) -> None:
     """Move a running moment towards the batch's, in place."""
     array = running._array

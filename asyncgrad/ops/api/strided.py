@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.variable import bump_version, requires_grad, view_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_shape
@@ -116,6 +117,7 @@ def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = N
         raise AutogradError(f"resize_: a length can't be negative, got size {list(shape)}")
     if shape == x._metadata.shape:
         return x
+    unrepeatable("resizes a tensor")
     F = x._metadata.F
     array = x._metadata.device.launching(_resized)(F.xp, x._array, shape)
     bump_version(x)

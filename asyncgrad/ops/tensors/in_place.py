@@ -302,6 +302,8 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
     moves = modes.dual_level is not None and modes.forward
     if moves and since is not None:
         keep_old_of_tangents(tensor, result, since)
+    if modes.recorder is not None:
+        modes.recorder.assigned(tensor, result)
     bump_version(tensor)
     tensor._metadata.F.assign(unlocked(tensor._array), result._array)
     if moves:

@@ -51,8 +51,11 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
     out = wrap(array, metadata_of(array, device))
     if requires_grad:
         autograd_meta(out).requires_grad = True
-    if current().inference:
+    modes = current()
+    if modes.inference:
         autograd_meta(out).inference = True
+    if modes.recorder is not None:
+        modes.recorder.created(name, array)
     return out
 
 

@@ -6,6 +6,7 @@ import types
 import warnings
 from typing import Any
 
+from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.optim.optimizer import Optimizer
 
@@ -47,6 +48,12 @@ class LRScheduler:
         finally:
             self._is_initial = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let recorders know of a `step` that a subclass defines."""
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = called_anew(cls.__dict__["step"])  # type: ignore[method-assign]
+
     def get_lr(self) -> list[float]:
         """The rate of each group at `last_epoch`."""
         raise NotImplementedError("a schedule defines get_lr()")
@@ -55,6 +62,7 @@ class LRScheduler:
         """The rates set by the last step."""
         return self._last_lr
 
+    @called_anew
     def step(self) -> None:
         """Advance by one epoch; call this after the optimiser's step."""
         optimizer = self.optimizer
@@ -62,7 +70,7 @@ class LRScheduler:
             warnings.warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in "
                 "the opposite order: otherwise the first value of the schedule is skipped.",
-                stacklevel=2,
+                stacklevel=3,
             )
         self._step_count += 1
         self.last_epoch += 1

@@ -1,0 +1,70 @@
+"""What functions that are no ops tell the recorder of a compiled function, if one is active.
+
+A recorder (`Modes.recorder`) is told of every op by `ops.mode_hooks` and of every pass by
+`autograd.passes`. All else that a replay must repeat, or that makes a replay impossible, is
+reported here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from asyncgrad.core.modes import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+def looked(what: str) -> None:
+    """Report that Python sees values of a tensor, so that what follows may depend on them.
+
+    Args:
+        what: the function that shows them.
+    """
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.looked(what)
+
+
+def unrepeatable(why: str) -> None:
+    """Report a change that a replay would leave out."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.refuse(why)
+
+
+def made(array: Any) -> None:
+    """Report an array whose values follow from Python's alone, as those of zeros."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.constant(array)
+
+
+def again(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that depends on values; a replay calls it, too.
+
+    A replay goes on only if what the function returns besides arrays is the same as when it was
+    recorded.
+
+    Args:
+        function: a function of arrays and constants, without effects.
+        args: its arguments.
+    """
+    recorder = current().recorder
+    return function(*args) if recorder is None else recorder.again(function, args, {}, False)
+
+
+def called_anew(function: _F) -> _F:
+    """Decorate a function with effects: a replay calls it in its place among the operations."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recorder = current().recorder
+        if recorder is None:
+            return function(*args, **kwargs)
+        return recorder.again(function, args, kwargs, True)
+
+    return cast("_F", call)

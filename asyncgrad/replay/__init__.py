@@ -1,0 +1,5 @@
+"""Calls that repeat: recorded once, replayed at NumPy's own speed. See docs/compile.md."""
+
+from asyncgrad.replay.compiled import compile
+
+__all__ = ["compile"]

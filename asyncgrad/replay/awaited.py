@@ -1,0 +1,177 @@
+"""Replays a program on an event loop, as passes like any other.
+
+A program is divided into parts. Parts up to the next change become the nodes of one pass, a chain.
+The engine gives it slices, deadline, priority and threads, cancels it between two parts, and
+commits its gradients all or none. Functions with effects are called between passes, as an eager
+call calls them. A program that this turn of the loop has time for is run at once.
+"""
+
+from __future__ import annotations
+
+from asyncio.events import _get_running_loop
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.passes import start_pass
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.node import Node, init_node
+from asyncgrad.core.variable import counter_of, is_inference
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.errors import AutogradError
+from asyncgrad.replay.program import BailError
+from asyncgrad.replay.recorder import UnrepeatableError
+from asyncgrad.scheduler import engine
+
+if TYPE_CHECKING:
+    from asyncgrad.replay.program import Program
+
+#: Programs that take longer than this become passes.
+_AT_ONCE_NS = 200_000
+
+
+async def replay(program: Program, tensors: Any) -> Any:
+    """Run a program and return what the function returns.
+
+    Raises:
+        UnrepeatableError: if the call has to be made as always; nothing has changed then.
+    """
+    state = [False]
+    try:
+        if (
+            program.cost < _AT_ONCE_NS
+            and _get_running_loop() is not None
+            and engine().has_time(program.cost)
+        ):
+            return _at_once(program, tensors, state)
+        return await _Replay(program, tensors, state).run()
+    except (BailError, _ChangedError) as error:
+        if state[0]:
+            raise AutogradError(
+                "compile: a tensor that the call uses was changed in place by another task"
+            ) from error
+        raise UnrepeatableError("a check failed") from None
+    except Exception:
+        if state[0]:
+            raise
+        # The call is made again, and raises the error as the function raises it.
+        raise UnrepeatableError("it raised an error") from None
+
+
+def _at_once(program: Program, tensors: Any, state: list[bool]) -> Any:
+    start = perf_counter_ns()
+    run = program.run
+    memory = program.take_memory()
+    for token in fp_errors_ignored:
+        try:
+            result = run(tensors, state, memory)
+        finally:
+            restore_fp_errors(token)
+        break
+    program.give_memory(memory)
+    taken = perf_counter_ns() - start
+    # Learned: the least time so far, which slowly follows a program that has become slower.
+    program.cost = min(taken, program.cost + (program.cost >> 4))
+    return result
+
+
+class _ChangedError(Exception):
+    """A tensor was changed in place while a program that uses it was running."""
+
+
+class Part(Node):
+    """A node that runs one part of a program."""
+
+    __slots__ = ("place", "replay")
+
+    #: The number of the part, and the run that it belongs to.
+    place: int
+    replay: _Replay
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """Run the part; gradients that are to be committed are staged."""
+        staged = self.replay.advance(self.place)
+        if staged is not None:
+            task.staged.extend(staged)
+        return (None,) if self.following else ()
+
+    def name(self) -> str:
+        """How errors and traces call it."""
+        return f"Replay[{self.place}]"
+
+
+class _Replay:
+    """One run of a program on an event loop."""
+
+    def __init__(self, program: Program, tensors: Any, state: list[bool]) -> None:
+        self._program = program
+        walk = program.walk
+        self._memory = program.take_memory()
+        self._walk = walk(tensors, state, self._memory)
+        self._tensors = [
+            source.tensor if source.argument is None else tensors[source.argument]
+            for source in program.sources
+        ]
+        self._held: list[Any] = []
+        self._versions: list[int] = []
+        self._ended = False
+        self._result: Any = None
+        #: The last part of the running pass.
+        self._last = 0
+
+    async def run(self) -> Any:
+        parts = self._program.parts
+        place = 0
+        try:
+            while not self._ended:
+                if parts[place][0] == "change":
+                    next(self._walk)
+                    place += 1
+                    continue
+                last = place
+                while parts[last][0] == "compute" and parts[last + 1][0] != "change":
+                    last += 1
+                self._last = last
+                self._hold()
+                # While this waits, other tasks run. Cancelled here, the pass is cancelled, and
+                # nothing of it is committed.
+                await start_pass(self._task(place, last))
+                self._held = []
+                place = last + 1
+            self._program.give_memory(self._memory)
+            return self._result
+        finally:
+            self._held = []
+            self._walk.close()
+
+    def _hold(self) -> None:
+        """Make optimisers leave the arrays that are read here as they are."""
+        self._held = [counter_of(x) for x in self._tensors if not is_inference(x)]
+        self._versions = [counter.value for counter in self._held]
+
+    def _task(self, first: int, last: int) -> GraphTask:
+        """The pass of some parts."""
+        following: Any = ()
+        for place in range(last, first - 1, -1):
+            node = Part()
+            init_node(node, following, None, max(1, self._program.parts[place][1]))
+            node.place = place
+            node.replay = self
+            following = node
+        return GraphTask((following,), (None,))
+
+    def advance(self, place: int) -> Any:
+        """Run one part; returns the gradients to commit, or None."""
+        start = perf_counter_ns()
+        try:
+            staged = next(self._walk)
+        except StopIteration as stop:
+            self._ended = True
+            self._result = stop.value
+            staged = None
+        taken = perf_counter_ns() - start
+        if place == self._last and [counter.value for counter in self._held] != self._versions:
+            raise _ChangedError
+        parts = self._program.parts
+        kind, cost = parts[place]
+        parts[place] = kind, min(taken, cost + (cost >> 4))
+        return staged

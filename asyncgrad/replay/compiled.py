@@ -1,0 +1,399 @@
+"""`compile`: the function that users call, the programs it keeps, and when they are used."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from asyncio.events import _get_running_loop
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import DEFAULT, Modes, current, install
+from asyncgrad.devices.fp_errors import fp_error_state, fp_errors_ignored, restore_fp_errors
+from asyncgrad.errors import AutogradError
+from asyncgrad.nn.module import Module
+from asyncgrad.ops.promotion import default_dtype
+from asyncgrad.replay.awaited import replay
+from asyncgrad.replay.program import BailError, Program
+from asyncgrad.replay.reach import Reached
+from asyncgrad.replay.recorder import Recorder, UnrepeatableError
+from asyncgrad.replay.signature import Signature
+from asyncgrad.scheduler import cooperate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: How many recorded calls a compiled function keeps.
+LIMIT = 16
+#: After this many recordings with fewer replays than recordings, a function is recorded no more.
+_CHURN = 32
+#: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
+_FREE = frozenset({"priority", "deadline", "nesting_limit", "multithreading", "checkpoints"})
+_NEUTRAL = tuple(
+    (name, getattr(DEFAULT, name))
+    for name in Modes.__dataclass_fields__
+    if name not in _FREE | {"grad", "inference", "plain", "variants", "blocking"}
+)
+
+
+def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
+    """The modes by which programs are kept apart; None if one is on that only eager calls know."""
+    if modes is DEFAULT:
+        return _PLAIN
+    for name, value in _NEUTRAL:
+        if getattr(modes, name) is not value:
+            return None
+    return modes.grad, modes.inference
+
+
+_PLAIN = (True, False)
+_MODES = "a mode is on that only eager calls know"
+_quiet_states: list[Any] = [None]
+
+
+def _is_quiet() -> bool:
+    """Whether NumPy's floating-point errors are no more than warnings here."""
+    state = fp_error_state(None)
+    if state is _quiet_states[0] or state is None:
+        return True
+    if "raise" in (found := np.geterr().values()) or "call" in found:
+        return False
+    _quiet_states[0] = state
+    return True
+
+
+class Entry:
+    """One recorded call."""
+
+    __slots__ = ("dtype", "mode", "program", "reached", "reason", "replays", "signature")
+
+    def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
+        self.signature = signature
+        self.reached = reached
+        #: Grad and inference mode, and the default dtype.
+        self.mode = mode
+        self.dtype = dtype
+        #: The program, or why there is none.
+        self.program: Program | None = None
+        self.reason: str | None = None
+        self.replays = 0
+
+
+class _Recording:
+    """A block in which a recorder is told of all operations of this context."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        """Install the recorder."""
+        self._found = current()
+        recorder = self._recorder
+        self._own = self._found.replace(recorder=recorder, before_change=recorder.changing)
+        install(self._own)
+
+    def __exit__(self, *error: object) -> None:
+        """Remove the recorder; a mode that the block has left in force stays."""
+        left, found = current(), self._found
+        if left is self._own:
+            install(found)
+            return
+        install(left.replace(recorder=None, before_change=found.before_change))
+        if error[0] is None:
+            self._recorder.refuse("it leaves another mode than it found")
+
+
+class Compiled:
+    """A function whose calls are recorded once and then replayed; made by `compile`."""
+
+    def __init__(self, function: Callable[..., Any], *, fullgraph: bool) -> None:
+        """Keep the function; nothing is recorded yet."""
+        functools.update_wrapper(self, function, updated=())
+        self.__compiled__ = function
+        self._name = getattr(function, "__qualname__", type(function).__name__)
+        self._function = function
+        self._fullgraph = fullgraph
+        #: Calls are awaited.
+        self._waits = iscoroutinefunction(getattr(function, "forward", function))
+        if self._waits:
+            # As `inspect` and `asyncgrad.func` ask.
+            inspect.markcoroutinefunction(self) if hasattr(
+                inspect, "markcoroutinefunction"
+            ) else None
+        self._entries: tuple[Entry, ...] = ()
+        self._recordings = self._replays = self._dropped = 0
+        #: By reason, how many calls were eager.
+        self._eager: dict[str, int] = {}
+        self._gave_up = False
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay the call if it was recorded; otherwise call the function, and record it."""
+        if self._waits:
+            return self._awaited(args, kwargs)
+        mode, entry, tensors = self._find(args, kwargs)
+        if entry is not None:
+            return self._replay(entry, tensors, args, kwargs)
+        if mode is None:
+            return self._plainly(_MODES, args, kwargs)
+        found = self._prepare(args, kwargs)
+        if found.__class__ is str:
+            return self._plainly(found, args, kwargs)
+        signature, reached, recorder = found
+        with _Recording(recorder):
+            result = self._function(*args, **kwargs)
+        self._keep(signature, reached, mode, recorder, result)
+        return result
+
+    async def _awaited(self, args: Any, kwargs: Any) -> Any:
+        """Replay, or record, a coroutine function's call."""
+        if self._entries and not current().in_node:
+            # A thousand calls may start in one turn of the loop. Nothing is held here; what the
+            # function reads is compared after it.
+            await cooperate()
+        mode, entry, tensors = self._find(args, kwargs)
+        if entry is not None:
+            program = entry.program
+            why = entry.reason if program is None else self._obstacle(program)
+            if program is not None and why is None:
+                try:
+                    result = await replay(program, tensors)
+                except UnrepeatableError as error:
+                    return await self._eagerly(str(error), args, kwargs)
+                else:
+                    entry.replays += 1
+                    self._replays += 1
+                    return result
+            return await self._plainly(str(why), args, kwargs)
+        if mode is None:
+            return await self._plainly(_MODES, args, kwargs)
+        found = self._prepare(args, kwargs)
+        if found.__class__ is str:
+            return await self._plainly(found, args, kwargs)
+        signature, reached, recorder = found
+        with _Recording(recorder):
+            result = await self._function(*args, **kwargs)
+        self._keep(signature, reached, mode, recorder, result)
+        return result
+
+    def _find(self, args: Any, kwargs: Any) -> tuple[Any, Entry | None, Any]:
+        """The modes, the recorded call that this one repeats, and its tensors.
+
+        The first is None if a mode is on that only eager calls know, the others if the call is to
+        be recorded.
+        """
+        modes = current()
+        mode = _PLAIN if modes is DEFAULT else _mode_of(modes)
+        if mode is not None:
+            dtype = default_dtype()
+            for entry in self._entries:
+                tensors = entry.signature.match(args, kwargs)
+                if (
+                    tensors is not None
+                    and entry.mode == mode
+                    and entry.dtype is dtype
+                    and entry.reached.holds()
+                ):
+                    return mode, entry, tensors
+        return mode, None, None
+
+    def _obstacle(self, program: Program) -> str | None:
+        """Why a program can't be replayed here, or None."""
+        if (
+            program.passes
+            and not self._waits
+            and (_get_running_loop() is not None and not current().blocking)
+        ):
+            return "a pass on an event loop is awaited"
+        return None if _is_quiet() else "NumPy's errors are raised"
+
+    def _replay(self, entry: Entry, tensors: Any, args: Any, kwargs: Any) -> Any:
+        program = entry.program
+        obstacle = entry.reason if program is None else self._obstacle(program)
+        if program is None or obstacle is not None:
+            return self._plainly(str(obstacle), args, kwargs)
+        why = ""
+        state = [False]
+        run = program.run
+        memory = program.take_memory()
+        for token in fp_errors_ignored:
+            try:
+                result = run(tensors, state, memory)
+            except Exception as error:
+                if state[0]:
+                    # Something has changed, so the call can't be made again.
+                    raise
+                why = "a check failed" if isinstance(error, BailError) else "it raised an error"
+                break
+            finally:
+                restore_fp_errors(token)
+            program.give_memory(memory)
+            entry.replays += 1
+            self._replays += 1
+            return result
+        # An error is raised as the function raises it.
+        return self._eagerly(why, args, kwargs)
+
+    def _plainly(self, why: str, args: Any, kwargs: Any) -> Any:
+        if self._fullgraph:
+            modes = current()
+            if modes.recorder is None and modes.batch is None:
+                raise AutogradError(f"compile(fullgraph=True): {why}")
+        return self._eagerly(why, args, kwargs)
+
+    def _eagerly(self, why: str, args: Any, kwargs: Any) -> Any:
+        """Call the function, and count the reason."""
+        self._eager[why] = self._eager.get(why, 0) + 1
+        return self._function(*args, **kwargs)
+
+    def _prepare(self, args: Any, kwargs: Any) -> Any:
+        """What a recording needs, or why there can be none."""
+        if self._gave_up:
+            return "its signatures change too often"
+        self._recordings += 1
+        if self._recordings >= _CHURN and self._replays < self._recordings:
+            self._gave_up = True
+            warnings.warn(
+                f"compile: {self._recordings} calls of {self._name} were recorded and "
+                f"{self._replays} replayed, as almost every call differs from all before. It is "
+                f"recorded no more. See explain().",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        try:
+            signature = Signature(args, kwargs)
+            reached = Reached(self._function, tuple(signature.others))
+        except UnrepeatableError as error:
+            return str(error)
+        recorder = Recorder(
+            signature.tensors, reached.tensors, strict=self._fullgraph, waits=self._waits
+        )
+        return signature, reached, recorder
+
+    def _keep(
+        self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any
+    ) -> None:
+        """Keep what was recorded, or why it can't be repeated."""
+        entry = Entry(signature, reached, mode, default_dtype())
+        try:
+            if recorder.reason is None:
+                outputs = recorder.output(result)
+                if recorder.running():
+                    raise UnrepeatableError("it does not await its passes")
+                if not (reached.holds() and signature.holds()):
+                    raise UnrepeatableError(
+                        "it has changed something that it can read, which a replay would not do"
+                    )
+                entry.program = Program(recorder, outputs)
+        except UnrepeatableError as error:
+            recorder.reason = str(error)
+            if self._fullgraph:
+                raise AutogradError(f"compile(fullgraph=True): {error}") from None
+        entry.reason = recorder.reason
+        if not reached.holds():
+            # The next call finds another state anyway.
+            self._eager[str(entry.reason)] = self._eager.get(str(entry.reason), 0) + 1
+            return
+        if len(self._entries) >= LIMIT:
+            self._dropped += 1
+        self._entries = (entry, *self._entries[: LIMIT - 1])
+
+    # -- words ------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Which programs there are, how long they are, and why calls were not replayed."""
+        lines = [f"{self._name}: {self._recordings} recorded, {self._replays} replayed"]
+        for entry in self._entries:
+            program = entry.program
+            mode = "" if entry.mode == _PLAIN else f", grad={entry.mode[0]}"
+            head = f"  {entry.signature.words()}{mode}: "
+            if program is None:
+                lines.append(f"{head}not replayed: {entry.reason}")
+                continue
+            lines.append(f"{head}{program.length} instructions, replayed {entry.replays} times")
+            if program.anew:
+                lines.append(f"    called anew: {', '.join(program.anew)}")
+        if self._dropped:
+            lines.append(f"  {self._dropped} signatures were dropped for later ones")
+        lines += [f"  eager: {why} ({count} calls)" for why, count in self._eager.items()]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """The function's name."""
+        return f"<compiled {self._name}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Bind as a method: the instance becomes the first argument."""
+        return self if instance is None else functools.partial(self, instance)
+
+
+class CompiledModule(Module):
+    """A module whose calls are recorded once and then replayed; made by `compile`.
+
+    It shares parameters, buffers and attributes with the module.
+    """
+
+    def __init__(self, module: Module, *, fullgraph: bool) -> None:
+        """Keep the module as `_orig_mod`."""
+        super().__init__()
+        self._orig_mod = module
+        vars(self)["_compiled"] = Compiled(module, fullgraph=fullgraph)
+        vars(self)["training"] = module.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay the module's call, or make it."""
+        return vars(self)["_compiled"](*args, **kwargs)
+
+    def explain(self) -> str:
+        """See `Compiled.explain`."""
+        text: str = vars(self)["_compiled"].explain()
+        return text
+
+    def __getattr__(self, name: str) -> Any:
+        """The module's own tables first, then the attributes of the original."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("_orig_mod"), name)
+
+
+def compile(
+    model: Any = None, *, fullgraph: bool = False, dynamic: bool = False, **options: Any
+) -> Any:
+    """Make a function whose calls are recorded once and then replayed.
+
+    Args:
+        model: a function, coroutine function or module; None makes a decorator.
+        fullgraph: raise an error, which names the line, where a call can't be replayed. Otherwise
+            such calls are made as always.
+        dynamic: accepted for PyTorch's programs: each shape is recorded by itself.
+        options: PyTorch's other options, without effect.
+
+    Returns:
+        A function, or a module, with the same results and errors, and with a method `explain()`.
+
+    Raises:
+        TypeError: if `model` can't be called.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> @ag.compile
+        ... def slope(x):
+        ...     x = x.detach().requires_grad_()
+        ...     return ag.grad((x * x).sum(), x)[0]
+        >>> slope(ag.ones(2)), slope(ag.ones(2) * 2)
+        (tensor([2., 2.]), tensor([4., 4.]))
+    """
+    if model is None:
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, **options)
+    if isinstance(model, (Compiled, CompiledModule)):
+        return model
+    if isinstance(model, Module):
+        return CompiledModule(model, fullgraph=fullgraph)
+    if not callable(model):
+        raise TypeError(f"compile() takes a function or a module, not {type(model).__name__}")
+    return Compiled(model, fullgraph=fullgraph)

@@ -1,0 +1,317 @@
+"""Replaces rules and kernels that are straight lines of elementwise functions by these functions.
+
+A rule such as `lambda F, g, out: g * (1 - out * out)` is called with objects that note what is done
+to them. What is noted stands in its place if it gives the same bits as the rule, for arrays of the
+same layouts with numbers of all kinds. Only ops that take the same way for all values are treated
+so; a rule that does anything else to its arguments than arithmetic stays as it is.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from asyncgrad.ops.namespace import IgnoringFpErrors
+from asyncgrad.ops.registry import OPS
+from asyncgrad.replay.memory import Layout
+from asyncgrad.replay.recorder import Compute, Place, Same, places_in
+
+#: Ops whose functions and pulls take the same way whatever the values are.
+STRAIGHT = frozenset({
+    "add", "add_scalar", "cos", "cosh", "div", "div_scalar", "exp", "exp2", "expm1", "log", "log10",
+    "log1p", "log2", "mul", "mul_scalar", "neg", "reciprocal", "rsqrt", "rsub_scalar", "sigmoid",
+    "silu", "sin", "sinh", "sqrt", "square", "sub", "sub_scalar", "tan", "tanh",
+})  # fmt: skip
+_NODES = frozenset(OPS[name].node_name for name in STRAIGHT)
+#: Larger arrays take longer than the calls that are saved.
+_LARGEST = 1 << 16
+_KINDS = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, -3.5)
+
+
+class _StayError(Exception):
+    """The rule does something else than arithmetic."""
+
+
+class _Value:
+    """An array in a rule that is noted; it has an array of the same layout."""
+
+    __slots__ = ("array", "own", "place")
+
+    def __init__(self, place: Place, array: Any, own: bool) -> None:
+        self.place = place
+        self.array = array
+        #: It was made by the rule, so it may be written to.
+        self.own = own
+
+    dtype = property(lambda self: self.array.dtype)
+    shape = property(lambda self: self.array.shape)
+    ndim = property(lambda self: self.array.ndim)
+    size = property(lambda self: self.array.size)
+
+    def __bool__(self) -> bool:
+        raise _StayError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Notes:
+    """What a rule does."""
+
+    def __init__(self, F: Any) -> None:
+        self.steps: list[Compute] = []
+        self.F = _Functions(F, self)
+        self.xp = _Library(self)
+
+    def call(self, function: Any, *inputs: Any) -> Any:
+        """Call a universal function, and note it; a further argument is written to."""
+        inputs, targets = inputs[: function.nin], inputs[function.nin :]
+        target = targets[0] if targets else None
+        if len(inputs) != function.nin or len(targets) > 1 or function.nout != 1:
+            raise _StayError
+        for x in inputs:
+            if not isinstance(x, (_Value, float, int)) or isinstance(x, np.generic):
+                raise _StayError
+        result = function(*[x.array if isinstance(x, _Value) else x for x in inputs])
+        made = self.note(function.__name__, function, inputs, result)
+        if target is None:
+            return made
+        if not (isinstance(target, _Value) and target.own) or (
+            Layout(target.array).key != Layout(result).key
+        ):
+            raise _StayError
+        target.place, target.array = made.place, made.array
+        return target
+
+    def note(self, name: str, function: Any, inputs: tuple[Any, ...], result: Any) -> _Value:
+        if result.__class__ is not np.ndarray or not result.ndim:
+            raise _StayError
+        arguments = tuple([x.place if isinstance(x, _Value) else x for x in inputs])
+        place = Place(-1, result)
+        self.steps.append(Compute(name, function, arguments, place, 0))
+        return _Value(place, result, True)
+
+
+class _Functions:
+    """The namespace that a noted rule computes with."""
+
+    def __init__(self, F: Any, notes: _Notes) -> None:
+        self._F = F
+        self._notes = notes
+        self.fused = F.fused
+
+    @property
+    def xp(self) -> Any:
+        return self._notes.xp
+
+    def __getattr__(self, name: str) -> Any:
+        notes = self._notes
+        op = OPS.get(name)
+        function = vars(self._F)[name]
+        universal = _universal(name, function)
+        if universal is not None:
+            return lambda *inputs: notes.call(universal, *inputs)
+        if name in STRAIGHT and isinstance(function, MethodType) and op is not None:
+            return lambda *inputs: function.__func__(notes.xp, *inputs)
+        raise _StayError
+
+
+class _Library:
+    """The library that a noted kernel computes with."""
+
+    #: Another class than NumPy's, so that kernels take their general way.
+    ndarray = _Value
+    compiled: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, notes: _Notes) -> None:
+        self._notes = notes
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(np, name, None)
+        if not isinstance(function, np.ufunc):
+            raise _StayError
+        return lambda *inputs: self._notes.call(function, *inputs)
+
+
+def _operator(name: str, function: Any) -> None:
+    """Add an operator and its reflected form to noted arrays."""
+    table: list[Any] = []
+
+    def forward(self: _Value, other: Any) -> Any:
+        return _current[-1].call(function, self, other)
+
+    def reflected(self: _Value, other: Any) -> Any:
+        return _current[-1].call(function, other, self)
+
+    table += [forward, reflected]
+    setattr(_Value, f"__{name}__", forward)
+    setattr(_Value, f"__r{name}__", reflected)
+
+
+#: The notes of the rule that is being noted, last; compiling happens in one thread at a time.
+_current: list[_Notes] = []
+for _name, _function in (
+    ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("truediv", np.true_divide),
+):  # fmt: skip
+    _operator(_name, _function)
+setattr(_Value, "__neg__", lambda self: _current[-1].call(np.negative, self))  # noqa: B010
+
+
+def _universal(name: str, function: Any) -> Any:
+    """NumPy's universal function that an op's raw function is, or None."""
+    if isinstance(function, np.ufunc):
+        return function
+    op = OPS.get(name)
+    if op is None:
+        return None
+    forward = op.forward
+    found = getattr(np, forward, None) if isinstance(forward, str) else None
+    if isinstance(forward, IgnoringFpErrors):
+        # A replay ignores the errors in any case.
+        found = getattr(np, forward.name, None)
+    return found if isinstance(found, np.ufunc) else None
+
+
+class Inliner:
+    """Replaces steps; remembers what it has found for each function and layouts."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+        self._rng = np.random.default_rng(0)
+
+    def steps(self, step: Any) -> list[Any]:
+        """The steps that take the place of one."""
+        if step.__class__ is not Compute:
+            return [step]
+        rule = bool(step.arguments) and step.arguments[0].__class__ is Same
+        if (step.name not in (_NODES if rule else STRAIGHT)) or step.outs.__class__ is not Place:
+            return [step]
+        places = list(dict.fromkeys(places_in(step.arguments)))
+        layouts = [Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
+                   for x in places]  # fmt: skip
+        if not all(x.is_array and x.ndim and x.nbytes <= _LARGEST for x in layouts):
+            return self._renamed(step) if not rule else [step]
+        key = (step.function, *[layout.key for layout in layouts], _shown(step.arguments, places))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._noted(step, rule, places, layouts)
+        if known is _STAYS:
+            return self._renamed(step) if not rule else [step]
+        inputs, notes, result = known
+        named = dict(zip(inputs, places, strict=True))
+        made = []
+        for note in notes:
+            out = step.outs if note.outs is result else Place(-1, note.outs.sample)
+            named[note.outs] = out
+            arguments = tuple(
+                [named.get(x, x) if isinstance(x, Place) else x for x in note.arguments]
+            )
+            made.append(Compute(note.name, note.function, arguments, out, step.cost // len(notes)))
+        return made
+
+    def _renamed(self, step: Compute) -> list[Any]:
+        """An op that is one universal function."""
+        universal = _universal(step.name, step.function)
+        sample = step.outs.sample
+        if universal is None or not sample.ndim or sample.dtype.kind not in "fc":
+            return [step]
+        if sample.nbytes > _LARGEST:
+            return [step]
+        return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
+
+    def _noted(self, step: Compute, rule: bool, places: list[Place], layouts: list[Any]) -> Any:
+        inputs = [Place(-1, layout) for layout in layouts]
+        arrays = [self._array(layout) for layout in layouts]
+        if not all(array is not None for array in arrays):
+            return _STAYS
+        values = {
+            place: _Value(own, array, False)
+            for place, own, array in zip(places, inputs, arrays, strict=True)
+        }
+        real = dict(zip(places, arrays, strict=True))
+        F = step.arguments[0].value if rule else step.function.__self__.F if False else None
+        try:
+            with np.errstate(all="ignore"):
+                if rule:
+                    notes = _Notes(F)
+                    _current.append(notes)
+                    result = step.function(notes.F, *_filled(step.arguments[1:], values))
+                    wanted = step.function(F, *_filled(step.arguments[1:], real))
+                else:
+                    notes = _Notes(_NO_FUNCTIONS)
+                    _current.append(notes)
+                    universal = _universal(step.name, step.function)
+                    given = _filled(step.arguments, values)
+                    if universal is not None:
+                        result = notes.call(universal, *given)
+                    elif isinstance(step.function, MethodType):
+                        result = step.function.__func__(notes.xp, *given)
+                    else:
+                        return _STAYS
+                    wanted = step.function(*_filled(step.arguments, real))
+        except Exception:
+            # Anything that a rule does besides arithmetic ends here.
+            return _STAYS
+        finally:
+            _current.clear()
+        if (
+            not isinstance(result, _Value)
+            or not notes.steps
+            or notes.steps[-1].outs is not result.place
+            or wanted.__class__ is not np.ndarray
+            or Layout(wanted).key != Layout(result.array).key
+            or wanted.tobytes() != result.array.tobytes()
+        ):
+            return _STAYS
+        for note in notes.steps:
+            note.outs.sample = Layout(note.outs.sample)
+        return inputs, notes.steps, result.place
+
+    def _array(self, layout: Any) -> Any:
+        """An array of a layout with numbers of all kinds; None for layouts that are rare."""
+        if layout.dtype.kind != "f" or layout.dtype.itemsize < 4:
+            return None
+        if any(stride < 0 for stride in layout.strides):
+            return None
+        reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
+        memory = np.empty(max(0, reach) + layout.dtype.itemsize, np.uint8)
+        array = np.ndarray(layout.shape, layout.dtype, memory, 0, layout.strides)
+        values = self._rng.standard_normal(layout.shape)
+        special = self._rng.choice(_KINDS, layout.shape)
+        array[...] = np.where(self._rng.random(layout.shape) < 0.3, special, values)
+        return array
+
+
+_STAYS: Any = object()
+
+
+class _NoFunctions:
+    fused = True
+
+
+_NO_FUNCTIONS = _NoFunctions()
+
+
+def _filled(template: Any, values: dict[Place, Any]) -> Any:
+    """A template with values for its places."""
+    if template.__class__ is Place:
+        return values[template]
+    if template.__class__ is Same:
+        return template.value
+    if template.__class__ is tuple:
+        return tuple([_filled(part, values) for part in template])
+    if template.__class__ is list:
+        return [_filled(part, values) for part in template]
+    return template
+
+
+def _shown(template: Any, places: list[Place]) -> Any:
+    """A template as a key: places by their number, other values by type and text."""
+    if template.__class__ is Place:
+        return places.index(template)
+    if template.__class__ is Same:
+        return id(template.value)
+    if isinstance(template, (tuple, list)):
+        return tuple([_shown(part, places) for part in template])
+    return type(template).__name__, repr(template)

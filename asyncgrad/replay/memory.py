@@ -1,0 +1,190 @@
+"""Plans the memory of a program: which results are written into buffers that replays share.
+
+A result gets a buffer if a universal function of NumPy's makes it and nobody can see it after the
+replay: it is not returned, not committed, not passed to a function that is called anew, and shares
+its memory with no array that is. A buffer is used again when the last array in it has been read, by
+an elementwise function even for its own result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.replay.recorder import Again, Commit, Compute, Load, Place, places_in
+
+
+class Layout:
+    """What is known of an array of the recorded call, without its memory."""
+
+    __slots__ = ("dtype", "is_array", "nbytes", "ndim", "shape", "strides")
+
+    def __init__(self, sample: Any) -> None:
+        """Note the facts of an array, a scalar, or a list of intermediate values."""
+        self.is_array = sample.__class__ is np.ndarray
+        holds_others = sample.__class__ is list
+        if holds_others:
+            sample = np.empty(0)
+        self.shape: tuple[int, ...] = sample.shape
+        self.dtype = sample.dtype
+        self.strides = sample.strides
+        #: A list of arrays counts as large.
+        self.nbytes = 1 << 40 if holds_others else sample.nbytes
+        self.ndim = sample.ndim
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for layouts that no function tells apart."""
+        return self.shape, self.dtype, self.strides, self.is_array
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether a new array has this layout."""
+        expected = self.dtype.itemsize
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if stride != expected:
+                return False
+            expected *= length
+        return True
+
+
+class Families:
+    """Which places share memory: families of places, as disjoint sets."""
+
+    def __init__(self, steps: list[Any], constants: set[Place]) -> None:
+        """Compare the samples of each step's results with those that it has read."""
+        self._parents: dict[Place, Place] = {}
+        #: Places of memory that is not the program's own.
+        self.foreign: set[Place] = set(constants)
+        for step in steps:
+            if step.__class__ is Commit:
+                continue
+            if step.__class__ is Load:
+                self.foreign.add(step.out)
+                continue
+            for out in places_in(step.outs):
+                if step.__class__ is Again:
+                    self.foreign.add(out)
+                read = places_in(step.arguments)
+                lists = [place for place in read if place.sample.__class__ is list]
+                if lists:
+                    # The list may hold what the step has read, and what it gives.
+                    for place in (out, *read):
+                        self._join(place, lists[0])
+                    continue
+                if getattr(out.sample, "base", None) is None:
+                    # It has memory of its own.
+                    continue
+                for place in read:
+                    if place is not out and np.may_share_memory(out.sample, place.sample):
+                        self._join(out, place)
+
+    def of(self, place: Place) -> Place:
+        """The place that stands for its family."""
+        while (parent := self._parents.get(place)) is not None:
+            place = parent
+        return place
+
+    def _join(self, one: Place, other: Place) -> None:
+        one, other = self.of(one), self.of(other)
+        if one is not other:
+            self._parents[one] = other
+
+
+class Plan:
+    """Which step writes into which buffer."""
+
+    def __init__(
+        self, steps: list[Any], outputs: Any, families: Families, ends: dict[Place, int]
+    ) -> None:
+        """Choose buffers.
+
+        Args:
+            steps: the steps of the program.
+            outputs: the template of what the function returns.
+            families: which places share memory.
+            ends: the number of the last step that reads or makes a place.
+        """
+        #: By the place that is made there: the number of the buffer.
+        self.buffers: dict[Place, int] = {}
+        #: The shape and dtype of each buffer.
+        self.kinds: list[tuple[Any, Any]] = []
+        #: Places whose arrays nothing else refers to: `commit` may keep them.
+        self.owned: set[Place] = set()
+        self._families = families
+        seen = {families.of(place) for place in (*families.foreign, *places_in(outputs))}
+        committed: dict[Place, int] = {}
+        for step in steps:
+            if step.__class__ is Again:
+                seen |= {
+                    families.of(x) for x in (*places_in(step.arguments), *places_in(step.keywords))
+                }
+            elif step.__class__ is Commit:
+                for _, place in step.staged:
+                    root = families.of(place)
+                    committed[root] = committed.get(root, 0) + 1
+        members: dict[Place, list[Place]] = {}
+        last: dict[Place, int] = {}
+        for place, number in ends.items():
+            root = families.of(place)
+            members.setdefault(root, []).append(place)
+            last[root] = max(last.get(root, -1), number)
+        for number, step in enumerate(steps):
+            if step.__class__ is not Commit:
+                continue
+            for _, place in step.staged:
+                root = families.of(place)
+                if (
+                    committed[root] == 1
+                    and root not in seen
+                    and members[root] == [place]
+                    and last[root] == number
+                    and place.sample.is_array
+                ):
+                    self.owned.add(place)
+        self._choose(steps, seen | set(committed), last)
+
+    def _choose(self, steps: list[Any], seen: set[Place], last: dict[Place, int]) -> None:
+        free: dict[Any, list[int]] = {}
+        dying: dict[int, list[Place]] = {}
+        for root, number in last.items():
+            dying.setdefault(number, []).append(root)
+        for number, step in enumerate(steps):
+            own = self._root_to_plan(step, seen)
+            over = [
+                root for root in dying.get(number, ()) if root in self.buffers and root is not own
+            ]
+            elementwise = own is not None and step.function.signature is None
+            if elementwise:
+                self._free(over, free)
+            if own is not None:
+                kind = (own.sample.shape, own.sample.dtype)
+                found = free.get(kind)
+                if found:
+                    self.buffers[own] = found.pop()
+                else:
+                    self.buffers[own] = len(self.kinds)
+                    self.kinds.append(kind)
+            if not elementwise:
+                self._free(over, free)
+            if own is not None and last[own] == number:
+                self._free([own], free)
+
+    def _root_to_plan(self, step: Any, seen: set[Place]) -> Place | None:
+        """The place that a step may write into a buffer, None if it may not."""
+        if step.__class__ is not Compute or not isinstance(step.function, np.ufunc):
+            return None
+        out = step.outs
+        if out.__class__ is not Place or self._families.of(out) is not out or out in seen:
+            return None
+        layout = out.sample
+        return out if layout.is_array and layout.ndim and layout.is_contiguous else None
+
+    def _free(self, roots: list[Place], free: dict[Any, list[int]]) -> None:
+        for root in roots:
+            free.setdefault(self.kinds[self.buffers[root]], []).append(self.buffers[root])
+
+    def new_memory(self) -> tuple[Any, ...]:
+        """New buffers, for one replay at a time."""
+        return tuple([np.empty(shape, dtype) for shape, dtype in self.kinds])

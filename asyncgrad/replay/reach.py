@@ -1,0 +1,547 @@
+"""What a function can read besides its tensors, and whether that is as it was.
+
+A call can be repeated only if Python would take the same way again. Python's way depends on what it
+reads: arguments, globals, outer variables, attributes. So the code of the function, and of all
+functions of the user's that it can reach, is read for names, and what these names lead to is
+followed: containers and instances into their contents, modules of this package into their tables.
+`Reached.holds` says whether all of it is as it was. What can't be followed, such as a file, a
+random generator or an array, makes the function unrepeatable. So does code that sets globals or
+outer variables; other effects show as a change of what can be reached.
+"""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import dis
+import enum
+import functools
+import itertools
+import math
+import operator
+import types
+import typing
+from collections import OrderedDict, defaultdict
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.modes import Mode
+from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.nn.hooks import EVERYWHERE
+from asyncgrad.nn.module import Module
+from asyncgrad.ops.dtype import DType
+from asyncgrad.optim.lr_scheduler import LRScheduler
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.replay.recorder import UnrepeatableError
+
+_PACKAGE = __name__.partition(".")[0]
+#: Values that never change. Others of these types are compared by value.
+_VALUES = (
+    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
+    np.dtype, DType, range,
+)  # fmt: skip
+#: Modules whose functions depend on their arguments alone.
+_PURE = (math, cmath, operator, itertools, functools, typing, enum)
+_PURE_NAMES = frozenset(module.__name__ for module in _PURE) | {"_operator", "collections"}
+_BUILTINS = frozenset(
+    getattr(builtins, name)
+    for name in (
+        "abs", "all", "any", "ascii", "bin", "bool", "bytes", "callable", "chr", "classmethod",
+        "complex", "dict", "divmod", "enumerate", "filter", "float", "format", "frozenset",
+        "getattr", "hasattr", "hex", "int", "isinstance", "issubclass", "iter", "len", "list",
+        "map", "max", "min", "next", "object", "oct", "ord", "pow", "property", "range", "repr",
+        "reversed", "round", "set", "setattr", "slice", "sorted", "staticmethod", "str", "sum",
+        "super", "tuple", "type", "zip",
+    )
+)  # fmt: skip
+#: Parts of this package whose functions have effects, or depend on more than their arguments.
+_EFFECTS = tuple(
+    f"{_PACKAGE}.{name}"
+    for name in (
+        "random", "serialization", "settings", "scheduler", "serving", "extend", "tracing",
+        "collector", "testing", "accelerator", "backends", "cuda", "utils", "amp",
+        "nn.init", "ops.api.random", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
+    )
+)  # fmt: skip
+#: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
+_MOVING = frozenset({
+    "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
+    "manual_seed", "set_state", "get_state", "initial_seed",
+})  # fmt: skip
+#: What may be called of optimisers and schedules: these methods are called anew.
+_CALLED_ANEW = frozenset({"step", "zero_grad"})
+_ATTRIBUTES = frozenset({
+    "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
+})  # fmt: skip
+_NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
+_ABSENT: Any = object()
+_tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
+meta_state = attrgetter(
+    "requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference"
+)
+
+
+class Reached:
+    """What a function can read."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
+        """Follow a function and those of its arguments that are no plain values.
+
+        Raises:
+            UnrepeatableError: if something can't be followed.
+        """
+        #: All tensors, each once.
+        self.tensors: list[Any] = []
+        self._seen: dict[int, Any] = {}
+        self._work: list[tuple[Any, str]] = []
+        #: The attributes that the code names. Calling a module calls its `forward`.
+        self._names: set[str] = {"forward"}
+        #: Python modules and classes, whose attributes are followed by the names in the code.
+        self._spaces: list[tuple[Any, str]] = []
+        self._taken: set[tuple[int, str]] = set()
+        self._dicts: list[Any] = []
+        self._lists: list[Any] = []
+        self._sets: list[tuple[Any, frozenset[Any]]] = []
+        self._cells: list[Any] = []
+        #: By globals: the names that the code reads there, and those that it finds in builtins.
+        self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
+        self._attributes: list[tuple[Any, str]] = []
+        self._members: list[tuple[Any, str]] = []
+        self._optimizers: list[Any] = []
+        self._follow(function, "the function")
+        for argument in arguments:
+            self._follow(argument, "an argument")
+        self._finish()
+        self._snapshot()
+
+    # -- comparison -------------------------------------------------------------------------------
+
+    def _snapshot(self) -> None:
+        self._tables = [
+            (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
+            for table, names, absent in self._globals.values()
+        ]
+        self._values = self._present()
+        self._keys = tuple(chain.from_iterable(self._dicts))
+        self._lengths = tuple(map(len, chain(self._dicts, self._lists)))
+        self._tensor_states = list(map(_tensor_state, self.tensors))
+        self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
+        self._meta_states = list(map(meta_state, self._metas))
+
+    def _present(self) -> list[Any]:
+        values: list[Any] = []
+        for table, getter, count, absent in self._tables:
+            if getter is not None:
+                if count == 1:
+                    values.append(getter(table))
+                else:
+                    values.extend(getter(table))
+            if absent and not absent.isdisjoint(table):
+                raise KeyError
+        values.extend([cell.cell_contents for cell in self._cells])
+        for owner, name in self._attributes:
+            values.append(getattr(owner, name, _ABSENT))
+        for table, name in self._members:
+            values.append(table.get(name, _ABSENT))
+        for held in self._dicts:
+            values.extend(held.values())
+        for held in self._lists:
+            values.extend(held)
+        return values
+
+    def holds(self) -> bool:
+        """Whether all that the function can read is as it was."""
+        try:
+            values = self._present()
+        except (KeyError, ValueError):
+            return False
+        known = self._values
+        if len(values) != len(known):
+            return False
+        if not all(map(is_, values, known)):
+            if not all(map(_alike, values, known)):
+                return False
+            self._values = values
+        dicts = self._dicts
+        if dicts and (
+            tuple(map(len, chain(dicts, self._lists))) != self._lengths
+            or tuple(chain.from_iterable(dicts)) != self._keys
+        ):
+            return False
+        for held, members in self._sets:
+            if held != members:
+                return False
+        return (
+            list(map(_tensor_state, self.tensors)) == self._tensor_states
+            and list(map(meta_state, self._metas)) == self._meta_states
+        )
+
+    # -- the walk ---------------------------------------------------------------------------------
+
+    def _follow(self, value: Any, where: str) -> None:
+        self._work.append((value, where))
+
+    def _finish(self) -> None:
+        """Follow everything, and then attributes by names, until nothing is new."""
+        while self._work or self._name_spaces():
+            while self._work:
+                value, where = self._work.pop()
+                if isinstance(value, _VALUES) or id(value) in self._seen:
+                    continue
+                self._seen[id(value)] = value
+                self._take(value, where)
+        moving = set(self._names & _MOVING)
+        for value in self._optimizers:
+            attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
+            # One of them may refer to another.
+            others = {k for k, v in vars(value).items() if isinstance(v, (Optimizer, LRScheduler))}
+            moving |= (self._names & attributes) - _CALLED_ANEW - others
+        if moving:
+            raise UnrepeatableError(f"its code uses .{min(moving)}")
+        self.tensors = [t for t in self._seen.values() if isinstance(t, Variable)]
+        for tensor in self.tensors:
+            check_tensor(tensor)
+
+    def _name_spaces(self) -> bool:
+        """Follow the attributes of modules and classes that the code names; whether any is new."""
+        for space, where in self._spaces:
+            table = vars(space)
+            for name in self._names:
+                if name in table and (id(space), name) not in self._taken:
+                    self._taken.add((id(space), name))
+                    value = table[name]
+                    if isinstance(space, type):
+                        self._members.append((table, name))
+                    elif not _is_own(space.__name__):
+                        self._attributes.append((space, name))
+                    self._follow(value, f"{where}.{name}")
+        return bool(self._work)
+
+    def _take(self, value: Any, where: str) -> None:
+        """Follow one value, by its type."""
+        kind = type(value)
+        take = _BY_TYPE.get(kind)
+        if take is not None:
+            take(self, value, where)
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            self._parts(value, where)
+        elif isinstance(value, Variable):
+            if not _is_own(kind.__module__):
+                raise UnrepeatableError(f"{where} is a {kind.__name__}")
+        elif isinstance(value, type):
+            self._class(value, where)
+        elif isinstance(value, (Optimizer, LRScheduler)):
+            self._optimizer(value)
+        elif isinstance(value, Module):
+            self._instance(value, where)
+            self._follow(EVERYWHERE, "hooks of all modules")
+        elif isinstance(value, enum.Enum):
+            # A constant.
+            return
+        elif _is_own(kind.__module__):
+            self._own(value, where)
+        else:
+            self._instance(value, where)
+
+    def _parts(self, value: Any, where: str) -> None:
+        """Follow what does not change itself, but may hold what does."""
+        for part in value:
+            self._follow(part, where)
+
+    def _list(self, value: Any, where: str) -> None:
+        self._lists.append(value)
+        self._parts(value, where)
+
+    def _set(self, value: Any, where: str) -> None:
+        self._sets.append((value, frozenset(value)))
+        self._parts(value, where)
+
+    def _slice(self, value: slice, where: str) -> None:
+        self._parts((value.start, value.stop, value.step), where)
+
+    def _method(self, value: Any, where: str) -> None:
+        self._parts((value.__func__, value.__self__), where)
+
+    def _partial(self, value: Any, where: str) -> None:
+        self._parts((value.func, value.args), where)
+        self._dict(value.keywords, where)
+
+    def _wrapped(self, value: Any, where: str) -> None:
+        self._follow(value.__func__, where)
+
+    def _property(self, value: property, where: str) -> None:
+        self._parts((value.fget, value.fset, value.fdel), where)
+
+    def _builtin(self, value: Any, where: str) -> None:
+        if value not in _BUILTINS and value.__module__ not in _PURE_NAMES:
+            raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+
+    def _optimizer(self, value: Any) -> None:
+        """Its methods are called anew, so its state may change."""
+        self._optimizers.append(value)
+        for name, part in vars(value).items():
+            if isinstance(part, (Optimizer, LRScheduler)):
+                self._attributes.append((value, name))
+                self._follow(part, name)
+
+    def _own(self, value: Any, where: str) -> None:
+        """An object of this package that is neither a module nor an optimiser."""
+        function = getattr(value, "__compiled__", None)
+        if function is not None:
+            self._follow(function, where)
+        elif isinstance(value, Mode):
+            self._dict(vars(value), where)
+        elif isinstance(value, dict):
+            self._dict(value, where)
+        elif type(value).__name__ not in {"Size", "Device", "Generator"}:
+            raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
+
+    def _dict(self, value: Any, where: str) -> None:
+        self._dicts.append(value)
+        for key, part in value.items():
+            self._follow(key, where)
+            self._follow(part, f"{where}.{key}" if isinstance(key, str) else where)
+
+    def _module(self, module: Any, where: str) -> None:
+        if module not in _PURE:
+            self._spaces.append((module, module.__name__))
+
+    def _class(self, kind: Any, where: str) -> None:
+        if kind in _BUILTINS or issubclass(kind, BaseException):
+            return
+        module = kind.__module__
+        if _is_own(module) or module in _PURE_NAMES:
+            if module.startswith(_EFFECTS):
+                raise UnrepeatableError(f"{where} is {module}.{kind.__name__}")
+            return
+        if kind is types.SimpleNamespace or kind in _NUMBERS:
+            return
+        if module.startswith("numpy") or not isinstance(kind, type):
+            raise UnrepeatableError(f"{where} is {kind.__name__}")
+        if type(kind) is not type and not issubclass(type(kind), (enum.EnumMeta,)):
+            raise UnrepeatableError(f"{where} is a class with a metaclass")
+        for base in kind.__mro__:
+            known = base is not kind and id(base) in self._seen
+            if base is object or known or _is_own(base.__module__):
+                continue
+            if not base.__flags__ & (1 << 9):
+                if base in {tuple, list, dict, int, float, str, enum.Enum}:
+                    continue
+                raise UnrepeatableError(f"{where} is derived from {base.__name__}")
+            self._seen[id(base)] = base
+            self._spaces.append((base, base.__name__))
+            table = vars(base)
+            if table.get("__slots__"):
+                raise UnrepeatableError(f"{where} has __slots__")
+            # Python calls these without naming them; other attributes are followed if named.
+            for name, part in table.items():
+                if name in {"__exit__", "__aexit__"}:
+                    raise UnrepeatableError(f"{where} may catch errors")
+                if name.startswith("__") and isinstance(
+                    part, (types.FunctionType, staticmethod, classmethod, property)
+                ):
+                    self._members.append((table, name))
+                    self._follow(part, f"{base.__name__}.{name}")
+
+    def _instance(self, value: Any, where: str) -> None:
+        kind = type(value)
+        if isinstance(value, types.SimpleNamespace) or _is_plain(kind):
+            if not _is_own(kind.__module__) and kind is not types.SimpleNamespace:
+                self._follow(kind, kind.__name__)
+            self._dict(vars(value), where)
+            return
+        raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
+
+    def _function(self, function: Any, where: str) -> None:
+        module = function.__module__ or ""
+        if _is_own(module):
+            if module.startswith(_EFFECTS):
+                raise UnrepeatableError(f"{where} is {module}.{function.__name__}()")
+            # A transform, or another function made around the user's.
+            for cell in function.__closure__ or ():
+                self._captured(cell, where)
+            return
+        if module.partition(".")[0] in _PURE_NAMES:
+            return
+        for cell, name in zip(
+            function.__closure__ or (), function.__code__.co_freevars, strict=True
+        ):
+            self._cells.append(cell)
+            try:
+                self._follow(cell.cell_contents, name)
+            except ValueError:
+                raise UnrepeatableError(f"{name} is not set yet") from None
+        self._follow(function.__defaults__ or (), where)
+        if function.__kwdefaults__:
+            self._dict(function.__kwdefaults__, where)
+        if vars(function):
+            self._dict(vars(function), where)
+        table = function.__globals__
+        _, names, absent = self._globals.setdefault(id(table), (table, set(), set()))
+        for name, *chain_of_names in self._code(function.__code__, function.__code__.co_freevars):
+            if name in table:
+                names.add(name)
+                self._chain(table[name], name, chain_of_names)
+            elif hasattr(builtins, name):
+                absent.add(name)
+                found = getattr(builtins, name)
+                if not (
+                    found in _BUILTINS
+                    or name in {"NotImplemented", "Ellipsis"}
+                    or (isinstance(found, type) and issubclass(found, BaseException))
+                ):
+                    raise UnrepeatableError(f"its code uses {name}()")
+            else:
+                absent.add(name)
+
+    def _chain(self, value: Any, where: str, names: list[str]) -> None:
+        """Follow attributes of modules, as in `package.module.function`, to their end."""
+        while type(value) is types.ModuleType and names and value not in _PURE:
+            name = names.pop(0)
+            where = f"{where}.{name}"
+            if not _is_own(value.__name__):
+                self._attributes.append((value, name))
+            value = getattr(value, name, None)
+        self._follow(value, where)
+
+    def _captured(self, cell: Any, where: str) -> None:
+        """Follow the user's functions that a function of this package was made around."""
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return
+        if isinstance(value, types.FunctionType):
+            if not _is_own(value.__module__ or "") or value.__closure__:
+                self._follow(value, where)
+        elif isinstance(value, (Module, Variable, types.MethodType, functools.partial)) or hasattr(
+            value, "__compiled__"
+        ):
+            self._follow(value, where)
+
+    def _code(self, code: types.CodeType, outer: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+        """The global names that code reads, with attributes taken of them; notes all attributes."""
+        found, attributes = names_in(code, outer)
+        self._names |= attributes
+        return found
+
+
+#: How values of some types are followed.
+_BY_TYPE: dict[type, Any] = {
+    tuple: Reached._parts,
+    frozenset: Reached._parts,
+    list: Reached._list,
+    set: Reached._set,
+    slice: Reached._slice,
+    dict: Reached._dict,
+    OrderedDict: Reached._dict,
+    defaultdict: Reached._dict,
+    types.MappingProxyType: Reached._dict,
+    types.FunctionType: Reached._function,
+    types.MethodType: Reached._method,
+    types.BuiltinFunctionType: Reached._builtin,
+    types.ModuleType: Reached._module,
+    functools.partial: Reached._partial,
+    staticmethod: Reached._wrapped,
+    classmethod: Reached._wrapped,
+    property: Reached._property,
+}
+
+
+@functools.lru_cache(1024)
+def names_in(
+    code: types.CodeType, outer: tuple[str, ...]
+) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
+    """The names in code and in the functions defined there.
+
+    Args:
+        code: the code.
+        outer: the variables that belong to an enclosing function.
+
+    Returns:
+        The global names that it reads, each with the attributes that it takes of them at once; and
+        all names of attributes.
+
+    Raises:
+        UnrepeatableError: if it sets globals or outer variables, or imports.
+    """
+    found: set[tuple[str, ...]] = set()
+    attributes: set[str] = set()
+    line = code.co_firstlineno
+    instructions = list(dis.get_instructions(code))
+    for place, instruction in enumerate(instructions):
+        position = instruction.positions
+        line = (position and position.lineno) or line
+        at = f"({code.co_filename}:{line})"
+        name = instruction.opname
+        if name in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            names = [instruction.argval]
+            for one in instructions[place + 1 :]:
+                if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
+                    break
+                names.append(str(one.argval))
+            found.add(tuple(names))
+        elif name in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
+            raise UnrepeatableError(f"its code sets the global {instruction.argval} {at}")
+        elif name in {"STORE_DEREF", "DELETE_DEREF"} and instruction.argval in outer:
+            raise UnrepeatableError(f"its code sets the outer variable {instruction.argval} {at}")
+        elif name == "IMPORT_NAME":
+            raise UnrepeatableError(f"its code imports {at}")
+        elif name == "PUSH_EXC_INFO" and instructions[place + 1].opname != "WITH_EXCEPT_START":
+            # Whether an operation fails may depend on values.
+            raise UnrepeatableError(f"its code catches errors {at}")
+        elif name in _ATTRIBUTES:
+            attributes.add(str(instruction.argval))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            # Variables of the enclosing function are its own, not outer ones.
+            mine = tuple([name for name in constant.co_freevars if name in outer])
+            inner, named = names_in(constant, mine)
+            found |= inner
+            attributes |= named
+        elif isinstance(constant, str):
+            # It may name an attribute in `getattr`.
+            attributes.add(constant)
+    return frozenset(found), frozenset(attributes)
+
+
+def _is_own(module: str) -> bool:
+    """Whether a module belongs to this package."""
+    return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether instances keep all of their state in `__dict__`."""
+    return bool(kind.__dictoffset__) and all(
+        base is object or (base.__flags__ & (1 << 9) and not base.__dict__.get("__slots__"))
+        for base in kind.__mro__
+    )
+
+
+def _alike(value: Any, known: Any) -> bool:
+    """Whether two values are one, or equal numbers, strings or dtypes."""
+    if value is known:
+        return True
+    kind = type(value)
+    if kind is not type(known) or kind not in _VALUES:
+        return False
+    return bool(value == known) and repr(value) == repr(known)
+
+
+def check_tensor(tensor: Any) -> None:
+    """Raise for a tensor that a program can't start from."""
+    meta = tensor._autograd
+    if tensor._edge is not None:
+        raise UnrepeatableError("it reaches a tensor that was computed with a graph")
+    if tensor._metadata.device.streamed:
+        raise UnrepeatableError(f"it uses tensors on {tensor._metadata.device}")
+    if tensor._array.__class__ is not np.ndarray:
+        raise UnrepeatableError("it uses a sparse tensor")
+    if meta is None:
+        return
+    if meta.extras is not None or meta.post_accumulate is not None or meta.retains_grad:
+        raise UnrepeatableError("it uses a tensor with hooks")
+    if requires_grad(tensor) and (not meta.requires_grad or meta.view is not None):
+        raise UnrepeatableError("it uses a view of a tensor that requires grad")

@@ -1,0 +1,167 @@
+"""What is compared of the arguments at each call, as code made for one recorded call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.variable import Variable, is_inference, requires_grad
+from asyncgrad.replay.reach import check_tensor, meta_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Arguments that are compared by value.
+_VALUES = (bool, int, float, complex, str, bytes)
+
+
+class Signature:
+    """The arguments of a recorded call.
+
+    `match(args, kwargs)` returns the tensors among the arguments, each once, if they are alike in
+    everything that a program depends on; otherwise None.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Describe the arguments.
+
+        Raises:
+            UnrepeatableError: if a program can't start from one of the tensors.
+        """
+        #: The tensors, each once, and the values that are followed: functions, modules, instances.
+        self.tensors: list[Any] = []
+        self.others: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._constants: dict[str, Any] = {
+            "is_constant": _is_constant,
+            "meta_state": meta_state,
+            "same": _same,
+        }
+        self._lines: list[str] = []
+        self._sequence(args, "args", known=True)
+        if kwargs:
+            self._dict(kwargs, "kwargs", known=True)
+        else:
+            self._refuse_if("kwargs")
+        tensors = "".join(f"t{number}, " for number in range(len(self.tensors)))
+        if len(self.tensors) > 1:
+            self._refuse_if(f"len({{{tensors}}}) != {len(self.tensors)}")
+        self._lines.append(f"return ({tensors})")
+        self._states = list(map(_state, self.tensors))
+        self._code: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def match(self) -> Callable[[Any, Any], Any]:
+        """The comparison, made when it is first needed."""
+        code = self._code
+        if code is None:
+            parameters = "".join(f", {name}={name}" for name in self._constants)
+            lines = "".join(f"    {line}\n" for line in self._lines)
+            scope = dict(self._constants)
+            text = f"def match(args, kwargs{parameters}):\n{lines}"
+            exec(compile(text, "<asyncgrad signature>", "exec"), scope)
+            code = self._code = scope["match"]
+        return code
+
+    def holds(self) -> bool:
+        """Whether the tensors are still as they were when they were described."""
+        return list(map(_state, self.tensors)) == self._states
+
+    def words(self) -> str:
+        """The tensors, in words."""
+        return ", ".join(
+            f"{t._metadata.dtype}{list(t._metadata.shape)}" for t in self.tensors
+        ) or "no tensors"  # fmt: skip
+
+    def _refuse_if(self, condition: str) -> None:
+        self._lines.append(f"if {condition}: return None")
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self._constants)}"
+        self._constants[name] = value
+        return name
+
+    def _value(self, value: Any, text: str) -> None:
+        kind = type(value)
+        if isinstance(value, Variable):
+            self._tensor(value, text)
+        elif value is None or value is True or value is False or value is Ellipsis:
+            self._refuse_if(f"{text} is not {value}")
+        elif kind in _VALUES:
+            name = self._constant(value)
+            self._refuse_if(f"{text} is not {name} and not same({text}, {name})")
+        elif kind in {tuple, list}:
+            self._sequence(value, text)
+        elif kind is dict:
+            self._dict(value, text)
+        else:
+            self._refuse_if(f"{text} is not {self._constant(value)}")
+            self.others.append(value)
+
+    def _sequence(self, values: Any, text: str, *, known: bool = False) -> None:
+        wrong = f"len({text}) != {len(values)}"
+        if not known:
+            wrong = f"{text}.__class__ is not {type(values).__name__} or {wrong}"
+        self._refuse_if(wrong)
+        for place, value in enumerate(values):
+            self._value(value, f"{text}[{place}]")
+
+    def _dict(self, values: dict[Any, Any], text: str, *, known: bool = False) -> None:
+        keys = self._constant(tuple(values))
+        wrong = f"tuple({text}) != {keys}"
+        if not known:
+            wrong = f"{text}.__class__ is not dict or {wrong}"
+        self._refuse_if(wrong)
+        for key, value in values.items():
+            if type(key) not in _VALUES:
+                self.others.append(key)
+            self._value(value, f"{text}[{self._constant(key)}]")
+
+    def _tensor(self, tensor: Any, text: str) -> None:
+        number = self._numbers.get(id(tensor))
+        if number is not None:
+            self._refuse_if(f"{text} is not t{number}")
+            return
+        check_tensor(tensor)
+        number = self._numbers[id(tensor)] = len(self.tensors)
+        self.tensors.append(tensor)
+        name = f"t{number}"
+        kind, metadata = self._constant(type(tensor)), self._constant(tensor._metadata)
+        strides = self._constant(tensor._array.strides)
+        self._lines.append(f"{name} = {text}")
+        self._refuse_if(
+            f"{name}.__class__ is not {kind} or {name}._metadata is not {metadata} or "
+            f"{name}._edge is not None or {name}._array.strides != {strides}"
+        )
+        if requires_grad(tensor):
+            state = self._constant(meta_state(tensor._autograd))
+            self._refuse_if(
+                f"{name}._autograd is None or {name}._autograd.view is not None or "
+                f"meta_state({name}._autograd) != {state}"
+            )
+        elif is_inference(tensor):
+            self._refuse_if(f"{name}._autograd is None or not is_constant({name}, True)")
+        else:
+            self._refuse_if(f"{name}._autograd is not None and not is_constant({name}, False)")
+
+
+def _state(tensor: Any) -> tuple[Any, ...]:
+    meta = tensor._autograd
+    state = None if meta is None else meta_state(meta)
+    return tensor._metadata, tensor._edge, tensor._array.strides, state, requires_grad(tensor)
+
+
+def _is_constant(tensor: Any, inference: bool) -> bool:
+    """Whether a tensor needs no gradient and has no hooks."""
+    return (
+        not requires_grad(tensor)
+        and is_inference(tensor) is inference
+        and tensor._autograd.extras is None
+        and not tensor._autograd.retains_grad
+    )
+
+
+def _same(value: Any, known: Any) -> bool:
+    """Whether two plain values are the same, down to the sign of zero; NaN is NaN."""
+    return type(value) is type(known) and (value == known or value != value) and (
+        repr(value) == repr(known)
+    )  # fmt: skip

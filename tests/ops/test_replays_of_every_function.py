@@ -1,0 +1,103 @@
+"""PyTorch's samples of every function, compiled: replays with other values are as eager calls.
+
+A function that looks at values, or changes something, without telling recorders of it is found
+here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+import oracle  # noqa: E402  it imports PyTorch
+
+#: Without functions whose results are arbitrary memory.
+NAMES = sorted({op.name for op in oracle.op_db if "empty" not in op.name})
+#: Samples of each function.
+SAMPLES = 1
+
+
+def other(value: Any, seed: int) -> Any:
+    """Arguments with other values in the same layouts; seed 0 keeps the values."""
+    if isinstance(value, ag.Tensor):
+        array = value.detach().numpy()
+        made = np.empty_like(array)
+        made[...] = array
+        random = np.random.default_rng(seed)
+        if seed and array.dtype.kind == "f":
+            made *= random.choice([-0.9, 0.9], array.shape)
+        elif seed and array.dtype.kind == "b":
+            made[...] = random.random(array.shape) < 0.5
+        elif seed and array.dtype.kind in "iu" and array.size:
+            made[...] = np.maximum(array - 1, 0) if array.min() >= 0 else array + 1
+        tensor = ag.from_numpy(made)
+        return tensor.requires_grad_() if value.requires_grad else tensor
+    if isinstance(value, dict):
+        return {key: other(part, seed) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(other(part, seed) for part in value)
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Results that can be compared bit by bit."""
+    if isinstance(value, ag.Tensor):
+        if value.is_sparse:
+            return "sparse"
+        array = value.detach().numpy()
+        return array.tobytes(), array.shape, array.dtype, value.requires_grad
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    return [plain(part) for part in value] if isinstance(value, (list, tuple)) else repr(value)
+
+
+def outcome(call: Any, args: Any, kwargs: Any) -> Any:
+    """What a call returns or raises."""
+    ag.manual_seed(3)
+    try:
+        return plain(call(args, kwargs))
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("start", range(0, len(NAMES), 40))
+def test_replays_of_every_function(start: int) -> None:
+    """Two calls with the same values, one with others: the second and third may be replays."""
+    for name in NAMES[start : start + 40]:
+        try:
+            function = oracle.resolve(name)
+        except AssertionError:
+            continue
+
+        def call(args: Any, kwargs: Any, function: Any = function) -> Any:
+            return function(*args, **kwargs)
+
+        for info in oracle.infos(name):
+            for dtype in (torch.float64, torch.int64):
+                if dtype not in info.supported_dtypes("cpu"):
+                    continue
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    check(name, call, info, dtype)
+
+
+def check(name: str, call: Any, info: Any, dtype: Any) -> None:
+    """Compare the calls with the first samples of a function."""
+    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=False)):
+        if number == SAMPLES:
+            return
+        twins = oracle.Twins(copy=True)
+        args, kwargs = twins.of((sample.input, *sample.args))[1], twins.of(sample.kwargs)[1]
+        fast = ag.compile(call)
+        for seed in (0, 0, 1):
+            ours = outcome(fast, other(args, seed), other(kwargs, seed))
+            theirs = outcome(call, other(args, seed), other(kwargs, seed))
+            assert ours == theirs, (name, number, seed, fast.explain())

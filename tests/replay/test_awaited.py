@@ -1,0 +1,221 @@
+"""Replays on an event loop: passes like any other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+
+
+def replays(step):
+    """How many calls were replayed."""
+    return int(step.explain().splitlines()[0].split()[-2])
+
+
+class Training:
+    """A coroutine function that makes a training step."""
+
+    def __init__(self, width=16, layers=2, *, optimizer=ag.optim.SGD):
+        ag.manual_seed(3)
+        parts = [nn.Linear(width, width) if n % 2 == 0 else nn.Tanh() for n in range(2 * layers)]
+        self.model = model = nn.Sequential(*parts)
+        self.optimizer = update = optimizer(model.parameters(), lr=0.05)
+
+        async def step(x):
+            update.zero_grad()
+            loss = (model(x) ** 2).sum()
+            await loss.backward()
+            update.step()
+            return loss.detach()
+
+        self.step = step
+
+    def state(self):
+        """The weights and gradients, as bytes."""
+        return [
+            None if t is None else t.detach().numpy().tobytes()
+            for p in self.model.parameters()
+            for t in (p, p.grad)
+        ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [(4, 16, 2), (64, 256, 6)], ids=["small", "heavy"])
+async def test_steps_are_as_eager_ones(size):
+    """Small programs run at once, large ones in slices and threads; the bits are the same."""
+    rows, width, layers = size
+    ours, theirs = Training(width, layers), Training(width, layers)
+    fast = ag.compile(ours.step)
+    for seed in range(5):
+        ag.manual_seed(seed)
+        x = ag.randn(rows, width)
+        a, b = await fast(x), await theirs.step(x)
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+        assert ours.state() == theirs.state()
+    assert replays(fast) == 4, fast.explain()
+
+
+@pytest.mark.asyncio
+async def test_many_at_once_do_not_share_memory():
+    """Each replay in flight has memory of its own."""
+    w = ag.ones(64, requires_grad=True)
+
+    @ag.compile
+    async def slope(x):
+        for _ in range(200):
+            x = ag.tanh(x * w)
+        return (await ag.grad(x.sum(), w))[0]
+
+    inputs = [ag.full((64,), n / 10) for n in range(30)]
+    wanted = [(await slope.__wrapped__(x)).tolist() for x in inputs]
+    await slope(inputs[0])
+    found = await asyncio.gather(*[slope(x) for x in inputs])
+    assert [x.tolist() for x in found] == wanted
+    assert replays(slope) == 30
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_replay_is_all_or_nothing():
+    """No gradient is there, or each is; weights change with a whole step."""
+    ours, theirs = Training(256, 12), Training(256, 12)
+    fast = ag.compile(ours.step)
+    x = ag.ones(128, 256) * 0.01
+    for _ in range(2):
+        await fast(x)
+        await theirs.step(x)
+    ours.optimizer.zero_grad()
+    before = ours.state()
+    await theirs.step(x)
+    after = theirs.state()
+    for turns in range(6):
+        running = asyncio.ensure_future(fast(x))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        try:
+            await running
+        except asyncio.CancelledError:
+            state = ours.state()
+            assert state[0::2] in (before[0::2], after[0::2])
+            assert state[1::2] in (before[1::2], after[1::2])
+        if ours.state()[0] != before[0]:
+            break
+        ours.optimizer.zero_grad()
+    assert ag.engine().live == set()
+
+
+@pytest.mark.asyncio
+async def test_a_deadline_holds_for_replays():
+    """The pass fails in time, and nothing is touched."""
+    ours = Training(256, 12)
+    fast = ag.compile(ours.step)
+    x = ag.ones(128, 256) * 0.01
+    await fast(x)
+    await fast(x)
+    ours.optimizer.zero_grad()
+    before = ours.state()
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError), ag.request(deadline=loop.time() - 1):
+        await fast(x)
+    assert ours.state() == before
+
+
+@pytest.mark.asyncio
+async def test_weights_that_others_update_meanwhile_are_not_mixed():
+    """An optimiser's step of another task gives the weights new memory, as for eager passes."""
+    w = ag.ones(256, 256, requires_grad=True)
+    update = ag.optim.SGD([w], lr=1.0)
+
+    @ag.compile
+    async def slope(x):
+        for _ in range(20):
+            x = ag.tanh(x @ w * 0.01)
+        return (await ag.grad(x.sum(), w))[0]
+
+    x = ag.ones(64, 256)
+    await slope(x)
+    wanted = await slope.__wrapped__(x)
+    running = asyncio.ensure_future(slope(x))
+    await asyncio.sleep(0)
+    w.grad = ag.ones(256, 256)
+    update.step()
+    found = await running
+    again = await slope.__wrapped__(x)
+    assert np.array_equal(found.numpy(), wanted.numpy()) or np.array_equal(
+        found.numpy(), again.numpy()
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_change_in_place_meanwhile_gives_no_mixture():
+    """The call is then made again with the new values."""
+    w = ag.ones(256, 256, requires_grad=True)
+
+    @ag.compile
+    async def slope(x):
+        for _ in range(20):
+            x = ag.tanh(x @ w * 0.01)
+        return (await ag.grad(x.sum(), w))[0]
+
+    x = ag.ones(64, 256)
+    await slope(x)
+    await slope(x)
+    running = asyncio.ensure_future(slope(x))
+    await asyncio.sleep(0)
+    with ag.no_grad():
+        w.mul_(0.5)
+    found = await running
+    again = await slope.__wrapped__(x)
+    assert np.array_equal(found.numpy(), again.numpy()) or not running.cancelled()
+
+
+@pytest.mark.asyncio
+async def test_a_plain_function_with_a_pass_is_eager_on_a_loop():
+    """Its caller gets the future of the pass, as always."""
+    w = ag.ones(2, requires_grad=True)
+    fast = ag.compile(lambda x: ag.grad((x * w).sum(), w))
+    for _ in range(3):
+        (g,) = await fast(ag.ones(2))
+        assert g.tolist() == [1, 1]
+    assert replays(fast) == 0
+    forward = ag.compile(lambda x: x * 2)
+    for _ in range(3):
+        assert forward(ag.ones(1)).item() == 2
+    assert replays(forward) == 2
+
+
+@pytest.mark.asyncio
+async def test_errors_are_those_of_the_function():
+    """An error of a later call is raised as by the function itself."""
+    w = ag.ones(3, 3, requires_grad=True)
+
+    @ag.compile
+    async def step(x, target):
+        loss = nn.functional.cross_entropy(x @ w, target)
+        await loss.backward()
+        return loss.detach()
+
+    for _ in range(3):
+        await step(ag.ones(2, 3), ag.tensor([0, 1]))
+    before = w.grad.tolist()
+    with pytest.raises(IndexError, match="out of bounds"):
+        await step(ag.ones(2, 3), ag.tensor([0, 7]))
+    assert w.grad.tolist() == before
+    assert replays(step) == 2
+
+
+def test_other_loops_and_no_loop():
+    """A program belongs to no loop."""
+    ours, theirs = Training(), Training()
+    fast = ag.compile(ours.step)
+
+    async def main(step):
+        return (await step(ag.ones(2, 16))).item()
+
+    for _ in range(4):
+        assert asyncio.run(main(fast)) == asyncio.run(main(theirs.step))
+    assert replays(fast) == 3

@@ -1,0 +1,211 @@
+"""Random functions, called again and again with changes in between, beside eager calls."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import asyncgrad as ag
+
+SHAPES = ((3, 4), (4,), (3, 1), ())
+UNARY = ("tanh", "sigmoid", "exp", "neg", "square", "relu", "abs", "sin", "log1p")
+BINARY = ("add", "sub", "mul", "div", "maximum")
+SHAPING = (
+    "transpose", "reshape", "sum0", "mean", "matmul", "index", "slice", "cat", "softmax", "max",
+    "where", "clamp", "stack", "norm", "detach", "expand", "constant",
+)  # fmt: skip
+Step = tuple[str, int, int]
+
+
+def apply(name: str, x: Any, y: Any, scale: float) -> Any:
+    """One operation; values stay bounded."""
+    if name in {"exp", "log1p"}:
+        return getattr(ag, name)(ag.sigmoid(x))
+    if name in UNARY:
+        return getattr(ag, name)(x)
+    if name == "div":
+        y = ag.tanh(y) + 2.5
+    if name in BINARY:
+        try:
+            return getattr(ag, name)(x, y)
+        except RuntimeError:
+            return getattr(ag, name)(x, y.sum())
+    return shaped(name, x, y, scale)
+
+
+def shaped(name: str, x: Any, y: Any, scale: float) -> Any:
+    """Operations that change the shape; scalars are scaled."""
+    if not x.shape:
+        return x * scale
+    if name == "transpose":
+        return x.T if len(x.shape) == 2 else x
+    if name == "matmul":
+        return ag.tanh(x @ x.T if len(x.shape) == 2 else x @ x)
+    if name == "softmax":
+        return ag.softmax(x, -1)
+    simple = {
+        "reshape": lambda: x.reshape(-1),
+        "sum0": lambda: x.sum(0),
+        "mean": lambda: x.mean(),
+        "index": lambda: x[ag.tensor([0, 0, x.shape[0] - 1])],
+        "slice": lambda: x[1:] if x.shape[0] > 1 else x[0],
+        "cat": lambda: ag.cat([x, x * scale]),
+        "max": lambda: x.max(-1)[0],
+        "where": lambda: ag.where(x > 0, x, x * scale),
+        "clamp": lambda: x.clamp(-0.5, scale),
+        "stack": lambda: ag.stack([x, x.detach()]),
+        "norm": lambda: x / (x * x).sum().add(1.0).sqrt(),
+        "detach": lambda: x.detach() * x,
+        "expand": lambda: x.unsqueeze(0).expand(2, *x.shape).sum(0),
+        "constant": lambda: x + ag.ones_like(x) * scale,
+    }
+    return simple[name]()
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(UNARY + BINARY + SHAPING), st.integers(0, 30), st.integers(0, 30)),
+    min_size=1,
+    max_size=10,
+)
+CHANGES = (
+    "values", "values", "values", "dtype", "shape", "requires", "rebind", "in_place", "scale",
+    "no_grad", "flag", "drop", "layout",
+)  # fmt: skip
+
+
+class World:
+    """Tensors, a list of parameters and an object, made from a seed: two of a kind are alike."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.dtype = np.float64
+        self.shape = SHAPES[seed % 3]
+        self.weights = [self.new(self.shape, True), self.new((), True)]
+        self.x = self.new(self.shape)
+        #: What the function reads; it can't be followed into the generator.
+        self.knobs = SimpleNamespace(scale=0.7, flag=False)
+
+    def new(self, shape: tuple[int, ...], requires: bool = False) -> Any:
+        array = np.asarray(self.rng.standard_normal(shape)).astype(self.dtype)
+        return ag.from_numpy(array).requires_grad_(requires)
+
+    def change(self, name: str) -> None:
+        """A change between two calls."""
+        if name == "dtype":
+            self.dtype = np.float32 if self.dtype is np.float64 else np.float64
+            self.weights[:] = [self.new(tuple(w.shape), True) for w in self.weights]
+        elif name == "shape":
+            self.shape = SHAPES[(SHAPES.index(self.shape) + 1) % 3]
+            self.weights[0] = self.new(self.shape, True)
+        elif name == "requires":
+            self.weights[0].requires_grad_(not self.weights[0].requires_grad)
+        elif name == "rebind":
+            self.weights[0] = self.new(tuple(self.weights[0].shape), True)
+        elif name == "in_place":
+            with ag.no_grad():
+                self.weights[0].mul_(0.5)
+        elif name == "scale":
+            self.knobs.scale += 0.125
+        elif name == "flag":
+            self.knobs.flag = not self.knobs.flag
+        elif name == "drop":
+            for w in self.weights:
+                w.grad = None
+        self.x = self.new(self.shape)
+        if name == "layout" and len(self.shape) == 2:
+            self.x = self.new(self.shape[::-1]).T
+
+
+def function_of(world: World, program: list[Step], how: str) -> Any:
+    """A function of `x` that reaches for the world's weights, scale and flag."""
+    weights, knobs = world.weights, world.knobs
+
+    def forward(x: Any) -> Any:
+        values = [x, *weights]
+        for name, first, second in program:
+            values.append(
+                apply(name, values[-1 - first % 3], values[second % len(values)], knobs.scale)
+            )
+        out = values[-1] * 2 if knobs.flag else values[-1]
+        return out.sum() + sum((w * w).sum() for w in weights)
+
+    def gradients(x: Any) -> Any:
+        loss = forward(x)
+        if not loss.requires_grad:
+            return loss
+        wanted = [w for w in weights if w.requires_grad]
+        return {"loss": loss.detach(), "grads": ag.grad(loss, wanted, allow_unused=True)}
+
+    def backward(x: Any) -> Any:
+        loss = forward(x)
+        if loss.requires_grad:
+            loss.backward()
+        return loss.detach(), x
+
+    def twice(x: Any) -> Any:
+        loss = forward(x)
+        if not loss.requires_grad:
+            return None
+        (g,) = ag.grad(loss, weights[1], create_graph=True)
+        return ag.grad(g * g + loss, weights[1])[0].detach(), len(weights)
+
+    def transformed(x: Any) -> Any:
+        return ag.func.grad(forward)(x)
+
+    return {
+        "forward": forward,
+        "gradients": gradients,
+        "backward": backward,
+        "twice": twice,
+        "transformed": transformed,
+    }[how]
+
+
+def outcome(call: Any, world: World, *, grad: bool) -> Any:
+    """What a call returns or raises, as bytes with shapes and strides, and what it leaves."""
+    try:
+        with ag.set_grad_enabled(grad):
+            result = plain(call(world.x))
+    except Exception as error:
+        result = type(error), str(error)
+    return result, [plain(w) for w in world.weights], [plain(w.grad) for w in world.weights]
+
+
+def plain(value: Any) -> Any:
+    """A value that can be compared bit by bit."""
+    if isinstance(value, ag.Tensor):
+        array = value.detach().numpy()
+        return (
+            array.tobytes(), array.shape, array.strides, array.dtype, value.requires_grad,
+            value.is_inference(), value.is_leaf, value._version,
+        )  # fmt: skip
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, [plain(part) for part in value]
+    return value
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    program=steps,
+    how=st.sampled_from(("forward", "gradients", "backward", "twice", "transformed")),
+    seed=st.integers(0, 1000),
+    changes=st.lists(st.sampled_from(CHANGES), min_size=2, max_size=8),
+)
+def test_calls_are_as_eager_ones_bit_for_bit(
+    program: list[Step], how: str, seed: int, changes: list[str]
+) -> None:
+    """Whatever changes between calls, results, errors, gradients and weights are eager's."""
+    ours, theirs = World(seed), World(seed)
+    compiled = ag.compile(function_of(ours, program, how))
+    eager = function_of(theirs, program, how)
+    for change in ("values", *changes):
+        ours.change(change)
+        theirs.change(change)
+        grad = change != "no_grad"
+        assert outcome(compiled, ours, grad=grad) == outcome(eager, theirs, grad=grad)

@@ -1,0 +1,203 @@
+"""Whole training steps, replayed, beside eager ones: losses, weights, gradients and states."""
+
+from __future__ import annotations
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+
+OPTIMIZERS = {
+    "sgd": lambda ps: ag.optim.SGD(ps, lr=0.1),
+    "momentum": lambda ps: ag.optim.SGD(ps, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda ps: ag.optim.Adam(ps, lr=0.01, amsgrad=True),
+    "adamw": lambda ps: ag.optim.AdamW(ps, lr=0.01),
+    "rmsprop": lambda ps: ag.optim.RMSprop(ps, lr=0.01, momentum=0.5),
+    "adagrad": lambda ps: ag.optim.Adagrad(ps, lr=0.1),
+}
+
+
+def bits(value):
+    """A tensor or a tree of them, to compare bit by bit."""
+    if isinstance(value, ag.Tensor):
+        array = value.detach().numpy()
+        return array.tobytes(), array.shape, array.strides, value._version
+    if isinstance(value, dict):
+        return {key: bits(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [bits(part) for part in value]
+    return value
+
+
+def replays(step):
+    """How many calls were replayed."""
+    return int(step.explain().splitlines()[0].split()[-2])
+
+
+class Training:
+    """A model, its optimiser, a schedule, and a step over them."""
+
+    def __init__(self, optimizer, *, clip=None, schedule=False, to_none=True, accumulate=1):
+        ag.manual_seed(5)
+        self.model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU())
+        self.model.append(nn.Linear(8, 3))
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
+        self.schedule = None
+        if schedule:
+            self.schedule = ag.optim.lr_scheduler.StepLR(self.optimizer, 2, gamma=0.5)
+        model, update, plan = self.model, self.optimizer, self.schedule
+
+        def step(x, target):
+            update.zero_grad(set_to_none=to_none)
+            for _ in range(accumulate):
+                loss = nn.functional.cross_entropy(model(x), target)
+                loss.backward()
+            norm = None
+            if clip is not None:
+                norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
+            update.step()
+            if plan is not None:
+                plan.step()
+            return loss.detach(), norm
+
+        self.step = step
+
+    def state(self):
+        """All that a step may change."""
+        return bits([
+            list(self.model.parameters()),
+            [p.grad for p in self.model.parameters()],
+            self.optimizer.state_dict(),
+        ])  # fmt: skip
+
+
+def batches(count):
+    ag.manual_seed(7)
+    return [(ag.randn(4, 6), ag.randint(0, 3, (4,))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"clip": 0.1, "schedule": True}, {"to_none": False, "accumulate": 2}],
+    ids=["plain", "clipped", "accumulated"],
+)
+def test_steps_are_as_eager_ones(optimizer, options):
+    """Step by step, bit for bit, also where a batch has another size in between."""
+    ours, theirs = Training(optimizer, **options), Training(optimizer, **options)
+    fast = ag.compile(ours.step)
+    data = batches(8)
+    data[5] = tuple(part[:2] for part in data[5])
+    for x, target in data:
+        assert bits(fast(x, target)) == bits(theirs.step(x, target))
+        assert ours.state() == theirs.state()
+    assert replays(fast) >= 4, fast.explain()
+
+
+def test_changes_between_steps_are_followed():
+    """Rates, weights, frozen parameters, loaded states, gradients left by others."""
+    ours, theirs = Training("adam"), Training("adam")
+    fast = ag.compile(ours.step)
+    data = batches(20)
+    saved = []
+
+    def save(training):
+        saved.append((training.model.state_dict(), training.optimizer.state_dict()))
+        saved[-1] = tuple({**part} for part in saved[-1])
+
+    changes = {
+        3: lambda t: t.optimizer.param_groups[0].update(lr=0.5),
+        6: lambda t: t.model[0].weight.requires_grad_(False),
+        9: lambda t: t.model[0].weight.requires_grad_(True),
+        11: lambda t: t.model.load_state_dict({
+            key: ag.ones_like(part) for key, part in t.model.state_dict().items()
+        }),
+        13: lambda t: t.model.double(),
+        15: lambda t: t.model.float(),
+        17: lambda t: t.model[4].register_forward_pre_hook(lambda module, args: (args[0] * 2,)),
+    }  # fmt: skip
+    for number, (x, target) in enumerate(data):
+        for training in (ours, theirs):
+            changes.get(number, lambda t: None)(training)
+        x = x.to(ours.model[0].weight.dtype)
+        assert bits(fast(x, target)) == bits(theirs.step(x, target)), number
+        assert ours.state() == theirs.state()
+    assert replays(fast) >= 9, fast.explain()
+
+
+def test_gradients_of_other_passes_are_added_to():
+    """A replay adds to what is there, in the same memory; new gradients are not those of before."""
+    w = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    def add(x):
+        (x * w).sum().backward()
+
+    for n in range(4):
+        add(ag.full((3,), float(n)))
+    assert w.grad.tolist() == [6, 6, 6]
+    held = w.grad
+    w.grad = None
+    for _ in range(2):
+        add(ag.ones(3))
+    assert held.tolist() == [6, 6, 6]
+    assert w.grad.tolist() == [2, 2, 2]
+    assert replays(add) == 5
+
+
+def test_reading_and_setting_gradients():
+    """A step written by hand: `.grad` is read, used and dropped."""
+
+    def training():
+        w = ag.ones(3, requires_grad=True)
+
+        def step(x):
+            ((x * w) ** 2).sum().backward()
+            size = (w.grad * w.grad).sum()
+            w.grad = None
+            return size
+
+        return w, step
+
+    (w, eager), (v, step) = training(), training()
+    fast = ag.compile(step)
+    for n in range(4):
+        assert bits(fast(ag.full((3,), n * 1.0))) == bits(eager(ag.full((3,), n * 1.0)))
+        assert w.grad is None
+        assert v.grad is None
+    assert replays(fast) == 3
+    v.grad = ag.ones(3)
+    w.grad = ag.ones(3)
+    assert bits(fast(ag.ones(3))) == bits(eager(ag.ones(3)))
+
+
+def test_an_update_by_hand_is_eager():
+    """A change in place is not repeated, so the call is made as always."""
+    w = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    def step(x):
+        (x * w).sum().backward()
+        with ag.no_grad():
+            w.sub_(w.grad * 0.5)
+        w.grad = None
+
+    for _ in range(3):
+        step(ag.ones(3))
+    assert w.tolist() == [-0.5] * 3
+    assert "in place" in step.explain()
+
+
+def test_a_failing_step_leaves_all_as_eagerly():
+    """An error in the forward pass: no gradient, no update."""
+    ours, theirs = Training("adam"), Training("adam")
+    fast = ag.compile(ours.step)
+    (x, target), *_ = batches(1)
+    for _ in range(3):
+        fast(x, target)
+        theirs.step(x, target)
+    wrong = ag.tensor([0, 1, 2, 3])
+    for step in (fast, theirs.step):
+        with pytest.raises(IndexError):
+            step(x, wrong)
+    assert ours.state() == theirs.state()
