@@ -403,6 +403,32 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
     )
 
 
+def _remainder(
+    name: str, function: Callable[..., Any], quotient: str, **more: Any
+) -> tuple[Op, Op]:
+    """The remainder of a division by a number, and by a tensor; `quotient` names its op."""
+    forward = _integer_division(name, function)
+    node = f"{name.capitalize()}Backward"
+    by_number = operation(
+        f"{name}_scalar",
+        forward,
+        "x",
+        "scalar",
+        pulls={"x": lambda F, g: g},
+        linear=True,
+        fresh=False,
+        passes=True,
+        node=f"{node}0",
+        batch=batch_rules.same,
+    )
+    pulls = {
+        "x": lambda F, g: g,
+        "y": lambda F, g, x, y: F.neg(g * getattr(F, quotient)(x, y)),
+    }
+    more.update(linear=True, fresh=False, node=f"{node}1", promotes="any")
+    return by_number, binary(name, forward=forward, pulls=pulls, **more)
+
+
 def _of_parts(xp: Library, x: Array, y: Array) -> Any:
     """Complex numbers from real and imaginary parts."""
     dtype = xp.result_type(x.dtype, xp.complex64)
@@ -497,29 +523,18 @@ OPS = (
         node="PowBackward2",
         batch=batch_rules.same,
     ),
-    operation(
-        "fmod_scalar",
-        _integer_division("fmod", lambda xp, x, y: xp.fmod(x, y)),
-        "x",
-        "scalar",
-        pulls={"x": lambda F, g: g},
-        linear=True,
-        fresh=False,
-        passes=True,
-        node="FmodBackward0",
-        batch=batch_rules.same,
+    *_remainder(
+        "fmod",
+        lambda xp, x, y: xp.fmod(x, y),
+        "div_trunc",
+        doc="The remainder of a division rounded towards 0, broadcast: it has `input`'s sign.",
     ),
-    operation(
-        "remainder_scalar",
-        _integer_division("remainder", lambda xp, x, y: xp.remainder(x, y)),
-        "x",
-        "scalar",
-        pulls={"x": lambda F, g: g},
-        linear=True,
-        fresh=False,
-        passes=True,
-        node="RemainderBackward0",
-        batch=batch_rules.same,
+    *_remainder(
+        "remainder",
+        lambda xp, x, y: xp.remainder(x, y),
+        "div_floor",
+        numbers="either",
+        doc="The remainder of a division rounded down, broadcast: it has `other`'s sign.",
     ),
     # Ops on one tensor.
     linear("conj", "conj", lambda F, g: F.conj(g), batch=batch_rules.same, promotes="any"),
@@ -838,33 +853,6 @@ OPS = (
         node="NotImplemented",
         promotes="any",
         numbers="both",
-    ),
-    binary(
-        "fmod",
-        forward=_integer_division("fmod", lambda xp, x, y: xp.fmod(x, y)),
-        pulls={
-            "x": lambda F, g: g,
-            "y": lambda F, g, x, y: F.neg(g * F.div_trunc(x, y)),
-        },
-        linear=True,
-        fresh=False,
-        node="FmodBackward1",
-        promotes="any",
-        doc="The remainder of a division rounded towards 0, broadcast: it has `input`'s sign.",
-    ),
-    binary(
-        "remainder",
-        forward=_integer_division("remainder", lambda xp, x, y: xp.remainder(x, y)),
-        pulls={
-            "x": lambda F, g: g,
-            "y": lambda F, g, x, y: F.neg(g * F.div_floor(x, y)),
-        },
-        linear=True,
-        fresh=False,
-        node="RemainderBackward1",
-        promotes="any",
-        numbers="either",
-        doc="The remainder of a division rounded down, broadcast: it has `other`'s sign.",
     ),
     binary(
         "atan2",

@@ -399,62 +399,54 @@ def _phases(F: Namespace, skew: Value, s: Value, scale: float) -> Any:
     return _on_diagonal(F, F.div(F.mul_scalar(_diagonal(F, skew), scale), s))
 
 
-def _svd_left_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
-    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
-    turned = _adjoint(F, out)
+def _left_back(F: Namespace, g: Value, x: Value, u: Value, s: Value) -> Any:
+    """The gradient by the left singular vectors, to be multiplied by the right ones."""
+    turned = _adjoint(F, u)
     skew = _skew(F, F.bmm(turned, g))
     inner = _columns(F, F.mul(skew, F.gaps(F.mul(s, s))), s)
     if x.dtype.kind == "c":
         inner = F.add(inner, _phases(F, skew, s, 0.25))
-    pulled = F.bmm(out, inner)
-    if out.shape[-2] > out.shape[-1]:
+    pulled = F.bmm(u, inner)
+    if u.shape[-2] > u.shape[-1]:
         outside = _divided(F, g, s, 1)
-        outside = F.sub(outside, _product(F, out, turned, outside))
+        outside = F.sub(outside, _product(F, u, turned, outside))
         pulled = F.add(pulled, outside)
-    return F.bmm(pulled, vh)
+    return pulled
+
+
+def _svd_left_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
+    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
+    return F.bmm(_left_back(F, g, x, out, s), vh)
 
 
 def _svd_right_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
+    # The right singular vectors are the left ones of the adjoint matrix.
     s, u = F.svd_values(x, parts), F.svd_left(x, parts)
-    turned = _adjoint(F, out)
-    skew = _skew(F, F.bmm(out, _adjoint(F, g)))
-    inner = _rows(F, F.mul(skew, F.gaps(F.mul(s, s))), s)
-    if x.dtype.kind == "c":
-        inner = F.add(inner, _phases(F, skew, s, -0.25))
-    pulled = F.bmm(inner, out)
-    if out.shape[-1] > out.shape[-2]:
-        outside = _divided(F, g, s, 0)
-        outside = F.sub(outside, _product(F, outside, turned, out))
-        pulled = F.add(pulled, outside)
-    return F.bmm(u, pulled)
+    return F.bmm(u, _adjoint(F, _left_back(F, _adjoint(F, g), x, _adjoint(F, out), s)))
 
 
-def _svd_left_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
-    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
-    v, turned = _adjoint(F, vh), _adjoint(F, out)
+def _left_push(F: Namespace, t: Value, x: Value, u: Value, s: Value, v: Value) -> Any:
+    """The tangent of the left singular vectors."""
+    turned = _adjoint(F, u)
     inner = _product(F, turned, t, v)
     change = F.mul(_symmetric(F, _columns(F, inner, s)), F.gaps(F.mul(s, s)))
     if x.dtype.kind == "c":
         change = F.add(change, _phases(F, _skew(F, inner), s, 0.25))
-    pushed = F.bmm(out, change)
-    if out.shape[-2] > out.shape[-1]:
+    pushed = F.bmm(u, change)
+    if u.shape[-2] > u.shape[-1]:
         outside = _divided(F, F.bmm(t, v), s, 1)
-        pushed = F.add(pushed, F.sub(outside, _product(F, out, turned, outside)))
+        pushed = F.add(pushed, F.sub(outside, _product(F, u, turned, outside)))
     return pushed
+
+
+def _svd_left_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
+    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
+    return _left_push(F, t, x, out, s, _adjoint(F, vh))
 
 
 def _svd_right_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, u = F.svd_values(x, parts), F.svd_left(x, parts)
-    v, turned = _adjoint(F, out), _adjoint(F, u)
-    inner = _product(F, turned, t, v)
-    change = F.mul(_symmetric(F, _rows(F, inner, s)), F.gaps(F.mul(s, s)))
-    if x.dtype.kind == "c":
-        change = F.sub(change, _phases(F, _skew(F, inner), s, 0.25))
-    pushed = F.bmm(_adjoint(F, change), out)
-    if out.shape[-1] > out.shape[-2]:
-        outside = _divided(F, F.bmm(turned, t), s, 0)
-        pushed = F.add(pushed, F.sub(outside, _product(F, outside, v, out)))
-    return pushed
+    return _adjoint(F, _left_push(F, _adjoint(F, t), x, _adjoint(F, out), s, u))
 
 
 def _eig(xp: Library, x: Array, option: str) -> Any:

@@ -15,12 +15,12 @@ import numpy as np
 
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import blocks_of, masked
-from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops.op import Op, linear, operation
 from asyncgrad.ops.table.convolution import padded
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library
@@ -352,6 +352,37 @@ def _cost(x: Variable, *rest: object) -> int:
     return 10_000 + int(x._metadata.size) * prod(window.kernel)
 
 
+def _by_peaks(name: str, forward: Callable[..., Any], adjoint: str, node: str) -> Op:
+    """A linear op of `y` with the places of the greatest elements, and the name of its adjoint."""
+    return operation(
+        name,
+        forward,
+        "y x peak",
+        "window",
+        pulls={"y": lambda F, g, x, peak, window: getattr(F, adjoint)(g, x, peak, window)},
+        pushes={"y": lambda F, t, x, peak, window: getattr(F, name)(t, x, peak, window)},
+        node=node,
+        cost=_cost,
+        batch=batch_rules.images,
+    )
+
+
+def _means(
+    name: str, forward: Callable[..., Any], adjoint: str, node: str, frees: tuple[str, ...] = ()
+) -> Op:
+    """A linear op with the means of windows, and the name of its adjoint."""
+    return linear(
+        name,
+        forward,
+        lambda F, g, window, counts: getattr(F, adjoint)(g, window, counts),
+        attributes=("window", "counts"),
+        node=node,
+        cost=_cost,
+        frees=frees,
+        batch=batch_rules.images,
+    )
+
+
 OPS = (
     operation(
         "max_pool",
@@ -366,45 +397,8 @@ OPS = (
         cost=_cost,
         batch=batch_rules.images,
     ),
-    operation(
-        "max_spread",
-        _max_spread,
-        "y x peak",
-        "window",
-        pulls={"y": lambda F, g, x, peak, window: F.max_pick(g, x, peak, window)},
-        pushes={"y": lambda F, t, x, peak, window: F.max_spread(t, x, peak, window)},
-        node="MaxPool2DWithIndicesBackwardBackward0",
-        cost=_cost,
-        batch=batch_rules.images,
-    ),
-    operation(
-        "max_pick",
-        _max_pick,
-        "y x peak",
-        "window",
-        pulls={"y": lambda F, g, x, peak, window: F.max_spread(g, x, peak, window)},
-        pushes={"y": lambda F, t, x, peak, window: F.max_pick(t, x, peak, window)},
-        node="GatherBackward0",
-        cost=_cost,
-        batch=batch_rules.images,
-    ),
-    linear(
-        "avg_pool",
-        _avg_pool,
-        lambda F, g, window, counts: F.avg_spread(g, window, counts),
-        attributes=("window", "counts"),
-        node="AvgPool2DBackward0",
-        cost=_cost,
-        frees=("x",),
-        batch=batch_rules.images,
-    ),
-    linear(
-        "avg_spread",
-        _avg_spread,
-        lambda F, g, window, counts: F.avg_pool(g, window, counts),
-        attributes=("window", "counts"),
-        node="AvgPool2DBackwardBackward0",
-        cost=_cost,
-        batch=batch_rules.images,
-    ),
+    _by_peaks("max_spread", _max_spread, "max_pick", "MaxPool2DWithIndicesBackwardBackward0"),
+    _by_peaks("max_pick", _max_pick, "max_spread", "GatherBackward0"),
+    _means("avg_pool", _avg_pool, "avg_spread", "AvgPool2DBackward0", frees=("x",)),
+    _means("avg_spread", _avg_spread, "avg_pool", "AvgPool2DBackwardBackward0"),
 )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, Library
 
 
-def _drawn(xp: Library, x: Array, values: Array) -> Any:
-    return values
+def _drawn(xp: Library, *parameters_and_values: Array) -> Any:
+    return parameters_and_values[-1]
 
 
 @without_fp_errors
@@ -43,10 +43,12 @@ def _gamma_slope(xp: Library, x: Array, y: Array) -> Any:
     return (-z / a * total).astype(x.dtype)
 
 
-def _of_one(name: str, node: str) -> Op:
-    """An op with one parameter, and without a derivative."""
+def _of_parameters(name: str, inputs: str, node: str = "") -> Op:
+    """An op whose inputs are the parameters of what was drawn, without a derivative."""
+    pulls = dict.fromkeys(inputs.split(), lambda F, g: F.zeros_of(g))
+    broadcasts = len(pulls) > 1
     return operation(
-        name, _drawn, "x", "values", pulls={"x": lambda F, g: F.zeros_of(g)}, linear=True, node=node
+        name, _drawn, inputs, "values", pulls=pulls, linear=True, broadcasts=broadcasts, node=node
     )
 
 
@@ -66,27 +68,10 @@ OPS = (
         node="StandardGammaGradBackward0",
         promotes="floating",
     ),
-    _of_one("bernoulli", "BernoulliBackward0"),
-    _of_one("poisson", "PoissonBackward0"),
-    _of_one("normal_of_mean", "NormalBackward1"),
-    _of_one("normal_of_std", "NormalBackward2"),
-    operation(
-        "normal",
-        lambda xp, x, y, values: values,
-        "x y",
-        "values",
-        pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: F.zeros_of(g)},
-        linear=True,
-        broadcasts=True,
-        node="NormalBackward3",
-    ),
-    operation(
-        "binomial",
-        lambda xp, x, y, values: values,
-        "x y",
-        "values",
-        pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: F.zeros_of(g)},
-        linear=True,
-        broadcasts=True,
-    ),
+    _of_parameters("bernoulli", "x", "BernoulliBackward0"),
+    _of_parameters("poisson", "x", "PoissonBackward0"),
+    _of_parameters("normal_of_mean", "x", "NormalBackward1"),
+    _of_parameters("normal_of_std", "x", "NormalBackward2"),
+    _of_parameters("normal", "x y", "NormalBackward3"),
+    _of_parameters("binomial", "x y"),
 )
