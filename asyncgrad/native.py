@@ -49,18 +49,18 @@ __all__ = [
 # -- dropout with an explicit `train` flag --------------------------------------------------------
 
 
-def _dropout(function: Callable[..., Any], name: str) -> tuple[Callable[..., Any], ...]:
+def _dropout(function: Callable[..., Tensor], name: str) -> tuple[Callable[..., Any], ...]:
     """A kind of dropout, and its in-place form."""
 
-    def checked(input: Tensor, p: float, train: bool, inplace: bool) -> Any:
+    def checked(input: Tensor, p: float, train: bool, inplace: bool) -> Tensor:
         if not 0 <= p <= 1:
             raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
         return function(input, p, train, inplace)
 
-    def dropped(input: Tensor, p: float, train: bool) -> Any:
+    def dropped(input: Tensor, p: float, train: bool) -> Tensor:
         return checked(input, p, train, False)
 
-    def changed(input: Tensor, p: float, train: bool) -> Any:
+    def changed(input: Tensor, p: float, train: bool) -> Tensor:
         return checked(input, p, train, True)
 
     dropped.__name__ = dropped.__qualname__ = name
@@ -140,8 +140,8 @@ def _loss(function: Callable[..., Any], *last: str) -> Callable[..., Any]:
     order = [name for name in known if name not in _GONE and name not in last]
     parameters = [known[name] for name in (*order, *last)]
     place = order.index("reduction") if "reduction" in order else len(parameters) - 1
-    parameters[place] = parameters[place].replace(default=0)
-    signature = inspect.Signature(parameters)
+    parameters[place] = parameters[place].replace(default=0, annotation="int")
+    signature = inspect.Signature(parameters, return_annotation="Tensor")
 
     @functools.wraps(function)
     def loss(*args: object, **kwargs: object) -> Any:

@@ -69,7 +69,9 @@ def tensors_dispatch(op: Op) -> Callable[..., Any]:
 
 def operator_dispatch(op: Op, *, reflected: bool = False) -> Callable[[Any, Any], Any]:
     """The dispatch function of a Python operator, such as `__add__` or `__radd__`."""
-    return _made(op, "reflected" if reflected else "operator")
+    made = _made(op, "reflected" if reflected else "operator")
+    made.__annotations__ = {"other": "Tensor | Number", "return": "Tensor"}
+    return made
 
 
 def product_dispatch(op: Op, checked: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -85,6 +87,7 @@ def product_dispatch(op: Op, checked: Callable[[Any, Any], Any]) -> Callable[[An
     made = _made(op, "checked", checked=checked)
     made.__name__ = made.__qualname__ = "matmul"
     made.__doc__ = checked.__doc__
+    made.__annotations__ = checked.__annotations__
     return made
 
 

@@ -59,7 +59,6 @@ def named(function: _F, name: str, doc: str) -> _F:
 #: The types of the arguments that decorators add to functions.
 _TYPES = {
     "layout": "layout | None",
-    "out": "Tensor | Sequence[Tensor] | None",
     "pin_memory": "bool",
 }
 
@@ -67,10 +66,20 @@ _TYPES = {
 def extended(function: Callable[..., Any], more: Mapping[str, Any]) -> Signature:
     """A function's signature with more keyword-only parameters and their defaults."""
     known = signature(function)
+    single = known.return_annotation in {"Tensor", "Any"}
+    types = {**_TYPES, "out": "Tensor | None" if single else "Tensor | Sequence[Tensor] | None"}
     named = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=_TYPES[name])
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
         for name, default in more.items()
     ]
     # Sorted, because `**options` has to come last.
     parameters = sorted((*known.parameters.values(), *named), key=lambda one: one.kind)
     return known.replace(parameters=parameters)
+
+
+def of_method(function: Callable[..., Any]) -> Signature:
+    """The signature of the method that puts a function's result into its first argument."""
+    known = signature(function)
+    tensor, *others = [one for name, one in known.parameters.items() if name != "out"]
+    tensor = tensor.replace(name="self", annotation=Parameter.empty)
+    return known.replace(parameters=[tensor, *others], return_annotation="Tensor")

@@ -78,7 +78,7 @@ def _expect_alignment(name: str, x: Tensor, y: Tensor) -> None:
         )
 
 
-def _matmul(input: Tensor, other: Tensor) -> Any:
+def _matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product, batched and broadcast over leading axes.
 
     Args:
@@ -140,6 +140,7 @@ def _matmul_or_not(input: Tensor, other: Any) -> Any:
 product = product_dispatch(OPS["mm"], _matmul)
 #: The operator `@`.
 operator_product: Callable[[Any, Any], Tensor] = product_dispatch(OPS["mm"], _matmul_or_not)
+operator_product.__annotations__ = product.__annotations__
 
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from asyncgrad.ops.op import Op
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Number
 
 
 def functions(namespace: str, ops: Iterable[Op] = OPS.values()) -> dict[str, Callable[..., Any]]:
@@ -47,26 +45,43 @@ def publish(chapter: dict[str, Any], ops: Iterable[Op]) -> None:
 def function_of(op: Op) -> Callable[..., Any]:
     """The public function of a row: its dispatch function, which has an argument `out` here."""
     name, exact = op.name, op.exact_out
-    dispatch: Callable[..., Tensor] = getattr(RECORDED, name)
+    dispatch = getattr(RECORDED, name)
     dispatch.__doc__ = op.doc
+    dispatch.__annotations__ = types = _types(op)
     function: Any
     if not op.out:
         return dispatch
     if len(op.inputs) == 1:
 
-        def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        def function(input, *, out=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             result = dispatch(input)
             return result if out is None else put(out, name, result, exact=exact)
 
     else:
 
-        def function(
-            input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None
-        ) -> Tensor:
+        def function(input, other, *, out=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             result = dispatch(input, other)
             return result if out is None else put(out, name, result, exact=exact)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = op.doc
+    function.__annotations__ = {**types, "out": "Tensor | None"}
     function.dispatch = dispatch
     return function
+
+
+def _types(op: Op) -> dict[str, str]:
+    """The annotations of a row's dispatch function: which operands may be numbers says the row."""
+    if len(op.inputs) == 1:
+        return {"input": "Tensor", "return": "Tensor"}
+    first, second = _OPERANDS[op.numbers]
+    return {"input": first, "other": second, "return": "Tensor"}
+
+
+_EITHER = "Tensor | Number"
+_OPERANDS = {
+    "none": ("Tensor", "Tensor"),
+    "second": ("Tensor", _EITHER),
+    "either": (_EITHER, _EITHER),
+    "both": (_EITHER, _EITHER),
+}

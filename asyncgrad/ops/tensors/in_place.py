@@ -42,6 +42,7 @@ from asyncgrad.ops.promotion import as_number, cast, category, constant
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.signatures import Postponed, of_method
 from asyncgrad.ops.table.in_place import Route
 from asyncgrad.ops.tensors.transfer import to_device
 
@@ -85,6 +86,7 @@ def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
         return change(self, name, function, other)
 
     changing.__name__ = changing.__qualname__ = name
+    changing.__annotations__ = {"other": "Tensor | Number", "return": "Tensor"}
     return changing
 
 
@@ -94,8 +96,9 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
         return change(self, name, function, *args, **kwargs)
 
-    changing.__name__ = name
+    changing.__name__ = changing.__qualname__ = name
     changing.__doc__ = f"`{name[:-1]}`, in place."
+    changing.__signature__ = Postponed(of_method, function)  # type: ignore[attr-defined]
     return changing
 
 
