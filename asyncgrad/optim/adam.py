@@ -61,7 +61,7 @@ class Adam(ElementwiseOptimizer):
             lr = float(group["lr"])
             beta1, beta2 = map(float, group["betas"])
             done = compiled(
-                *arrays, None, lr, beta1, beta2, group["eps"], group["weight_decay"],
+                *arrays, lr, beta1, beta2, group["eps"], group["weight_decay"],
                 group["decoupled_weight_decay"], group["maximize"],
                 lr / (1 - beta1**step), math.sqrt(1 - beta2**step),
             )  # fmt: skip

@@ -85,7 +85,8 @@ def stepped(device, options):
 def test_adam_in_one_launch(options, cupy):
     np.testing.assert_allclose(stepped("cuda:0", options), stepped("cpu", options), rtol=1e-10)
     kernels = ag.device("cuda:0")._kernels
-    assert kernels._ready
+    # The greatest mean square so far is the plain functions' work.
+    assert bool(kernels._ready) == (not options["amsgrad"])
     assert not kernels._refused
     assert ("adam" in vars(kernels)) != options["amsgrad"]
 
