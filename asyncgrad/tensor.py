@@ -721,7 +721,8 @@ class Tensor(Variable):
             )
         if self.is_sparse:
             self._array.__array__()
-        looked("numpy()")
+        if current().recorder is not None:
+            looked("numpy()")
         array: np.ndarray[Any, Any] = self._array
         return array
 

@@ -40,7 +40,7 @@ def _is_causal(mask: Tensor | None, hint: bool | None, x: Tensor, batch_first: b
     if mask._metadata.device is not CPU:
         # Reading a mask on a device would wait for it; adding the mask is correct in any case.
         return False
-    looked("a transformer, which asks whether its mask is causal,")
+    looked("a transformer asks whether its mask is causal")
     array = mask._array
     later = np.triu(np.ones(array.shape, bool), 1)
     hidden = later if array.dtype.kind == "b" else np.where(later, -np.inf, 0)

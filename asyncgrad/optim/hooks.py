@@ -7,7 +7,8 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.hooks import RemovableHandle
-from asyncgrad.core.recording import called_anew, unrepeatable
+from asyncgrad.core.modes import current
+from asyncgrad.core.recording import unrepeatable
 from asyncgrad.nn.hooks import register
 
 if TYPE_CHECKING:
@@ -102,9 +103,11 @@ class Hooked:
 def _between_hooks(step: Any) -> Any:
     """Add hooks to a `step`; they run only once if a subclass's `step` calls its parent's."""
 
-    @called_anew
     @functools.wraps(step)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = current().recorder
+        if recorder is not None:
+            return recorder.again(hooked, (self, *args), kwargs, True)
         if type(self).step is not hooked:
             return step(self, *args, **kwargs)
         args, kwargs = self._before((self, *args), kwargs)

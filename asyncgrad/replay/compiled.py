@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import warnings
@@ -119,10 +120,12 @@ class Compiled:
         #: Calls are awaited.
         self._waits = iscoroutinefunction(getattr(function, "forward", function))
         if self._waits:
-            # As `inspect` and `asyncgrad.func` ask.
-            inspect.markcoroutinefunction(self) if hasattr(
-                inspect, "markcoroutinefunction"
-            ) else None
+            # Frameworks ask whether what they call has to be awaited.
+            if hasattr(inspect, "markcoroutinefunction"):
+                inspect.markcoroutinefunction(self)
+            else:
+                # Before Python 3.12 only `asyncio.iscoroutinefunction` can be told.
+                self._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
         self._entries: tuple[Entry, ...] = ()
         self._recordings = self._replays = self._dropped = 0
         #: By reason, how many calls were eager.

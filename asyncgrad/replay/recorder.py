@@ -228,7 +228,7 @@ class Recorder:
 
     def looked(self, what: str) -> None:
         """Note that Python sees values."""
-        self.refuse(f"{what} shows values to Python, which may choose what follows by them")
+        self.refuse(f"Python sees values, and may choose what follows by them: {what}")
 
     # -- arrays -----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -153,6 +154,14 @@ def function_of(world: World, program: list[Step], how: str) -> Any:
         (g,) = ag.grad(loss, weights[1], create_graph=True)
         return ag.grad(g * g + loss, weights[1])[0].detach(), len(weights)
 
+    async def awaited(x: Any) -> Any:
+        loss = forward(x)
+        if loss.requires_grad:
+            await loss.backward()
+            grads = await ag.grad(forward(x), weights, allow_unused=True)
+            return [g for g in grads if g is not None], loss.detach()
+        return loss
+
     def transformed(x: Any) -> Any:
         return ag.func.grad(forward)(x)
 
@@ -162,6 +171,7 @@ def function_of(world: World, program: list[Step], how: str) -> Any:
         "backward": backward,
         "twice": twice,
         "transformed": transformed,
+        "awaited": awaited,
     }[how]
 
 
@@ -169,10 +179,18 @@ def outcome(call: Any, world: World, *, grad: bool) -> Any:
     """What a call returns or raises, as bytes with shapes and strides, and what it leaves."""
     try:
         with ag.set_grad_enabled(grad):
-            result = plain(call(world.x))
+            result = call(world.x)
+            if asyncio.iscoroutine(result):
+                result = asyncio.run(_value_of(result))
+            result = plain(result)
     except Exception as error:
         result = type(error), str(error)
     return result, [plain(w) for w in world.weights], [plain(w.grad) for w in world.weights]
+
+
+async def _value_of(coroutine: Any) -> Any:
+    """Await in another context than that of the loop's start: a mode stays in force."""
+    return await coroutine
 
 
 def plain(value: Any) -> Any:
@@ -193,7 +211,7 @@ def plain(value: Any) -> Any:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     program=steps,
-    how=st.sampled_from(("forward", "gradients", "backward", "twice", "transformed")),
+    how=st.sampled_from(("forward", "gradients", "backward", "twice", "transformed", "awaited")),
     seed=st.integers(0, 1000),
     changes=st.lists(st.sampled_from(CHANGES), min_size=2, max_size=8),
 )

@@ -317,7 +317,7 @@ def _checked_index(array: Array) -> Any:
                 f"{array.dtype}. Convert with .long()."
             )
         if not array.ndim:
-            looked("a tensor that is used as a number in an index")
+            looked("a tensor is a number of an index")
             return int(array)
     return array
 
@@ -609,7 +609,7 @@ def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
             if (x._metadata.shape)
             else by_parts(_wrapped_gather, x, axis, index)
         )
-    looked("take_along_dim(), which asks whether a number is negative,")
+    looked("take_along_dim() asks whether a number is negative")
     numbers, metadata = index._array, index._metadata
     size = x._metadata.shape[axis] if x._metadata.shape else 1
     if metadata.device.streamed:

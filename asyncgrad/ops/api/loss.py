@@ -369,7 +369,7 @@ def binary_cross_entropy(
     x, y = _pair("binary_cross_entropy", x, y)
     # Device values are not checked, as the host would wait; invalid ones give NaN.
     if x._metadata.size and not x._metadata.device.streamed:
-        looked("binary_cross_entropy, which checks its arguments,")
+        looked("binary_cross_entropy() checks its arguments")
         for what, tensor in (("input", x), ("target", y)):
             array = unwrap_batch(tensor, level_of((tensor,)))._array
             if not (array.min() >= 0 and array.max() <= 1):
