@@ -563,15 +563,15 @@ class Recorder:
     def _collect(self, known: _Pass, collect: Any, task: GraphTask, within: Any) -> Any:
         """Note the gradients of a pass that has ended, and return its result."""
         del self._passes[task]
-        if self.reason is not None:
-            return None if collect is None else collect(task, within)
         try:
-            if task.captures is None:
+            if self.reason is None and task.captures is None:
                 self._committed(known)
-            else:
+            elif self.reason is None:
                 known.capture(task)
         except UnrepeatableError as error:
             self.refuse(str(error))
+        finally:
+            known.forget()
         result = None if collect is None else collect(task, within)
         if self.reason is None and task.captures is not None and result is not None:
             found = result.values() if isinstance(result, dict) else result
@@ -680,6 +680,12 @@ class _Pass:
         #: By rule, the one that reports, and the node that runs.
         self._watched: dict[Any, Any] = {}
         self._node: Any = None
+
+    def forget(self) -> None:
+        """Drop the graph: what refers to it is part of a cycle."""
+        self.arrived.clear()
+        self._watched.clear()
+        self._node = None
 
     def enter(self, task: GraphTask, node: Any) -> Any:
         """Called when a node starts; makes its rule report what it computes."""
