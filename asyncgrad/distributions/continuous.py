@@ -6,7 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import Distribution, open_uniform, standard_normal
+from asyncgrad.distributions.distribution import (
+    Distribution,
+    OfRate,
+    open_uniform,
+    standard_normal,
+)
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import rand, standard_gamma
@@ -18,7 +23,8 @@ if TYPE_CHECKING:
     from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
-_EULER = 0.57721566490153286
+#: The Euler-Mascheroni constant.
+EULER = 0.57721566490153286
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -138,7 +144,7 @@ class Gumbel(_LocationScale):
 
     @property
     def mean(self) -> Any:
-        return self.loc + self.scale * _EULER
+        return self.loc + self.scale * EULER
 
     @property
     def variance(self) -> Any:
@@ -155,7 +161,7 @@ class Gumbel(_LocationScale):
         return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Any:
-        return self.scale.log() + (1 + _EULER)
+        return self.scale.log() + (1 + EULER)
 
 
 class HalfNormal(Distribution):
@@ -252,15 +258,12 @@ class Uniform(Distribution):
         return (self.high - self.low).log()
 
 
-class Exponential(Distribution):
+class Exponential(OfRate):
     """The time until what happens so often as `rate` says."""
 
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
     support = constraints.nonnegative
-
-    def __init__(self, rate: Value, validate_args: bool | None = None) -> None:
-        self._take(locals())
 
     @property
     def mean(self) -> Any:
