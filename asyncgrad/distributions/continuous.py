@@ -343,7 +343,7 @@ class Gamma(Distribution):
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
 
-class StudentT(Distribution):
+class StudentT(_LocationScale):
     """Normal numbers over the root of a mean of so many squares of others.
 
     Args:
@@ -353,11 +353,9 @@ class StudentT(Distribution):
         validate_args: whether arguments are checked.
     """
 
-    has_rsample = True
     arg_constraints: ClassVar[Any] = {
-        "df": constraints.positive, "loc": constraints.real, "scale": constraints.positive,
+        "df": constraints.positive, **_LocationScale.arg_constraints,
     }  # fmt: skip
-    support = constraints.real
 
     def __init__(
         self, df: Value, loc: Value = 0.0, scale: Value = 1.0, validate_args: bool | None = None
@@ -368,10 +366,6 @@ class StudentT(Distribution):
     def mean(self) -> Any:
         """The mean; NaN up to one degree of freedom."""
         return where(self.df > 1, self.loc, math.nan)
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def variance(self) -> Any:
@@ -389,10 +383,9 @@ class StudentT(Distribution):
 
     def _log_prob(self, value: Tensor) -> Any:
         half = 0.5 * self.df
-        y = (value - self.loc) / self.scale
         size = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))
         size = size + half.lgamma() - (half + 0.5).lgamma()
-        return -(half + 0.5) * (y**2 / self.df).log1p() - size
+        return -(half + 0.5) * (self._standard(value) ** 2 / self.df).log1p() - size
 
     def entropy(self) -> Any:
         half = 0.5 * self.df
