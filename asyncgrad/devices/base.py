@@ -32,6 +32,13 @@ class Place(NamedTuple):
     outer: Place | None
 
 
+def innermost(entry: Any, value: Device | Stream) -> Any:
+    """The innermost entry of a device or stream among a `Place` or `Scope` and its outer ones."""
+    while entry is not None and entry[0] is not value:
+        entry = entry.outer
+    return entry
+
+
 # Set in `asyncgrad/_wiring.py`.
 #: Finds a device from arguments like PyTorch's.
 find_device: Callable[..., Device] = unbound
@@ -278,9 +285,7 @@ class Device(metaclass=_DeviceType):
 
     def __exit__(self, *exception: object) -> None:
         """Restore the place before entry; do nothing in a context that has not entered it."""
-        place = get_place()
-        while place is not None and place.device is not self:
-            place = place.outer
+        place = innermost(get_place(), self)
         if place is not None:
             set_place(place.outer)
 

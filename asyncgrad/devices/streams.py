@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from asyncgrad._unbound import unbound
-from asyncgrad.devices.base import NOT_READY, READY, Device
+from asyncgrad.devices.base import NOT_READY, READY, Device, innermost
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.devices.discovery import accelerators, find
 from asyncgrad.records import NamedTuple
@@ -226,9 +226,7 @@ class Stream:
 
     def __exit__(self, *exception: object) -> None:
         """Restore the stream before entry; do nothing in a context that has not entered it."""
-        scope = get_scope()
-        while scope is not None and scope.stream is not self:
-            scope = scope.outer
+        scope = innermost(get_scope(), self)
         if scope is not None:
             set_scope(scope.outer)
 

@@ -9,7 +9,7 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.continuous import Gumbel, Normal
 from asyncgrad.distributions.discrete import Categorical
-from asyncgrad.distributions.distribution import Distribution, derived, sum_rightmost
+from asyncgrad.distributions.distribution import Distribution, sum_rightmost
 from asyncgrad.distributions.transforms import ComposeTransform, ExpTransform, Transform
 from asyncgrad.ops.api.activation import log_softmax
 from asyncgrad.ops.api.data import scalar_tensor
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
+
+
+def _of_base(name: str, doc: str | None = None) -> Any:
+    """A property that is one of the base distribution's."""
+    return property(lambda self: getattr(self.base_dist, name), doc=doc)
 
 
 class Independent(Distribution):
@@ -48,25 +53,13 @@ class Independent(Distribution):
         events = shape[cut:] + base_distribution.event_shape
         super().__init__(shape[:cut], events, validate_args=validate_args)
 
-    @property
-    def has_rsample(self) -> bool:  # type: ignore[override]
-        return self.base_dist.has_rsample
+    has_rsample = _of_base("has_rsample")
 
     @property
     def support(self) -> Any:
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
-    @property
-    def mean(self) -> Any:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Any:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Any:
-        return self.base_dist.variance
+    mean, mode, variance = _of_base("mean"), _of_base("mode"), _of_base("variance")
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Any:
         return self.base_dist.sample(sample_shape)
@@ -113,9 +106,7 @@ class TransformedDistribution(Distribution):
             self.base_dist = self.base_dist.expand(made[:cut])
         super().__init__(made[:cut], made[cut:], validate_args=validate_args)
 
-    @property
-    def has_rsample(self) -> bool:  # type: ignore[override]
-        return self.base_dist.has_rsample
+    has_rsample = _of_base("has_rsample")
 
     @property
     def support(self) -> Any:
@@ -168,15 +159,8 @@ class LogNormal(TransformedDistribution):
         base = Normal(loc, scale, validate_args=validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
 
-    @property
-    def loc(self) -> Any:
-        """The mean of the logarithm."""
-        return self.base_dist.loc
-
-    @property
-    def scale(self) -> Any:
-        """The standard deviation of the logarithm."""
-        return self.base_dist.scale
+    loc = _of_base("loc", "The mean of the logarithm.")
+    scale = _of_base("scale", "The standard deviation of the logarithm.")
 
     @property
     def mean(self) -> Any:
@@ -201,6 +185,7 @@ class ExpRelaxedCategorical(Categorical):
     has_rsample = True
     has_enumerate_support = False
     support = constraints.real_vector
+    _event_ndim = 1
 
     def __init__(
         self, temperature: Value, probs: Value | None = None, logits: Value | None = None,
@@ -209,7 +194,6 @@ class ExpRelaxedCategorical(Categorical):
         super().__init__(probs, logits, validate_args)
         # One for the whole batch: it is not expanded with it.
         self._one_temperature = (temperature,)
-        self._event_shape = tuple(self._given.shape[-1:])
 
     @property
     def temperature(self) -> Any:
@@ -249,17 +233,6 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
 
-    @property
-    def temperature(self) -> Any:
-        """How nearly samples are one of the classes."""
-        return self.base_dist.temperature
-
-    @derived
-    def probs(self) -> Any:
-        """The probabilities of the classes."""
-        return self.base_dist.probs
-
-    @derived
-    def logits(self) -> Any:
-        """Their logarithms."""
-        return self.base_dist.logits
+    temperature = _of_base("temperature", "How nearly samples are one of the classes.")
+    probs = _of_base("probs", "The probabilities of the classes.")
+    logits = _of_base("logits", "Their logarithms.")

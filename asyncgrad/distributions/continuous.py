@@ -6,7 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import Distribution, open_uniform, standard_normal
+from asyncgrad.distributions.distribution import (
+    Distribution,
+    OfRate,
+    open_uniform,
+    standard_normal,
+)
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import rand, standard_gamma
@@ -18,7 +23,8 @@ if TYPE_CHECKING:
     from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
-_EULER = 0.57721566490153286
+#: The Euler-Mascheroni constant.
+EULER = 0.57721566490153286
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -138,7 +144,7 @@ class Gumbel(_LocationScale):
 
     @property
     def mean(self) -> Any:
-        return self.loc + self.scale * _EULER
+        return self.loc + self.scale * EULER
 
     @property
     def variance(self) -> Any:
@@ -155,7 +161,7 @@ class Gumbel(_LocationScale):
         return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Any:
-        return self.scale.log() + (1 + _EULER)
+        return self.scale.log() + (1 + EULER)
 
 
 class HalfNormal(Distribution):
@@ -252,15 +258,12 @@ class Uniform(Distribution):
         return (self.high - self.low).log()
 
 
-class Exponential(Distribution):
+class Exponential(OfRate):
     """The time until what happens so often as `rate` says."""
 
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
     support = constraints.nonnegative
-
-    def __init__(self, rate: Value, validate_args: bool | None = None) -> None:
-        self._take(locals())
 
     @property
     def mean(self) -> Any:
@@ -340,7 +343,7 @@ class Gamma(Distribution):
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
 
-class StudentT(Distribution):
+class StudentT(_LocationScale):
     """Normal numbers over the root of a mean of so many squares of others.
 
     Args:
@@ -350,11 +353,9 @@ class StudentT(Distribution):
         validate_args: whether arguments are checked.
     """
 
-    has_rsample = True
     arg_constraints: ClassVar[Any] = {
-        "df": constraints.positive, "loc": constraints.real, "scale": constraints.positive,
+        "df": constraints.positive, **_LocationScale.arg_constraints,
     }  # fmt: skip
-    support = constraints.real
 
     def __init__(
         self, df: Value, loc: Value = 0.0, scale: Value = 1.0, validate_args: bool | None = None
@@ -365,10 +366,6 @@ class StudentT(Distribution):
     def mean(self) -> Any:
         """The mean; NaN up to one degree of freedom."""
         return where(self.df > 1, self.loc, math.nan)
-
-    @property
-    def mode(self) -> Any:
-        return self.loc
 
     @property
     def variance(self) -> Any:
@@ -386,10 +383,9 @@ class StudentT(Distribution):
 
     def _log_prob(self, value: Tensor) -> Any:
         half = 0.5 * self.df
-        y = (value - self.loc) / self.scale
         size = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))
         size = size + half.lgamma() - (half + 0.5).lgamma()
-        return -(half + 0.5) * (y**2 / self.df).log1p() - size
+        return -(half + 0.5) * (self._standard(value) ** 2 / self.df).log1p() - size
 
     def entropy(self) -> Any:
         half = 0.5 * self.df

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
+from asyncgrad.distributions.distribution import Distribution, OfRate, broadcast_all, derived
 from asyncgrad.ops.api.activation import softmax, softplus
 from asyncgrad.ops.api.creation import arange, eye, zeros_like
 from asyncgrad.ops.api.elementwise import where
@@ -249,14 +249,11 @@ class Binomial(_OfChances):
         return self._numbers(1 + count, self._given.dtype, expand)
 
 
-class Poisson(Distribution):
+class Poisson(OfRate):
     """How often something happens that does so independently, `rate` times on average."""
 
     arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
-
-    def __init__(self, rate: Value, validate_args: bool | None = None) -> None:
-        self._take(locals())
 
     @property
     def mean(self) -> Any:
@@ -290,6 +287,8 @@ class Categorical(_OfChances):
         "probs": constraints.simplex, "logits": constraints.real_vector,
     }  # fmt: skip
     has_enumerate_support = True
+    #: The number of axes of an event: 1 if it is a vector over the classes.
+    _event_ndim = 0
 
     def __init__(
         self,
@@ -305,7 +304,8 @@ class Categorical(_OfChances):
             vars(self)["logits"] = self.logits - self.logits.logsumexp(-1, True)
         else:
             vars(self)["probs"] = self.probs / self.probs.sum(-1, True)
-        super().__init__(self._given.shape[:-1], validate_args=validate_args)
+        batch, classes = self._given.shape[:-1], self._given.shape[-1:]
+        super().__init__(batch, classes[: self._event_ndim], validate_args)
 
     @derived
     def probs(self) -> Any:
@@ -363,15 +363,7 @@ class OneHotCategorical(Categorical):
     """One of several classes, as a vector with a one in its place; see `Categorical`."""
 
     support = constraints.one_hot
-
-    def __init__(
-        self,
-        probs: Value | None = None,
-        logits: Value | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        super().__init__(probs, logits, validate_args)
-        self._event_shape = tuple(self._given.shape[-1:])
+    _event_ndim = 1
 
     @property
     def mean(self) -> Any:

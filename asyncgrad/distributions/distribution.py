@@ -15,7 +15,7 @@ from asyncgrad.ops.promotion import as_number
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncgrad.distributions.constraints import Constraint
+    from asyncgrad.distributions.constraints import Constraint, Value
     from asyncgrad.tensor import Tensor
 
 
@@ -273,3 +273,10 @@ class Distribution:
         held = {k: v for k, v in vars(self).items() if k in self.arg_constraints}
         parts = [f"{k}: {v if v.numel() == 1 else tuple(v.shape)}" for k, v in held.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class OfRate(Distribution):
+    """The base of distributions whose only parameter is `rate`."""
+
+    def __init__(self, rate: Value, validate_args: bool | None = None) -> None:
+        self._take(locals())

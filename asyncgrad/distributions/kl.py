@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributions.composed import Independent, TransformedDistribution
 from asyncgrad.distributions.continuous import (
+    EULER,
     Cauchy,
     Exponential,
     Gamma,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["kl_divergence", "register_kl"]
 _KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
-_EULER = 0.57721566490153286
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
@@ -107,7 +107,7 @@ def _gumbel(p: Gumbel, q: Gumbel) -> Any:
     ratio, shift = p.scale / q.scale, p.loc / q.scale
     rest = q.loc / q.scale
     power = (rest - shift + (1 + ratio).lgamma()).exp()
-    return -ratio.log() - rest + shift + ratio * _EULER + power - (1 + _EULER)
+    return -ratio.log() - rest + shift + ratio * EULER + power - (1 + EULER)
 
 
 @register_kl(HalfNormal, HalfNormal)

@@ -144,7 +144,29 @@ class ModuleList(_Sequence):
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
 
 
-class ModuleDict(Module):
+class Keyed(Module):
+    """The base of modules that hold members by name."""
+
+    @property
+    def _members(self) -> Mapping[str, Any]:
+        """The members, or something else, by their names."""
+        return self._modules
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._members
+
+    def keys(self) -> Any:
+        """The names of the members."""
+        return self._members.keys()
+
+
+class ModuleDict(Keyed):
     """A dictionary of modules, which are registered.
 
     Args:
@@ -155,15 +177,6 @@ class ModuleDict(Module):
         super().__init__()
         if modules is not None:
             self.update(modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._modules
 
     def __getitem__(self, key: str) -> Any:
         return self._modules[key]
@@ -181,10 +194,6 @@ class ModuleDict(Module):
     def pop(self, key: str) -> Any:
         """Remove and return the module of a name."""
         return self._modules.pop(key)
-
-    def keys(self) -> Any:
-        """The names of the members."""
-        return self._modules.keys()
 
     def values(self) -> Any:
         """The modules."""

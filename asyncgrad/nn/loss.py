@@ -32,6 +32,16 @@ class _Loss(FunctionModule, inputs=("input", "target"), shown=()):
         super()._keep(given)
 
 
+class _WeightedLoss(_Loss, buffers=("weight",), shown=()):
+    """The base of losses that take weights and no other options."""
+
+    def __init__(
+        self, weight: Tensor | None = None, size_average: bool | None = None,
+        reduce: bool | None = None, reduction: str = "mean",
+    ) -> None:  # fmt: skip
+        self._keep(locals())
+
+
 class L1Loss(_Loss, function=F.l1_loss):
     """The absolute difference.
 
@@ -136,7 +146,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
         self._keep(locals())
 
 
-class BCELoss(_Loss, function=F.binary_cross_entropy, buffers=("weight",)):
+class BCELoss(_WeightedLoss, function=F.binary_cross_entropy):
     """The binary cross entropy of probabilities.
 
     Args:
@@ -144,12 +154,6 @@ class BCELoss(_Loss, function=F.binary_cross_entropy, buffers=("weight",)):
 
     The other arguments are those of `L1Loss`.
     """
-
-    def __init__(
-        self, weight: Tensor | None = None, size_average: bool | None = None,
-        reduce: bool | None = None, reduction: str = "mean",
-    ) -> None:  # fmt: skip
-        self._keep(locals())
 
 
 class BCEWithLogitsLoss(

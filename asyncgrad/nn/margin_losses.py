@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncgrad.nn import functional as F
-from asyncgrad.nn.loss import _Loss
+from asyncgrad.nn.loss import _Loss, _WeightedLoss
 from asyncgrad.ops.api.loss import chosen_reduction
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss, buffers=("weight",)):
         self._keep(locals())
 
 
-class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss, buffers=("weight",)):
+class MultiLabelSoftMarginLoss(_WeightedLoss, function=F.multilabel_soft_margin_loss):
     """The cross entropy of each class by itself, averaged over the classes.
 
     Args:
@@ -202,9 +202,3 @@ class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss, bu
 
     The other arguments are those of `L1Loss`.
     """
-
-    def __init__(
-        self, weight: Tensor | None = None, size_average: bool | None = None,
-        reduce: bool | None = None, reduction: str = "mean",
-    ) -> None:  # fmt: skip
-        self._keep(locals())

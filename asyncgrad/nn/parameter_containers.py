@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.nn.containers import place_of
+from asyncgrad.nn.containers import Keyed, place_of
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter
 
@@ -76,7 +76,7 @@ class ParameterList(Module):
         return _described(enumerate(self))
 
 
-class ParameterDict(Module):
+class ParameterDict(Keyed):
     """A dictionary of parameters, which are registered.
 
     Args:
@@ -94,14 +94,9 @@ class ParameterDict(Module):
         if parameters is not None:
             self.update(parameters)
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
+    @property
+    def _members(self) -> Mapping[str, Any]:
+        return self._keys
 
     def __getitem__(self, key: str) -> Any:
         _check_key(key)
@@ -168,10 +163,6 @@ class ParameterDict(Module):
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A dictionary with one value under several names."""
         return ParameterDict((key, default) for key in keys)
-
-    def keys(self) -> Any:
-        """The names of the members."""
-        return self._keys.keys()
 
     def values(self) -> Iterator[Any]:
         """The members."""

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from asyncgrad.types import DeviceLike, DTypeLike
 
 
-def _copies(module: Module, count: int) -> ModuleList:
-    return ModuleList([copy.deepcopy(module) for _ in range(count)])
-
-
 def _is_causal(mask: Tensor | None, hint: bool | None, x: Tensor, batch_first: bool) -> bool:
     """Whether a mask is the causal one, which attention then applies without adding it."""
     if hint is not None or mask is None:
@@ -47,7 +43,17 @@ def _is_causal(mask: Tensor | None, hint: bool | None, x: Tensor, batch_first: b
     return bool((array == hidden).all())
 
 
-class TransformerEncoder(Module):
+class _Stack(Module):
+    """The base of stacks of layers."""
+
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+
+class TransformerEncoder(_Stack):
     """A stack of encoder layers.
 
     Args:
@@ -62,10 +68,7 @@ class TransformerEncoder(Module):
         self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
         enable_nested_tensor: bool = True, mask_check: bool = True,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.layers = _copies(encoder_layer, num_layers)
-        self.num_layers = num_layers
-        self.norm = norm
+        super().__init__(encoder_layer, num_layers, norm)
 
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
@@ -86,7 +89,7 @@ class TransformerEncoder(Module):
         return src if self.norm is None else self.norm(src)
 
 
-class TransformerDecoder(Module):
+class TransformerDecoder(_Stack):
     """A stack of decoder layers.
 
     Args:
@@ -96,10 +99,7 @@ class TransformerDecoder(Module):
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
-        super().__init__()
-        self.layers = _copies(decoder_layer, num_layers)
-        self.num_layers = num_layers
-        self.norm = norm
+        super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,

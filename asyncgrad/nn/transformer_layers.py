@@ -29,6 +29,16 @@ def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tenso
     return found
 
 
+def _attended(
+    heads: Module, x: Tensor, other: Tensor, padding: Tensor | None, mask: Tensor | None,
+    is_causal: bool,
+) -> Tensor:  # fmt: skip
+    """What a sequence finds by attention to another."""
+    found: Tensor
+    found, _ = heads(x, other, other, padding, False, mask, is_causal=is_causal)
+    return found
+
+
 class _Layer(Module):
     """The base of the layers: attention, once or twice, then a feedforward network."""
 
@@ -108,15 +118,8 @@ class TransformerEncoderLayer(_Layer):
             src_key_padding_mask: the elements to ignore, likewise.
             is_causal: a hint that `src_mask` is the causal one.
         """
-
-        def attend(x: Tensor) -> Tensor:
-            found: Tensor
-            found, _ = self.self_attn(
-                x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal
-            )
-            return found
-
-        return self._run(src, attend)
+        masks = src_key_padding_mask, src_mask, is_causal
+        return self._run(src, lambda x: _attended(self.self_attn, x, x, *masks))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -145,18 +148,10 @@ class TransformerDecoderLayer(_Layer):
             tgt_is_causal: a hint that `tgt_mask` is the causal one.
             memory_is_causal: a hint that `memory_mask` is the causal one.
         """
-
-        def attend(x: Tensor) -> Tensor:
-            found: Tensor
-            found, _ = self.self_attn(
-                x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal
-            )
-            return found
-
-        def look(x: Tensor) -> Tensor:
-            masks = memory_key_padding_mask, False, memory_mask
-            found: Tensor
-            found, _ = self.multihead_attn(x, memory, memory, *masks, is_causal=memory_is_causal)
-            return found
-
-        return self._run(tgt, attend, look)
+        own = tgt_key_padding_mask, tgt_mask, tgt_is_causal
+        other = memory_key_padding_mask, memory_mask, memory_is_causal
+        return self._run(
+            tgt,
+            lambda x: _attended(self.self_attn, x, x, *own),
+            lambda x: _attended(self.multihead_attn, x, memory, *other),
+        )

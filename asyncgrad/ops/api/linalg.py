@@ -67,15 +67,23 @@ def _expect_ndims(name: str, tensors: Sequence[Tensor], ndims: tuple[int, ...]) 
             )
 
 
-def _expect_alignment(name: str, x: Tensor, y: Tensor) -> None:
-    """Raise unless x's last axis is as long as y's last but one."""
+def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> list[Any]:
+    """Operands of one dtype; the last two are factors with so many axes, which align."""
+    found = _operands(name, *operands)
+    x, y = found[-2:]
+    _expect_ndims(name, (x, y), ndims)
     a, b = x._metadata.shape, y._metadata.shape
+    if len(b) == 3 and a[0] != b[0]:
+        raise RuntimeError(
+            f"{name}: expected batches of one size, but got shapes {a} and {b}. matmul broadcasts."
+        )
     axis = len(b) - 2 if len(b) > 1 else 0
     if a[-1] != b[axis]:
         raise RuntimeError(
             f"{name}: shapes {a} and {b} cannot be multiplied: axis {len(a) - 1} of the first is "
             f"{a[-1]}, axis {axis} of the second is {b[axis]}. Transpose one of them."
         )
+    return found
 
 
 def _matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -168,9 +176,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     if out is not None:
         return put(out, "mm", mm(input, mat2), exact=True)
-    x, y = _operands("mm", input, mat2)
-    _expect_ndims("mm", (x, y), (2, 2))
-    _expect_alignment("mm", x, y)
+    x, y = _aligned("mm", (2, 2), input, mat2)
     return matmul(x, y)
 
 
@@ -186,14 +192,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     if out is not None:
         return put(out, "bmm", bmm(input, mat2), exact=True)
-    x, y = _operands("bmm", input, mat2)
-    _expect_ndims("bmm", (x, y), (3, 3))
-    if x._metadata.shape[0] != y._metadata.shape[0]:
-        raise RuntimeError(
-            f"bmm: expected batches of one size, but got shapes {x._metadata.shape} and "
-            f"{y._metadata.shape}. matmul broadcasts."
-        )
-    _expect_alignment("bmm", x, y)
+    x, y = _aligned("bmm", (3, 3), input, mat2)
     return R.bmm(x, y)
 
 
@@ -206,9 +205,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     if out is not None:
         return put(out, "mv", mv(input, vec), exact=True)
-    x, y = _operands("mv", input, vec)
-    _expect_ndims("mv", (x, y), (2, 1))
-    _expect_alignment("mv", x, y)
+    x, y = _aligned("mv", (2, 1), input, vec)
     return R.mv(x, y)
 
 
@@ -221,9 +218,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     if out is not None:
         return put(out, "dot", dot(input, tensor), exact=True)
-    x, y = _operands("dot", input, tensor)
-    _expect_ndims("dot", (x, y), (1, 1))
-    _expect_alignment("dot", x, y)
+    x, y = _aligned("dot", (1, 1), input, tensor)
     return R.dot(x, y)
 
 
@@ -287,9 +282,7 @@ def addmm(
         beta: the factor of the input.
         alpha: the factor of the product.
     """
-    bias, x, y = _operands("addmm", input, mat1, mat2)
-    _expect_ndims("addmm", (x, y), (2, 2))
-    _expect_alignment("addmm", x, y)
+    bias, x, y = _aligned("addmm", (2, 2), input, mat1, mat2)
     shape = (x._metadata.shape[0], y._metadata.shape[1])
     if not is_expandable(bias._metadata.shape, shape):
         raise RuntimeError(

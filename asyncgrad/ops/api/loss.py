@@ -87,8 +87,8 @@ def _share(size: int) -> float:
 _COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
 
 
-def _pair(name: str, input: Tensor, target: Tensor) -> tuple[Any, Any]:
-    """Broadcast two tensors and convert them to one floating dtype."""
+def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tuple[Any, Any]:
+    """Broadcast two tensors, with a warning or without, and convert them to one floating dtype."""
     x = as_tensor_operand(input, name, 1)
     y = as_tensor_operand(target, name, 2)
     if x._metadata is not y._metadata:
@@ -110,6 +110,13 @@ def _pair(name: str, input: Tensor, target: Tensor) -> tuple[Any, Any]:
         error = AutogradError if name == "kl_div" else NotImplementedError
         raise error(f'{name}: "{name}" not implemented for complex tensors. Take the losses of '
                     f"the real and imaginary parts, or of abs().")  # fmt: skip
+    if warns and input._metadata.shape != target._metadata.shape:
+        warnings.warn(
+            f"Using a target size ({target._metadata.shape}) that is different to the input size "
+            f"({input._metadata.shape}). This will likely lead to incorrect results due to "
+            f"broadcasting. Please ensure they have the same size.",
+            stacklevel=3,
+        )
     return x, y
 
 
@@ -140,16 +147,6 @@ def in_dtype(name: str, losses: Tensor, like: Tensor) -> Any:
             f"Convert it with .to()."
         )
     return cast(losses, dtype)
-
-
-def _warn_of_sizes(input: Tensor, target: Tensor) -> None:
-    if input._metadata.shape != target._metadata.shape:
-        warnings.warn(
-            f"Using a target size ({target._metadata.shape}) that is different to the input size "
-            f"({input._metadata.shape}). This will likely lead to incorrect results due to "
-            f"broadcasting. Please ensure they have the same size.",
-            stacklevel=3,
-        )
 
 
 def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
@@ -188,8 +185,7 @@ def mse_loss(
         ValueError: for another reduction, or weights of another shape.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _pair("mse_loss", input, target)
-    _warn_of_sizes(input, target)
+    x, y = _pair("mse_loss", input, target, warns=True)
     if weight is None:
         return _of_pair(R.squared_loss, x, y, None, reduction)
     losses = R.squared_loss(x, y, None, 1.0, True)
@@ -213,8 +209,7 @@ def l1_loss(
         ValueError: for another reduction, or weights of another shape.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _pair("l1_loss", input, target)
-    _warn_of_sizes(input, target)
+    x, y = _pair("l1_loss", input, target, warns=True)
     if x._metadata.is_complex:
         losses = R.abs(R.sub(x, y))
     elif weight is None:
@@ -243,8 +238,7 @@ def smooth_l1_loss(
         RuntimeError: if the shapes can't be broadcast, or `beta` is negative.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _pair("smooth_l1_loss", input, target)
-    _warn_of_sizes(input, target)
+    x, y = _pair("smooth_l1_loss", input, target, warns=True)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}.")
     if beta == 0:
@@ -274,8 +268,7 @@ def huber_loss(
         RuntimeError: if the shapes can't be broadcast, or `delta` is not positive.
     """
     reduction = chosen_reduction(reduction)
-    x, y = _pair("huber_loss", input, target)
-    _warn_of_sizes(input, target)
+    x, y = _pair("huber_loss", input, target, warns=True)
     if delta <= 0:
         raise RuntimeError(
             f"huber_loss does not support non-positive values for delta, got {delta}."

@@ -117,12 +117,9 @@ def cosine_embedding_loss(
 
 @one_node("SoftMarginLossBackward0")
 def soft_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The logistic loss `log(1 + exp(-y * x))`.
 
     Args:
@@ -326,12 +323,9 @@ def _numbers(like: Tensor, count: int) -> Any:
 
 @one_node("MultilabelMarginLossBackward0")
 def multilabel_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
 
     Args:

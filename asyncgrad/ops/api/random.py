@@ -646,6 +646,12 @@ def _real(name: str, what: str, value: object) -> Any:
     return number
 
 
+def _filled_with(name: str, input: Tensor, **parameters: Any) -> list[Any]:
+    """The tensor to fill, and real numbers."""
+    x = as_tensor_operand(input, name, 1)
+    return [x, *[_real(name, what, value) for what, value in parameters.items()]]
+
+
 def _fill(x: Tensor, values: Array, name: str) -> Any:
     """Overwrite a tensor with drawn values."""
     result = from_host(name, _placed(x, values), x._metadata.device)
@@ -695,8 +701,7 @@ def normal_(
         RuntimeError: if the deviation is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
-    x = as_tensor_operand(input, "normal_", 1)
-    mean, std = _real("normal_", "mean", mean), _real("normal_", "std", std)
+    x, mean, std = _filled_with("normal_", input, mean=mean, std=std)
     metadata = x._metadata
     values = _normal(source_of(generator), mean, std, metadata.shape, metadata.dtype)
     return _fill(x, values, "normal_")
@@ -735,8 +740,7 @@ def exponential_(
     Raises:
         RuntimeError: if the rate is not positive or the dtype not floating.
     """
-    x = as_tensor_operand(input, "exponential_", 1)
-    rate = _real("exponential_", "lambd", lambd)
+    x, rate = _filled_with("exponential_", input, lambd=lambd)
     _check_continuous("exponential_", "Exponential", x)
     if not rate > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate}")
@@ -762,8 +766,7 @@ def cauchy_(
     Raises:
         RuntimeError: if `sigma` is not positive or the dtype not floating.
     """
-    x = as_tensor_operand(input, "cauchy_", 1)
-    median, sigma = _real("cauchy_", "median", median), _real("cauchy_", "sigma", sigma)
+    x, median, sigma = _filled_with("cauchy_", input, median=median, sigma=sigma)
     _check_continuous("cauchy_", "Cauchy", x)
     if not sigma > 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
@@ -780,8 +783,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
         RuntimeError: if `p` is no such probability.
         NotImplementedError: for booleans and complex numbers.
     """
-    x = as_tensor_operand(input, "geometric_", 1)
-    chance = _real("geometric_", "p", p)
+    x, chance = _filled_with("geometric_", input, p=p)
     metadata = x._metadata
     if not 0 < chance < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={chance}")
@@ -801,11 +803,10 @@ def log_normal_(
         RuntimeError: if the deviation is not positive.
         NotImplementedError: for a dtype that is not floating.
     """
-    x = as_tensor_operand(input, "log_normal_", 1)
-    mean, std = _real("log_normal_", "mean", mean), _real("log_normal_", "std", std)
-    metadata = x._metadata
+    x, mean, std = _filled_with("log_normal_", input, mean=mean, std=std)
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
+    metadata = x._metadata
     if category(metadata.dtype) != 2:
         raise NotImplementedError(f'"log_normal_" not implemented for {metadata.dtype}.')
     values = source_of(generator).draw("lognormal", mean, std, metadata.shape, many=metadata.size)

@@ -11,7 +11,7 @@ from asyncgrad.ops import batch_rules
 from asyncgrad.ops.op import fused, linear, operation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
@@ -196,6 +196,13 @@ def _lengthened(F: Namespace, t: Value, x: Value, y: Value) -> Any:
     return F.sub(F.sum(F.mul(t, x), (last,), True), F.bmm(t, F.adjoint(y)))
 
 
+#: The rules of `linear` with and without a bias.
+_LINEAR_PULLS: dict[str, Callable[..., Any]] = {"x": _linear_by_input, "weight": _linear_by_weight}
+_LINEAR_PUSHES: dict[str, Callable[..., Any]] = {
+    "x": lambda F, t, weight: F.linear(t, weight),
+    "weight": lambda F, t, x: F.linear(x, t),
+}
+
 OPS = (
     linear(
         "adjoint",
@@ -268,11 +275,8 @@ OPS = (
         "linear",
         _linear,
         "x weight",
-        pulls={"x": _linear_by_input, "weight": _linear_by_weight},
-        pushes={
-            "x": lambda F, t, weight: F.linear(t, weight),
-            "weight": lambda F, t, x: F.linear(x, t),
-        },
+        pulls=_LINEAR_PULLS,
+        pushes=_LINEAR_PUSHES,
         node="MmBackward0",
         cost=_linear_cost,
         batch=batch_rules.linear,
@@ -282,18 +286,13 @@ OPS = (
         _linear_with_bias,
         "x weight bias",
         pulls={
-            "x": _linear_by_input,
-            "weight": _linear_by_weight,
+            **_LINEAR_PULLS,
             "bias": fused(
                 lambda xp, g: g.reshape(prod(g.shape[:-1]), g.shape[-1]).sum(axis=0),
                 lambda F, g: F.sum(g, tuple(range(len(g.shape) - 1)), False),
             ),
         },
-        pushes={
-            "x": lambda F, t, weight: F.linear(t, weight),
-            "weight": lambda F, t, x: F.linear(x, t),
-            "bias": lambda F, t, out_shape: F.expand(t, out_shape),
-        },
+        pushes=_LINEAR_PUSHES | {"bias": lambda F, t, out_shape: F.expand(t, out_shape)},
         node="AddmmBackward0",
         cost=_linear_cost,
         batch=batch_rules.linear,

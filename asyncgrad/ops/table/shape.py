@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -231,6 +231,9 @@ def _pad_adjoint(F: Namespace, g: Value, widths: Sequence[tuple[int, int]]) -> A
     return F.pad(g, tuple((-before, -after) for before, after in widths), 0)
 
 
+#: A view of all elements.
+_view = partial(linear, fresh=False, passes=True, view=True)
+
 OPS = (
     linear(
         "expand",
@@ -241,46 +244,34 @@ OPS = (
         view=True,
         batch=batch_rules.expand,
     ),
-    linear(
+    _view(
         "reshape",
         lambda xp, x, shape: x.reshape(shape),
         lambda F, g, x_shape: F.reshape(g, x_shape),
         attributes=("shape",),
-        fresh=False,
-        passes=True,
-        view=True,
         node="ViewBackward0",
         batch=batch_rules.reshape,
     ),
-    linear(
+    _view(
         "permute",
         lambda xp, x, order: x.transpose(order),
         lambda F, g, order: F.permute(g, inverse(order)),
         attributes=("order",),
-        fresh=False,
-        passes=True,
-        view=True,
         variant=("order", lambda order: getattr(order, "node", "PermuteBackward0")),
         batch=batch_rules.permute,
     ),
-    linear(
+    _view(
         "unsqueeze",
         lambda xp, x, dim: x.reshape((*x.shape[:dim], 1, *x.shape[dim:])),
         lambda F, g, dim: F.squeeze(g, (dim,)),
         attributes=("dim",),
-        fresh=False,
-        passes=True,
-        view=True,
         batch=batch_rules.over_dim,
     ),
-    linear(
+    _view(
         "squeeze",
         _squeezed,
         lambda F, g, x_shape, dims: F.reshape(g, x_shape),
         attributes=("dims",),
-        fresh=False,
-        passes=True,
-        view=True,
         variant=("dims", lambda dims: getattr(dims, "node", "SqueezeBackward2")),
         batch=batch_rules.over_dims,
     ),
