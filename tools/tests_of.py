@@ -3,7 +3,8 @@
     python tools/tests_of.py asyncgrad/core/node.py
 
 The tests of `asyncgrad/a/b.py` are `tests/a/test_b.py`, or the file of that name in a folder above,
-where there is one, and those of the rows below whose pattern the module's path has.
+where there is one, those of the rows below whose pattern the module's path has, and all of
+`tests/a`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 #: Paths in the package, as patterns, and the tests of what they match, within `tests`.
 ROWS: dict[str, tuple[str, ...]] = {
-    "core/*": ("core", "autograd/test_backward.py", "autograd/test_memory.py"),
+    "core/*": ("autograd/test_backward.py", "autograd/test_memory.py"),
     "core/anomaly.py": ("autograd/test_anomaly.py",),
     "core/array_holders.py": ("optim/test_array_holders.py",),
     "core/call_site.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
@@ -75,28 +76,27 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_views.py", "autograd/test_views_changed_in_place.py",
         "autograd/test_view_chain_programs.py",
     ),
-    "scheduler/*": ("scheduler", "autograd/test_reentrant.py"),
-    "autograd/*": ("autograd",),
+    "scheduler/*": ("autograd/test_reentrant.py",),
     "autograd/saved_on_cpu.py": ("devices/test_moving.py", "devices/test_pinned.py"),
-    "devices/*": ("devices",),
-    "ops/*": ("ops", "autograd/test_in_place.py", "autograd/test_views.py"),
+    "ops/*": ("autograd/test_in_place.py", "autograd/test_views.py"),
     "ops/batch*.py": ("func",),
     "ops/forward.py": ("autograd/test_forward_ad.py",),
     "ops/mode_hooks.py": ("autograd/test_saved_tensors.py", "autograd/test_anomaly.py"),
     "ops/table/*": ("ops/test_every_op.py", "ops/test_what_nodes_keep.py"),
     "ops/tensors/*": ("test_copies.py", "autograd/test_memory.py"),
-    "nn/*": ("nn", "devices/test_layers_on_devices.py"),
-    "optim/*": ("optim", "test_amp.py"),
-    "func/*": ("func", "autograd/test_transform_programs.py", "autograd/test_vmap_programs.py"),
-    "utils/*": ("utils", "autograd/test_checkpoint_programs.py"),
-    "serialization/*": ("serialization",),
-    "serving/*": ("serving", "examples"),
-    "distributions/*": ("distributions",),
-    "testing/*": ("testing", "devices/test_poisoned_memory.py"),
+    "nn/*": ("devices/test_layers_on_devices.py",),
+    "optim/*": ("test_amp.py",),
+    "func/*": ("autograd/test_transform_programs.py", "autograd/test_vmap_programs.py"),
+    "utils/*": ("autograd/test_checkpoint_programs.py",),
+    "serving/*": ("examples",),
+    "testing/*": ("devices/test_poisoned_memory.py",),
     "sync/*": ("func/test_sync.py", "autograd/test_memory.py"),
     "cuda/*": ("devices/test_accelerator.py", "test_amp.py"),
     "backends/*": ("test_settings.py",),
     "__init__.py": ("test_packaging.py", "test_names.py", "test_public_names.py"),
+    "_unbound.py": ("core", "test_packaging.py"),
+    "_wiring.py": ("core", "test_packaging.py"),
+    "aliases.py": ("test_typing.py",),
     "accelerator.py": ("devices/test_accelerator.py",),
     "collector.py": ("test_packaging.py",),
     "cpu.py": ("devices/test_accelerator.py", "test_settings.py"),
@@ -134,6 +134,9 @@ def tests_of(module: str) -> list[str]:
     rows = [tests for pattern, tests in ROWS.items() if fnmatch(module, pattern)]
     # The rows for a folder come before those for its modules, which are nearer.
     found = [*mirrors(module), *[name for tests in reversed(rows) for name in tests]]
+    folder = Path(module).parts[0]
+    if (ROOT / "tests" / folder).is_dir():
+        found.append(folder)
     if not found:
         raise LookupError(f"no tests for asyncgrad/{module}: add a row to {Path(__file__).name}")
     return [f"tests/{name}" for name in dict.fromkeys(found)]
