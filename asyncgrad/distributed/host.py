@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from asyncgrad.distributed.engine import Message, Peers
 
 #: How many ended passes, calls and runs, and how many messages, a host remembers.
-_REMEMBERED = 20_000
+_REMEMBERED = 4_096
 
 
 class Host:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +118,16 @@ class _Adds:
 
 def test_a_cluster_in_one_process() -> None:
     asyncio.run(in_one_process())
+
+
+DOCS = Path(__file__).parent.parent.parent / "docs" / "distributed.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_page_runs_as_it_stands(block: str) -> None:
+    assert "assert" in block
+    exec(block, {})
 
 
 def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
