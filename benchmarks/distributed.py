@@ -88,12 +88,14 @@ class Layers(ag.nn.Module):
         self.wait = wait
 
     def forward(self, x: Any) -> Any:
+        """Layer after layer."""
         for layer in self.layers:
             x = ag.tanh(layer(x))
             x.register_hook(self.compute)
         return x
 
     async def compute(self, gradient: Any) -> None:
+        """Wait."""
         await asyncio.sleep(self.wait)
 
 
@@ -141,6 +143,7 @@ class Stage(ag.nn.Module):
         self.weight = ag.nn.Parameter(ag.ones(8))
 
     async def forward(self, x: Any) -> Any:
+        """Wait, and scale."""
         await asyncio.sleep(STAGE_S)
         y = x * self.weight
 
@@ -227,8 +230,8 @@ async def measured(quick: bool) -> list[Row]:
         rows = []
         async with dist.connect(client, workers=3) as world:
             rows.append(await small_part(world, quick))
-            for schedule in ("1f1b", "gpipe"):
-                rows.append(await pipelined(world, schedule, quick))
+            rows.append(await pipelined(world, "1f1b", quick))
+            rows.append(await pipelined(world, "gpipe", quick))
             rows.append(await lag(world, quick))
             rows.append(await forwards(world, quick))
         async with dist.connect(client, workers=2) as world:

@@ -24,6 +24,7 @@ from asyncgrad.distributed.group import Runs
 from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, late
 from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.staging import Ambient, Staged, ambient, summed
+from asyncgrad.distributed.trace import Trace, recording
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload, waits
@@ -53,10 +54,12 @@ class Host:
         self._staged: dict[Any, _Pass] = {}
         self._optimizers: dict[int, Any] = {}
         self._runs: Runs | None = None
+        self._trace: Trace | None = None
         #: The asyncio tasks that work for a pass, call or run.
         self._working: dict[Any, set[asyncio.Task[Any]]] = {}
-        #: Keys of passes, calls and runs that have ended, with how; and messages taken.
+        #: Keys of passes and runs that have ended, with how; calls released; messages taken.
         self._ended = _Memory()
+        self._released = _Memory()
         self._taken = _Memory()
 
     async def take(self, message: Message) -> tuple[bool, Any]:
@@ -95,7 +98,8 @@ class Host:
 
     async def _run(self, message: Message) -> Any:
         here.set(self._site)
-        return await getattr(self, f"on_{message.method}")(*message.args)
+        with recording(None if self._trace is None else self._trace.recorder):
+            return await getattr(self, f"on_{message.method}")(*message.args)
 
     # -- the world --------------------------------------------------------------------------------
 
@@ -121,7 +125,7 @@ class Host:
         self._runs.lose(rank)
         for kept in (self._entries, self._staged, self._working):
             for key in [key for key in kept if key[0] == rank]:
-                self._ended.add(key, "lost")
+                (self._released if kept is self._entries else self._ended).add(key, "lost")
                 if kept is not self._working:
                     del kept[key]
                 else:
@@ -146,10 +150,19 @@ class Host:
             "working": sum(map(len, self._working.values())),
         }
 
+    async def on_trace(self) -> None:
+        """Record all passes from now on."""
+        self._trace = Trace(f"worker {self._rank}")
+
+    async def on_traced(self) -> Any:
+        """What has been recorded, and record no more."""
+        trace, self._trace = self._trace, None
+        return None if trace is None else trace.collected()
+
     @asynccontextmanager
     async def _scope(self, key: Any) -> AsyncIterator[None]:
         """What runs in the block belongs to a pass, call or run, and is cancelled with it."""
-        if key in self._ended:
+        if key in self._ended or key in self._released:
             raise late("the pass, call or run")
         task = asyncio.current_task()
         assert task is not None
@@ -211,7 +224,7 @@ class Host:
             elif kind == "optimizer":
                 self._optimizers.pop(key, None)
             else:
-                self._ended.add(key, "released")
+                self._released.add(key)
                 self._entries.pop(key, None)
                 stopped.append(self._stop(key))
         for stop in stopped:
@@ -245,7 +258,7 @@ class Host:
                         if isinstance(output, RemoteCall):
                             output = await output
                     entry.take(output)
-            if call in self._ended:
+            if call in self._released:
                 raise late("the call")
             differentiable = [requires for _, requires in entry.outputs]
             if not fetch or any(differentiable):

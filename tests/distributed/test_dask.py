@@ -130,15 +130,23 @@ def test_the_page_runs_as_it_stands(block: str) -> None:
     exec(block, {})
 
 
-def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with cluster(1, processes=False) as client:
-            found = iter([{"asyncgrad": "0"}, {"asyncgrad": "1"}])
-            monkeypatch.setattr("asyncgrad.distributed.dask_engine._versions", found.__next__)
-            async with dist.connect(client):
-                pass
+@pytest.mark.parametrize("lacks", [False, True])
+def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch, lacks: bool) -> None:
+    found = iter(["here", "there"])
 
-    with pytest.raises(RuntimeError, match="has other versions than the caller"):
+    def versions() -> dict[str, str]:
+        where = next(found)
+        if lacks and where == "there":
+            raise ModuleNotFoundError("No module named 'asyncgrad'")
+        return {"asyncgrad": where}
+
+    async def main() -> None:
+        async with cluster(1, processes=False) as client, dist.connect(client):
+            pass
+
+    monkeypatch.setattr("asyncgrad.distributed.dask_engine._versions", versions)
+    words = "can't import asyncgrad" if lacks else "has other versions than the caller"
+    with pytest.raises(RuntimeError, match=words):
         asyncio.run(main())
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from models import Affine, Failing, Mixed, Outer, gradients, no_module, refuses
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.errors import sendable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def leaf(*values: float) -> ag.Tensor:
@@ -316,6 +320,26 @@ async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
             await step()
         assert (x.grad, await part.apply(gradients)) == (None, [None, None])
         assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_one_trace_shows_what_all_have_computed(tmp_path: Path) -> None:
+    engine = Engine(3)
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(3)]
+        async with world.trace_passes(tmp_path / "trace.json"):
+            await (await parts[1](parts[0](leaf()))).sum().backward()
+            engine.kill(2)
+        await (await parts[1](parts[0](leaf()))).sum().backward()
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert list(names.values()) == ["caller", "worker 0", "worker 1"]
+    nodes = [(names[one["pid"]], one["name"]) for one in events if one.get("cat") == "node"]
+    assert nodes.count(("worker 0", "TanhBackward0")) == 1
+    assert nodes.count(("worker 1", "TanhBackward0")) == 1
+    assert ("caller", "SumBackward0") in nodes
+    times = [one["ts"] for one in events if one.get("cat") == "node"]
+    assert max(times) - min(times) < 60e6
 
 
 # -- optimizers ---------------------------------------------------------------
