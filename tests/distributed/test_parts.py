@@ -13,10 +13,11 @@ import pytest
 from deterministic import Engine, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import Affine, Failing, Mixed, Outer, gradients, no_module, refuses
+from models import Affine, Failing, Held, Mixed, Outer, gradients, no_module, refuses
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import sendable
 
 if TYPE_CHECKING:
@@ -187,6 +188,28 @@ async def test_a_cancelled_forward_is_ended_on_its_worker() -> None:
         del waiting
         await ended.wait()
         assert kept(await world.statistics()) == [0]
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_call_is_ended_on_its_worker() -> None:
+    """Also if the word of it overtakes the call."""
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part = await world.remote(0, Held)
+        module = engine.part(part)
+        waiting = asyncio.create_task(part.apply(Held.wait, None))
+        while not module.begun:  # noqa: ASYNC110  nobody announces it
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        while not module.ended:  # noqa: ASYNC110  nobody announces it
+            await asyncio.sleep(0)
+        site = world._site
+        await site.call(0, "give_up", -1, 10**6)
+        late = Message(site.session, -1, 10**6, "statistics", ())
+        assert not (await engine.hosts[0].take(late))[0]
+        assert not engine.hosts[0]._requests
 
 
 async def _awaited(call: Any) -> Any:
