@@ -24,7 +24,7 @@ MEASURED = tests/autograd tests/core tests/scheduler
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo service training-api edge-forecast test test-of mutations pre-commit lint format check check-all test-matrix test-floors bench clean FORCE
+.PHONY: help demo service training-api edge-forecast distributed test test-of mutations pre-commit lint format check check-all test-matrix test-floors bench clean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ training-api: $(VENV)/.installed-service ## serve a hosted training API
 
 edge-forecast: $(VENV)/.installed-demo ## forecast the weather on the hub of a home
 	$(RUN) -m examples.edge_forecast $(ARGS)
+
+distributed: $(VENV)/.installed-dask ## train over three worker processes, one of which is killed
+	$(RUN) -m examples.distributed_training $(ARGS)
 
 test: $(VENV)/.installed-test ## run the tests; those that need PyTorch skip where it is absent
 	$(PYTEST) $(ARGS)

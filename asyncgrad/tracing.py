@@ -29,7 +29,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
-        self._origin = perf_counter_ns()
+        #: The time of the events' zero, by `perf_counter_ns`.
+        self.origin = perf_counter_ns()
         #: A number for each pass; an id would be reused when a pass is freed.
         self._passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._numbers = count(1)
@@ -57,7 +58,7 @@ class Recorder:
         about: dict[str, Any] = {
             "name": node.name(),
             "cat": "node",
-            "ts": (start - self._origin) / 1e3,
+            "ts": (start - self.origin) / 1e3,
             "pid": 1,
             "tid": threading.get_native_id(),
             "args": {
@@ -71,14 +72,14 @@ class Recorder:
             # While this node waited others ran: in one thread's row they would overlap.
             about["id"] = f"{number}, {node.sequence_nr}"
             self.events.append(about | {"ph": "b"})
-            self.events.append(about | {"ph": "e", "ts": (now - self._origin) / 1e3})
+            self.events.append(about | {"ph": "e", "ts": (now - self.origin) / 1e3})
         else:
             self.events.append(about | {"ph": "X", "dur": (now - start) / 1e3})
         self.events.append(
             {
                 "name": "memory kept",
                 "ph": "C",
-                "ts": (now - self._origin) / 1e3,
+                "ts": (now - self.origin) / 1e3,
                 "pid": 1,
                 "args": {"bytes": POOL.unused},
             }
@@ -86,7 +87,7 @@ class Recorder:
 
     def waited(self, task: Any, nanoseconds: int) -> None:
         """Called when a pass gets its turn; records how long it waited."""
-        now = (perf_counter_ns() - self._origin) / 1e3
+        now = (perf_counter_ns() - self.origin) / 1e3
         # Each pass has its own track, because its waits belong to no thread.
         about = {"name": "waits for its turn", "cat": "wait", "pid": 1, "id": self._number(task)}
         self.events.append(about | {"ph": "b", "ts": now - nanoseconds / 1e3})

@@ -1,4 +1,4 @@
-"""The end of a pass that has more to do than to commit: queued callbacks, `.grad`s of devices."""
+"""The end of a pass that has more to do than to commit: participants, callbacks, devices."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.commit import commit_revocably
 from asyncgrad.core.hook_calls import awaited
+from asyncgrad.core.participants import check_given, staged_given
 from asyncgrad.core.run_node import in_turn
+from asyncgrad.core.variable import wrap
+from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from asyncgrad.core.participants import Member
     from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.streams import PassStreams
 
@@ -33,3 +37,48 @@ def conclude(task: PassState) -> Generator[Any, Any, None]:
         yield from streams.wait(task)  # type: ignore[union-attr]
     while task.callbacks:
         yield from awaited(task.callbacks.pop(0)())
+
+
+def ask(task: PassState, member: Member) -> Generator[Any, Any, None]:
+    """Ask a participant, and stage the gradients that it gives in the place of others."""
+    if task.streams is not None:
+        # Participants may read the gradients in any stream, or on the host.
+        yield from task.streams.wait(task)
+    given = yield from awaited(member.participant.prepare(_staged(task)))
+    if not given:
+        return
+    if task.captures is not None:
+        raise AutogradError(
+            f"{member.name()} gave gradients for leaves to a pass of grad(), which adds to none: "
+            f"return None from prepare() there"
+        )
+    others: frozenset[Any] = frozenset().union(*(other.given for other in task.members))
+    for leaf, gradient in given.items():
+        check_given(member.name(), leaf, gradient)
+        if leaf in others:
+            raise AutogradError(
+                f"{member.name()} gave a gradient for a leaf of shape {leaf._metadata.shape}, and "
+                f"so did another participant: let one of them give it"
+            )
+    member.given = frozenset(given)
+    kept = [entry for entry in task.staged if entry[0] not in member.given]
+    task.secured = len(kept)
+    task.staged = kept + staged_given(given, recorded=task.recorded is not None)
+
+
+def _staged(task: PassState) -> dict[Any, Any]:
+    """The staged gradients by leaf, as tensors."""
+    gradients: dict[Any, Any] = {}
+    for variable, gradient, _ in task.staged:
+        F = variable._metadata.F
+        if task.recorded is None:
+            array = F.in_own_dtype(gradient, variable._metadata.dtype)
+            gradient = wrap(array, F.metadata_of(array))
+        known = gradients.get(variable)
+        if known is not None and task.recorded is not None:
+            gradient = task.recorded.add(known, gradient)
+        elif known is not None:
+            total, _ = F.accumulate(known._array, False, gradient._array, False)
+            gradient = wrap(total, gradient._metadata)
+        gradients[variable] = gradient
+    return gradients

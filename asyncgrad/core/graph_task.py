@@ -22,13 +22,12 @@ from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.commit import commit
-from asyncgrad.core.conclude import conclude
+from asyncgrad.core.conclude import ask, conclude
 from asyncgrad.core.delivery import accumulates, deliver, pass_on, take_report
 from asyncgrad.core.dependencies import count, plan
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Callbacks, Devices, Freed, stored_edges
 from asyncgrad.core.parallel_nodes import is_early, share
-from asyncgrad.core.participants import ask
 from asyncgrad.core.pass_state import PassState, close
 from asyncgrad.core.run_node import evaluate, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.node import Node, init_node
-from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
+from asyncgrad.core.variable import Variable, autograd_meta, requires_grad
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    from asyncgrad.core.pass_state import PassState
+    from collections.abc import Mapping
 
 
 class Participant(Protocol):
@@ -48,51 +45,6 @@ class Member(Node):
     def name(self) -> str:
         """The name of the method that it calls."""
         return f"{type(self.participant).__qualname__}.prepare"
-
-
-def ask(task: PassState, member: Member) -> Generator[Any, Any, None]:
-    """Ask a participant, and stage the gradients that it gives in the place of others."""
-    if task.streams is not None:
-        # Participants may read the gradients in any stream, or on the host.
-        yield from task.streams.wait(task)
-    given = yield from awaited(member.participant.prepare(_staged(task)))
-    if not given:
-        return
-    if task.captures is not None:
-        raise AutogradError(
-            f"{member.name()} gave gradients for leaves to a pass of grad(), which adds to none: "
-            f"return None from prepare() there"
-        )
-    others: frozenset[Any] = frozenset().union(*(other.given for other in task.members))
-    for leaf, gradient in given.items():
-        check_given(member.name(), leaf, gradient)
-        if leaf in others:
-            raise AutogradError(
-                f"{member.name()} gave a gradient for a leaf of shape {leaf._metadata.shape}, and "
-                f"so did another participant: let one of them give it"
-            )
-    member.given = frozenset(given)
-    kept = [entry for entry in task.staged if entry[0] not in member.given]
-    task.secured = len(kept)
-    task.staged = kept + staged_given(given, recorded=task.recorded is not None)
-
-
-def _staged(task: PassState) -> dict[Any, Any]:
-    """The staged gradients by leaf, as tensors."""
-    gradients: dict[Any, Any] = {}
-    for variable, gradient, _ in task.staged:
-        F = variable._metadata.F
-        if task.recorded is None:
-            array = F.in_own_dtype(gradient, variable._metadata.dtype)
-            gradient = wrap(array, F.metadata_of(array))
-        known = gradients.get(variable)
-        if known is not None and task.recorded is not None:
-            gradient = task.recorded.add(known, gradient)
-        elif known is not None:
-            total, _ = F.accumulate(known._array, False, gradient._array, False)
-            gradient = wrap(total, gradient._metadata)
-        gradients[variable] = gradient
-    return gradients
 
 
 def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[tuple[Any, Any, bool]]:

@@ -227,6 +227,7 @@ class DaskEngine:
         if "all" in client._event_handlers:
             if self._earlier is None:
                 client.unsubscribe_topic("all")
+                del client._event_handlers["all"]
             else:
                 client._event_handlers["all"] = self._earlier
 

@@ -24,6 +24,7 @@ from asyncgrad.distributed.group import Runs
 from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, late
 from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.staging import Ambient, Staged, ambient, summed
+from asyncgrad.distributed.trace import Trace, recording
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload, waits
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from asyncgrad.distributed.engine import Message, Peers
 
 #: How many ended passes, calls and runs, and how many messages, a host remembers.
-_REMEMBERED = 20_000
+_REMEMBERED = 4_096
 
 
 class Host:
@@ -53,10 +54,14 @@ class Host:
         self._staged: dict[Any, _Pass] = {}
         self._optimizers: dict[int, Any] = {}
         self._runs: Runs | None = None
+        self._trace: Trace | None = None
+        #: What runs for each message.
+        self._requests: dict[tuple[int, int], asyncio.Task[Any]] = {}
         #: The asyncio tasks that work for a pass, call or run.
         self._working: dict[Any, set[asyncio.Task[Any]]] = {}
-        #: Keys of passes, calls and runs that have ended, with how; and messages taken.
+        #: Keys of passes and runs that have ended, with how; calls released; messages taken.
         self._ended = _Memory()
+        self._released = _Memory()
         self._taken = _Memory()
 
     async def take(self, message: Message) -> tuple[bool, Any]:
@@ -76,12 +81,16 @@ class Host:
             return False, PassEndedError("the message has been taken before")
         # In a task of its own, which can be cancelled while the connection lives on.
         working = asyncio.ensure_future(self._run(message))
+        request = message.sender, message.number
+        self._requests[request] = working
         try:
             # If cancelled here, nobody will read the answer.
             await asyncio.wait([working])
         except asyncio.CancelledError:
             working.cancel()
             return False, late("what was asked for")
+        finally:
+            del self._requests[request]
         if working.cancelled():
             return False, late(f"{message.method} was cancelled: its pass or call")
         error = working.exception()
@@ -95,7 +104,8 @@ class Host:
 
     async def _run(self, message: Message) -> Any:
         here.set(self._site)
-        return await getattr(self, f"on_{message.method}")(*message.args)
+        with recording(None if self._trace is None else self._trace.recorder):
+            return await getattr(self, f"on_{message.method}")(*message.args)
 
     # -- the world --------------------------------------------------------------------------------
 
@@ -121,11 +131,18 @@ class Host:
         self._runs.lose(rank)
         for kept in (self._entries, self._staged, self._working):
             for key in [key for key in kept if key[0] == rank]:
-                self._ended.add(key, "lost")
+                (self._released if kept is self._entries else self._ended).add(key, "lost")
                 if kept is not self._working:
                     del kept[key]
                 else:
                     self.site.spawn(self._stop(key))
+
+    async def on_give_up(self, sender: int, number: int) -> None:
+        """End what a message has asked for, or will ask for if it comes later."""
+        self._taken.add((sender, number))
+        working = self._requests.get((sender, number))
+        if working is not None:
+            await _cancelled([working])
 
     async def on_close(self) -> None:
         """Drop everything, and end what runs."""
@@ -136,20 +153,30 @@ class Host:
         await self.site.end("its caller has left it")
 
     async def on_statistics(self) -> dict[str, int]:
-        """How much the host keeps."""
+        """How much the host keeps, and how many messages it works on."""
+        current = asyncio.current_task()
         return {
             "parts": len(self._parts),
             "calls": len(self._entries),
             "passes": len(self._staged),
             "optimizers": len(self._optimizers),
             "runs": 0 if self._runs is None else len(self._runs),
-            "working": sum(map(len, self._working.values())),
+            "working": sum(task is not current for task in self._requests.values()),
         }
+
+    async def on_trace(self) -> None:
+        """Record all passes from now on."""
+        self._trace = Trace(f"worker {self._rank}")
+
+    async def on_traced(self) -> Any:
+        """What has been recorded, and record no more."""
+        trace, self._trace = self._trace, None
+        return None if trace is None else trace.collected()
 
     @asynccontextmanager
     async def _scope(self, key: Any) -> AsyncIterator[None]:
         """What runs in the block belongs to a pass, call or run, and is cancelled with it."""
-        if key in self._ended:
+        if key in self._ended or key in self._released:
             raise late("the pass, call or run")
         task = asyncio.current_task()
         assert task is not None
@@ -170,9 +197,7 @@ class Host:
 
     async def on_build(self, number: int, factory: Callable[..., Any], args: Any, kw: Any) -> None:
         """Make a part."""
-        made = factory(*args, **kw)
-        if isawaitable(made) and not isinstance(made, Variable):
-            made = await made
+        made = await _called(factory, *args, **kw)
         if not callable(made):
             raise TypeError(
                 f"remote: the factory made a {type(made).__name__}, which can't be called: return "
@@ -195,9 +220,7 @@ class Host:
     async def on_apply(self, number: int, function: Callable[..., Any], args: Any) -> Any:
         """Call a function with a part."""
         with no_grad():
-            found = function(self._part(number), *args)
-            if isawaitable(found) and not isinstance(found, Variable):
-                found = await found
+            found = await _called(function, self._part(number), *args)
         leaves, structure = flatten(found)
         return structure.build(iter([_cut(leaf) for leaf in leaves]))
 
@@ -211,7 +234,7 @@ class Host:
             elif kind == "optimizer":
                 self._optimizers.pop(key, None)
             else:
-                self._ended.add(key, "released")
+                self._released.add(key)
                 self._entries.pop(key, None)
                 stopped.append(self._stop(key))
         for stop in stopped:
@@ -238,14 +261,11 @@ class Host:
             entry.part = number
             async with self._turn(number):
                 with set_grad_enabled(record):
-                    if waits(part):
-                        output = await part(*args, **kwargs)
-                    else:
-                        output = await offload(part, *args, **kwargs)
-                        if isinstance(output, RemoteCall):
-                            output = await output
+                    output = await _called(part, *args, **kwargs)
+                    if isinstance(output, RemoteCall):
+                        output = await output
                     entry.take(output)
-            if call in self._ended:
+            if call in self._released:
                 raise late("the call")
             differentiable = [requires for _, requires in entry.outputs]
             if not fetch or any(differentiable):
@@ -551,6 +571,14 @@ async def _cancelled(tasks: Any) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+async def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a user's function returns: a plain one runs in a thread, to leave the loop alone."""
+    # What a class makes may be called with an await, but the class itself is not.
+    if waits(function) and not isinstance(function, type):
+        return await function(*args, **kwargs)
+    return await offload(function, *args, **kwargs)
 
 
 def _cut(leaf: Any) -> Any:

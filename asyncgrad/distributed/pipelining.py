@@ -28,8 +28,9 @@ class Pipeline:
         stages: parts, in order; each takes what the one before it gives. Activations and gradients
             go from worker to worker.
         microbatches: into how many a batch is divided.
-        schedule: "1f1b" lets as many micro-batches into the pipeline as it has stages: each worker
-            keeps that many graphs. "gpipe" runs all forwards first, and keeps all graphs.
+        schedule: "1f1b" lets one more micro-batch into the pipeline than it has stages, the one
+            that is on its way: each worker keeps that many graphs. "gpipe" runs all forwards first,
+            and keeps all graphs.
 
     Raises:
         ValueError: for another schedule, or without stages or micro-batches.
@@ -105,7 +106,7 @@ class Pipeline:
         async with asyncio.timeout_at(deadline):
             loss_part = await self._prepare(loss_fn)
             bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
-            in_flight = len(self._stages) if self._schedule == "1f1b" else self._microbatches
+            in_flight = len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
             window = asyncio.Semaphore(in_flight)
             filled = asyncio.Barrier(self._microbatches)
 

@@ -58,7 +58,8 @@ class RemoteModule:
         self._session = site.session
         self.rank = rank
         self.number = number
-        weakref.finalize(self, site.drop, rank, "part", number)
+        # Without a caller there is nothing to tell.
+        weakref.finalize(self, site.drop, rank, "part", number).atexit = False
 
     def __reduce__(self) -> Any:
         # A copy: the worker keeps the module as long as the caller has the original.
@@ -104,7 +105,7 @@ def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
 class Lease:
     """Keeps what a call has computed on its worker, until call and graph are gone."""
 
-    __slots__ = ("__weakref__", "call", "finalizer", "pending", "rank", "site")
+    __slots__ = ("__weakref__", "call", "pending", "rank", "site")
 
     def __init__(self, site: Site, rank: int) -> None:
         """Number a call."""
@@ -113,9 +114,7 @@ class Lease:
         self.call = (site.rank, next(site.numbers))
         #: By pass: gradients of results that were fetched, for the node of the call.
         self.pending: dict[Any, list[Any]] = {}
-        self.finalizer = weakref.finalize(self, site.drop, rank, "call", self.call)
-        # Without a caller there is nothing to tell.
-        self.finalizer.atexit = False
+        weakref.finalize(self, site.drop, rank, "call", self.call).atexit = False
 
 
 class RemoteCall:

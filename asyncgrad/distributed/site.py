@@ -105,8 +105,12 @@ class Site:
         if not fence.done():
             calling = asyncio.ensure_future(self._peers.call(rank, message))
             try:
-                # If cancelled here, the host goes on: what it does is ended by another message.
+                # If cancelled here, the host would go on: another message ends what it does.
                 await asyncio.wait((calling, fence), return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                if self.ended is None and not calling.done() and not fence.done():
+                    self.tell(rank, "give_up", self.rank, message.number)
+                raise
             finally:
                 if not calling.done():
                     calling.cancel()

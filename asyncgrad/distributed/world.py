@@ -18,11 +18,14 @@ from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel, build
 from asyncgrad.distributed.site import CALLER, Site
+from asyncgrad.distributed.trace import Trace, recording, save
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.scheduler import offload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from os import PathLike
 
     from asyncgrad.distributed.engine import Engine
 
@@ -182,6 +185,32 @@ class World:
             if site.ended is None:
                 await site.tell_all(range(self.size), "stop", call)
             del calls
+
+    @asynccontextmanager
+    async def trace_passes(self, path: str | PathLike[str]) -> AsyncIterator[None]:
+        """Trace passes on all workers, and those started in this context, into one file.
+
+        The machines' clocks are taken as they are set. One trace of a world at a time.
+
+        Args:
+            path: the file, written at the end of the block; open it in https://ui.perfetto.dev.
+                Lost workers are missing in it.
+        """
+        site = self._site
+        living = [rank for rank in range(self.size) if rank not in site.lost]
+        await asyncio.gather(*[site.call(rank, "trace") for rank in living])
+        own = Trace("caller")
+        try:
+            with recording(own.recorder):
+                yield
+        finally:
+            traces = [own.collected()]
+            found = await asyncio.gather(
+                *[site.call(rank, "traced") for rank in living if rank not in site.lost],
+                return_exceptions=True,
+            )
+            traces += [one for one in found if isinstance(one, tuple)]
+            await offload(save, path, traces)
 
     async def statistics(self) -> list[dict[str, int] | None]:
         """How much each worker keeps of this world: None for a lost one."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,15 +120,33 @@ def test_a_cluster_in_one_process() -> None:
     asyncio.run(in_one_process())
 
 
-def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with cluster(1, processes=False) as client:
-            found = iter([{"asyncgrad": "0"}, {"asyncgrad": "1"}])
-            monkeypatch.setattr("asyncgrad.distributed.dask_engine._versions", found.__next__)
-            async with dist.connect(client):
-                pass
+DOCS = Path(__file__).parent.parent.parent / "docs" / "distributed.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
 
-    with pytest.raises(RuntimeError, match="has other versions than the caller"):
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_page_runs_as_it_stands(block: str) -> None:
+    assert "assert" in block
+    exec(block, {})
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch, lacks: bool) -> None:
+    found = iter(["here", "there"])
+
+    def versions() -> dict[str, str]:
+        where = next(found)
+        if lacks and where == "there":
+            raise ModuleNotFoundError("No module named 'asyncgrad'")
+        return {"asyncgrad": where}
+
+    async def main() -> None:
+        async with cluster(1, processes=False) as client, dist.connect(client):
+            pass
+
+    monkeypatch.setattr("asyncgrad.distributed.dask_engine._versions", versions)
+    words = "can't import asyncgrad" if lacks else "has other versions than the caller"
+    with pytest.raises(RuntimeError, match=words):
         asyncio.run(main())
 
 

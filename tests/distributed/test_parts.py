@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from deterministic import Engine, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import Affine, Failing, Mixed, Outer, gradients, no_module, refuses
+from models import Affine, Failing, Held, Mixed, Outer, gradients, no_module, refuses
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import sendable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def leaf(*values: float) -> ag.Tensor:
@@ -185,6 +190,28 @@ async def test_a_cancelled_forward_is_ended_on_its_worker() -> None:
         assert kept(await world.statistics()) == [0]
 
 
+@pytest.mark.asyncio
+async def test_a_cancelled_call_is_ended_on_its_worker() -> None:
+    """Also if the word of it overtakes the call."""
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part = await world.remote(0, Held)
+        module = engine.part(part)
+        waiting = asyncio.create_task(part.apply(Held.wait, None))
+        while not module.begun:  # noqa: ASYNC110  nobody announces it
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        while not module.ended:  # noqa: ASYNC110  nobody announces it
+            await asyncio.sleep(0)
+        site = world._site
+        await site.call(0, "give_up", -1, 10**6)
+        late = Message(site.session, -1, 10**6, "statistics", ())
+        assert not (await engine.hosts[0].take(late))[0]
+        assert not engine.hosts[0]._requests
+
+
 async def _awaited(call: Any) -> Any:
     return await call
 
@@ -316,6 +343,26 @@ async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
             await step()
         assert (x.grad, await part.apply(gradients)) == (None, [None, None])
         assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_one_trace_shows_what_all_have_computed(tmp_path: Path) -> None:
+    engine = Engine(3)
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(3)]
+        async with world.trace_passes(tmp_path / "trace.json"):
+            await (await parts[1](parts[0](leaf()))).sum().backward()
+            engine.kill(2)
+        await (await parts[1](parts[0](leaf()))).sum().backward()
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert list(names.values()) == ["caller", "worker 0", "worker 1"]
+    nodes = [(names[one["pid"]], one["name"]) for one in events if one.get("cat") == "node"]
+    assert nodes.count(("worker 0", "TanhBackward0")) == 1
+    assert nodes.count(("worker 1", "TanhBackward0")) == 1
+    assert ("caller", "SumBackward0") in nodes
+    times = [one["ts"] for one in events if one.get("cat") == "node"]
+    assert max(times) - min(times) < 60e6
 
 
 # -- optimizers ---------------------------------------------------------------

@@ -54,3 +54,21 @@ def test_script_is_a_pytorch_script_but_for_its_import():
     )
     losses = _script_losses(run(source))
     assert losses == pytest.approx(_script_losses(run("-c", on_torch, source)), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_distributed_training_loses_a_worker_and_goes_on():
+    pytest.importorskip("distributed", reason="Dask distributed is not installed")
+    said = run(EXAMPLES / "distributed_training.py")
+    assert "worker 1 was lost" in said
+    assert said.count("False") == 2
+    assert float(re.search(r"not seen in training: (\S+)%", said)[1]) > 90.0
+
+
+@pytest.mark.slow
+def test_federated_averaging_counts_the_first_and_ends_the_others():
+    pytest.importorskip("distributed", reason="Dask distributed is not installed")
+    said = run(EXAMPLES / "federated.py")
+    assert said.count("the first 3 of 4") == 8
+    assert float(re.findall(r"accuracy (\S+)%", said)[-1]) > 90.0
+    assert "still running on workers: 0" in said

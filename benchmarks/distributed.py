@@ -1,0 +1,259 @@
+"""What passes over workers cost, on a cluster of processes of this machine: ratios, not times.
+
+Run: python -m benchmarks.distributed [--quick] [--json out.json]
+It needs the extras `dask` and `bench`, and a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from distributed import Client, LocalCluster
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+#: The time that a stage of the pipeline waits in its forward, and in its backward.
+STAGE_S = 0.03
+STAGES, MICROBATCHES = 3, 8
+
+
+class Row:
+    """One line of the table: what was measured, in terms of what, and what is to be reached."""
+
+    def __init__(self, case: str, value: float, unit: str, reach: float) -> None:
+        self.case, self.value, self.unit, self.reach = case, value, unit, reach
+
+    def __str__(self) -> str:
+        reached = "yes" if self.value <= self.reach else "no"
+        return f"| {self.case} | {self.value:.2f} {self.unit} | {self.reach:g} | {reached} |"
+
+
+async def seconds(call: Callable[[], Awaitable[Any]], turns: int) -> float:
+    """The median time of a call."""
+    times = []
+    for _ in range(turns):
+        start = perf_counter()
+        await call()
+        times.append(perf_counter() - start)
+    return median(times)
+
+
+# -- one small part -----------------------------------------------------------
+
+
+async def small_part(world: dist.World, quick: bool) -> Row:
+    """Forward and backward of a small part, in round trips of the engine."""
+    part = await world.remote(0, ag.nn.Linear, 8, 8)
+    x = ag.ones(4, 8)
+
+    async def step() -> None:
+        await (await part(x)).sum().backward()
+
+    async def nothing() -> None:
+        await part.apply(process_id)
+
+    turns = 30 if quick else 300
+    await step()
+    trip = await seconds(nothing, turns)
+    return Row("forward and backward of one small part", await seconds(step, turns) / trip,
+               "round trips", 8)  # fmt: skip
+
+
+def process_id(module: Any) -> int:
+    """The process of a part."""
+    return os.getpid()
+
+
+# -- reduction beside the pass ------------------------------------------------
+
+
+class Layers(ag.nn.Module):
+    """Layers whose gradient takes a while to compute on another machine: it waits."""
+
+    def __init__(self, count: int, size: int, wait: float) -> None:
+        super().__init__()
+        self.layers = ag.nn.ModuleList(ag.nn.Linear(size, size) for _ in range(count))
+        self.wait = wait
+
+    def forward(self, x: Any) -> Any:
+        """Layer after layer."""
+        for layer in self.layers:
+            x = ag.tanh(layer(x))
+            x.register_hook(self.compute)
+        return x
+
+    async def compute(self, gradient: Any) -> None:
+        """Wait."""
+        await asyncio.sleep(self.wait)
+
+
+async def reduced(turns: int) -> tuple[float, float, float]:
+    """On each rank: a pass without reduction, with it, and the reduction alone."""
+    module = Layers(8, 550, 0.025)
+    model = await dist.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=1.3)
+    x = ag.ones(4, 550)
+
+    async def plain() -> None:
+        with model.no_sync():
+            await model(x).sum().backward()
+
+    async def together() -> None:
+        await model(x).sum().backward()
+        model.zero_grad()
+
+    async def alone() -> None:
+        for parameter in module.parameters():
+            await dist.all_reduce(parameter.detach())
+
+    times = []
+    for call in (plain, together, alone):
+        await dist.barrier()
+        await call()
+        times.append(await seconds(call, turns))
+    return times[0], times[1], times[2]
+
+
+async def reduction(world: dist.World, quick: bool) -> Row:
+    """A pass with reduction against one without."""
+    plain, together, alone = (await world.run(reduced, 3 if quick else 15))[0]
+    share = f"communication alone is {alone / plain:.2f} of compute"
+    return Row(f"reduction beside the pass ({share})", together / plain, "x no reduction", 1.10)
+
+
+# -- pipeline -----------------------------------------------------------------
+
+
+class Stage(ag.nn.Module):
+    """Waits in its forward and in its backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = ag.nn.Parameter(ag.ones(8))
+
+    async def forward(self, x: Any) -> Any:
+        """Wait, and scale."""
+        await asyncio.sleep(STAGE_S)
+        y = x * self.weight
+
+        async def compute(gradient: Any) -> None:
+            await asyncio.sleep(STAGE_S)
+
+        y.register_hook(compute)
+        return y
+
+
+def mean_square(y: Any, target: Any) -> Any:
+    """The loss of a micro-batch."""
+    return ((y - target) ** 2).mean()
+
+
+async def pipelined(world: dist.World, schedule: str, quick: bool) -> Row:
+    """A step against the shortest time that its schedule allows."""
+    stages = [await world.remote(rank, Stage) for rank in range(STAGES)]
+    pipeline = dist.pipelining.Pipeline(stages, microbatches=MICROBATCHES, schedule=schedule)
+    x = ag.ones(32, 8)
+
+    async def step() -> None:
+        await pipeline.step(x, x, mean_square)
+
+    await step()
+    ideal = (MICROBATCHES + STAGES - 1) * 2 * STAGE_S
+    taken = await seconds(step, 2 if quick else 10)
+    return Row(f"pipeline, {STAGES} stages, {MICROBATCHES} micro-batches, {schedule}",
+               taken / ideal, "x (M + S - 1)(f + b)", 1.25)  # fmt: skip
+
+
+# -- the caller's loop, and the workers' memory -------------------------------
+
+
+async def lag(world: dist.World, quick: bool) -> Row:
+    """How late a task on the caller's loop is while remote passes run."""
+    parts = [await world.remote(rank, ag.nn.Linear, 512, 512) for rank in range(2)]
+    x = ag.ones(256, 512)
+    late: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            wanted = perf_counter() + 0.001
+            await asyncio.sleep(0.001)
+            late.append(perf_counter() - wanted)
+
+    ticker = asyncio.create_task(tick())
+    for _ in range(10 if quick else 100):
+        await (await parts[1](parts[0](x))).sum().backward()
+    ticker.cancel()
+    late.sort()
+    return Row("lag p99 on the caller beside remote passes", late[int(len(late) * 0.99)] * 1e3,
+               "ms", 1.0)  # fmt: skip
+
+
+def resident(module: Any) -> int:
+    """The memory of a part's process."""
+    return psutil.Process().memory_info().rss
+
+
+async def forwards(world: dist.World, quick: bool) -> Row:
+    """How much a worker grows by forwards without a backward."""
+    part = await world.remote(0, ag.nn.Linear, 64, 64)
+    x = ag.ones(64, 64)
+    count = 500 if quick else 10_000
+    for _ in range(count // 2):
+        await part(x)
+    before = await part.apply(resident)
+    for _ in range(count):
+        await part(x)
+    grown = (await part.apply(resident) - before) / count
+    return Row(f"growth of a worker by each of {count:,} forwards", grown, "bytes", 100)
+
+
+async def measured(quick: bool) -> list[Row]:
+    """All rows, on three worker processes."""
+    async with (
+        LocalCluster(
+            n_workers=3, threads_per_worker=1, dashboard_address=None, asynchronous=True,
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, asynchronous=True) as client,
+    ):  # fmt: skip
+        rows = []
+        async with dist.connect(client, workers=3) as world:
+            rows.append(await small_part(world, quick))
+            rows.append(await pipelined(world, "1f1b", quick))
+            rows.append(await pipelined(world, "gpipe", quick))
+            rows.append(await lag(world, quick))
+            rows.append(await forwards(world, quick))
+        async with dist.connect(client, workers=2) as world:
+            rows.append(await reduction(world, quick))
+        return rows
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="does it work? not to be quoted")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    arguments = parser.parse_args()
+    rows = asyncio.run(measured(arguments.quick))
+    print("| case | measured | to reach | reached |\n| --- | --- | --- | --- |")
+    for row in rows:
+        print(row)
+    load = os.getloadavg()[0]
+    print(f"\n{os.cpu_count()} cores, load {load:.1f} at the end")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([vars(row) for row in rows], indent=1))
+
+
+if __name__ == "__main__":
+    main()
