@@ -76,6 +76,8 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_view_chain_programs.py",
     ),
     "scheduler/*": ("scheduler", "autograd/test_reentrant.py"),
+    "_*.py": ("core", "scheduler/test_blocking.py", "devices/test_accelerator.py"),
+    "aliases.py": ("test_typing.py",),
     "autograd/*": ("autograd",),
     "autograd/saved_on_cpu.py": ("devices/test_moving.py", "devices/test_pinned.py"),
     "devices/*": ("devices",),
