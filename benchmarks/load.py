@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import asyncgrad as ag
-from asyncgrad.scheduler.engine import SLICE_NS
+from asyncgrad.scheduler.host import SLICE_NS
 from benchmarks.figures import Spread, percentile
 from benchmarks.graphs import Chain, Layers
 from benchmarks.harness import (

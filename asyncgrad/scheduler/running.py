@@ -1,0 +1,391 @@
+"""Runs the passes of an event loop: accepts them, gives them turns, and resolves their futures.
+
+The caller of a pass runs its first slice, so that a small pass is finished at once. All callers
+share one budget for each turn of the loop. What is left of a pass goes to the device's queue, from
+which a worker coroutine takes one pass after the other and runs a slice of each. If the slice has
+no time left for an expensive node, a thread takes the pass over until cheap nodes follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import current_task
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.errors import add_note
+from asyncgrad.scheduler.admission import Admission
+from asyncgrad.scheduler.completion import (
+    as_failure,
+    ask_to_end,
+    begin_end,
+    deadline_error,
+    end_in_thread,
+    end_pass,
+    is_stop,
+    stopped_by,
+)
+from asyncgrad.scheduler.coroutines import CoroutineNodes, Ended, discard
+from asyncgrad.scheduler.device_queue import DeviceQueue
+from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
+from asyncgrad.scheduler.future import BackwardFuture, resolve
+from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.participants import tell
+from asyncgrad.scheduler.segments import ThreadSegments
+from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
+from asyncgrad.scheduler.worker import Worker
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.states import Outcome, Suspended
+
+#: How much a caller's first slice may overdraw the rest of a turn. A turn's budget is less than a
+#: slice by this much.
+_OVERDRAFT_NS = 100_000
+#: The rest of a pass that waits alone is run at once if what has just run was more than this many
+#: times as much: a new turn would cost more than it brings.
+_REST = 3
+
+
+class RunningPasses(Host):
+    """The passes of one event loop; `Engine` adds how it begins and ends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start without passes."""
+        super().__init__(loop)
+        self.queue = DeviceQueue()
+        #: Passes that were not finished by their first slice.
+        self.live: set[GraphTask] = set()
+        #: Running `MultiPass` tasks, kept alive here because the loop refers to them only weakly.
+        self.programs: set[Any] = set()
+        self.passes = self.slices = self.node_count = 0
+        self.longest_turn_ns = 0
+        self.worker = Worker(self.queue)
+        self.admission = Admission(self.live)
+        self.thread_segments = ThreadSegments(self.queue)
+        self.nodes = CoroutineNodes()
+        self.forgotten_awaits = ForgottenAwaits()
+        #: The same dictionary as `forgotten_awaits.unobserved`.
+        self.unobserved = self.forgotten_awaits.unobserved
+        self._turn_open = False
+        self._turn_start = 0
+        #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
+        self.spent = False
+
+    def stop(self) -> None:
+        """Stop for good, because the program is being stopped."""
+        raise NotImplementedError
+
+    def _rest(self) -> None:
+        """Note that no pass is left."""
+        raise NotImplementedError
+
+    # -- passes ---------------------------------------------------------
+
+    def submit(self, task: GraphTask, loop: asyncio.AbstractEventLoop) -> BackwardFuture:
+        """Start a pass; the caller runs its first slice if this turn of the loop has time left.
+
+        A slice may overdraw the turn, so that a pass that is nearly done need not wait for another
+        turn; its future then yields to the loop when it is awaited.
+        """
+        future = task.future = BackwardFuture(self, loop, task, current_task(loop))
+        left = self._left(loop)
+        if loop.get_debug():
+            left = 0
+        self.passes += 1
+        if self.admission.limit is not None and self.admission.is_full(task):
+            self.admission.hold_back(task)
+            self.tell(task, "waits for other passes to end")
+        elif left > _OVERDRAFT_NS:
+            self.run_slice(task, left)
+        elif left > 0:
+            self.spent = True
+            self.run_slice(task, _OVERDRAFT_NS)
+        else:
+            self.enqueue(task)
+        if task.future is not None:
+            self.live.add(task)
+            if task.deadline is not None:
+                task.timer = loop.call_at(task.deadline, self._expire, task)
+        try:
+            return future
+        finally:
+            # The frame of a failed node leads back to this one, and the future to the error: a
+            # cycle, which would keep the graph alive.
+            del future
+
+    def _expire(self, task: GraphTask) -> None:
+        """End a pass whose deadline has passed."""
+        if task.ending or task.future is None:
+            return
+        self.tell(task, "its deadline has passed")
+        task.inbox.append(partial(task.fail, deadline_error(task)))
+        self._drain(task)
+
+    def _drain(self, task: GraphTask) -> None:
+        """Make a pass end as its inbox says, after everything of it that still runs."""
+        self.nodes.stop(self, task, self.node_ended)
+        if not task.ending:
+            self.thread_segments.recall(task)
+        self.hurry(task)
+
+    def hurry(self, task: GraphTask) -> None:
+        """Read a pass's inbox now, unless its owner is about to."""
+        if task not in self.thread_segments.tasks and not task.running:
+            task.drain()
+            self._after(task, task.outcome())
+
+    def _left(self, loop: asyncio.AbstractEventLoop) -> int:
+        """The rest of this turn's budget; opens the turn if none is open."""
+        now = self.clock()
+        budget = self.slice_ns - _OVERDRAFT_NS
+        if self._turn_open:
+            return budget - (now - self._turn_start)
+        self._turn_start = now
+        loop.call_soon(self._end_turn)
+        # Set last: an interrupt in between must not leave a turn open that nothing ends.
+        self._turn_open = True
+        return budget
+
+    def _end_turn(self) -> None:
+        """End a turn of the loop, and start the worker if passes wait."""
+        self._turn_open = self.spent = False
+        self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
+        if not self.queue.empty():
+            self.worker.start(self, self.run_slice)
+
+    def has_time(self, nanoseconds: int) -> bool:
+        """Whether this turn of the loop has so much of its budget left."""
+        return self._left(self.loop) >= nanoseconds
+
+    def overdrawn(self) -> bool:
+        """Whether this turn of the loop has used up its budget."""
+        return self._left(self.loop) <= 0
+
+    def run_slice(self, task: GraphTask, budget: int) -> None:
+        """Run one slice of a pass, and arrange what comes next."""
+        self.slices += 1
+        waiting = len(task.dependencies)
+        if task.walk is not None:
+            known = waiting
+            if not task.start(steps_of(known, budget) if known else budget // WALK_NS + 1):
+                self.enqueue(task)
+                return
+            waiting = len(task.dependencies)
+            self.node_count += waiting + 1
+            if waiting > LONG:
+                # Charge this slice for the nodes that it walked; some walks start over, hence max.
+                budget -= max(0, waiting - known) * WALK_NS
+                cost = cost_of(task)
+                if cost > SHORT_NS:
+                    # In the first slice, too: other passes may be about to start.
+                    task.share_ns = share_of(cost)
+                    budget = min(budget, task.share_ns)
+        task.running = True
+        # `without_fp_errors` written out, whose call costs 1 % of a small pass.
+        for token in fp_errors_ignored:
+            try:
+                outcome = task.run(budget)
+                if outcome is MORE and self.queue.empty():
+                    left = len(task.dependencies)
+                    if left * _REST < waiting - left:
+                        outcome = task.run(budget // _REST)
+            except BaseException as error:
+                # `run` handles errors of nodes, so this is an interrupt between two nodes.
+                task.fail(error)
+                outcome = task.outcome()
+            finally:
+                restore_fp_errors(token)
+                del token
+            break
+        task.running = False
+        if outcome is FINISHED and not task.suspended:
+            self._finish(task)
+        else:
+            # Charge the budget, not the time by the clock, which may include pauses of the garbage
+            # collector or the system.
+            self.queue.charge(task, budget)
+            self._after(task, outcome)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail all passes and drop the engine, because the program is being stopped."""
+        for task in tuple(self.live):
+            if not task.ending:
+                if task.future is not None:
+                    # Retrieve the error, or asyncio would log it if the future is never awaited.
+                    task.future.add_done_callback(_retrieve)
+                task.inbox.append(partial(task.fail, stopped_by(error)))
+                self._drain(task)
+        self.stop()
+
+    def _after(self, task: GraphTask, outcome: Outcome) -> None:
+        """Arrange what comes after a slice or segment of a pass."""
+        if task.state is DRAINING:
+            self.nodes.stop(self, task, self.node_ended)
+            while task.suspended:
+                suspended = task.suspended.pop()
+                discard(suspended)
+                task.resume(suspended.node, suspended.evaluation, None, None)
+            outcome = task.outcome()
+        elif task.suspended:
+            self.nodes.launch(self, task, self.node_ended)
+        if outcome is FINISHED:
+            self._finish(task)
+        elif outcome is MORE:
+            self.enqueue(task)
+        elif outcome is HEAVY:
+            self.thread_segments.send(self, task, self.returned)
+
+    def admit(self) -> None:
+        """Let passes in that the limit has held back."""
+        for task in self.admission.admitted():
+            self.enqueue(task)
+
+    def enqueue(self, task: GraphTask) -> None:
+        """Put a pass in the queue, unless it is there."""
+        if task.queued:
+            return
+        task.queued = True
+        self.queue.enter(task, self.clock())
+        if not self._turn_open:
+            self.worker.start(self, self.run_slice)
+
+    # -- threads ---------------------------------------------------------
+
+    def returned(
+        self, task: GraphTask, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        """Take a pass back from a thread."""
+        self.tell(task, "comes back from the thread")
+        if error is not None:
+            task.fail(error)
+        if task.ending:
+            self._complete(task)
+            return
+        task.drain()
+        if outcome is None or outcome is WAITING or task.state is not RUNNING:
+            # Reports that it waited for may have come since the segment ended.
+            outcome = task.outcome()
+        self._after(task, outcome)
+
+    # -- coroutine nodes ---------------------------------------------------------
+
+    def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
+        """Take the report of a coroutine node."""
+        node, evaluation, _ = suspended
+        if ended.error is not None and is_stop(ended.error):
+            # The loop has raised the error itself.
+            self.fail_all(ended.error)
+            ended = Ended(error=stopped_by(ended.error))
+        self.tell(task, f"{node.name()} has ended")
+        if ended.cancelled:
+            task.inbox.append(task.cancel)
+        task.inbox.append(partial(task.resume, node, evaluation, ended.result, ended.error))
+        # The error's traceback will hold this frame: a cycle.
+        del suspended, ended, node, evaluation
+        self.hurry(task)
+
+    # -- ending ---------------------------------------------------------
+
+    def cancel(self, task: GraphTask) -> bool:
+        """Ask a pass to drain; its future ends when nothing of it runs any more.
+
+        Returns:
+            False if it is too late, because a thread commits the pass.
+        """
+        if not task.cancelling:
+            if not ask_to_end(task):
+                return False
+            task.cancelling = True
+            self.tell(task, "is cancelled")
+        self._drain(task)
+        return True
+
+    def _finish(self, task: GraphTask) -> None:
+        """Commit a pass that has run, or resolve its future if it has not succeeded."""
+        if task.ending:
+            return
+        if task.state is not RUNNING:
+            self._complete(task)
+            return
+        if not (task.staged and task.is_large()):
+            if not begin_end(task):
+                self._after(task, task.outcome())
+                return
+            if end_pass(task, False):
+                self._complete(task)
+                return
+            task.ending = False
+        self.thread_segments.own(self, task, partial(end_in_thread, task), self.returned)
+
+    def _complete(self, task: GraphTask) -> None:
+        """Resolve the future of a pass, once its participants have been told how it has ended."""
+        if task.timer is not None:
+            task.timer.cancel()
+        if task.members and task.future is not None:
+            # What has been decided can't be changed while they are being told.
+            task.ending = True
+            self.tell(task, "tells its participants")
+            # If the program is being stopped, nobody waits for them.
+            stops = is_stop(task.error)
+            told = _nothing if stops else partial(self._complete, task)
+            # Kept alive here because the loop refers to it only weakly.
+            telling = tell(task, self.nodes.grace, self.loop, told)
+            self.programs.add(telling)
+            telling.add_done_callback(self.programs.discard)
+            if not stops:
+                return
+        future, task.future = task.future, None
+        if future is None:
+            return
+        live = self.live
+        if live:
+            live.discard(task)
+            if self.admission.held:
+                self.admission.left(task)
+                self.admit()
+            if not live:
+                self._rest()
+        state = task.state
+        if state is DONE:
+            future._task = None
+            resolve(future, task.result)
+            task.context = None
+            if task.stepping is not None:
+                task.drop_graph()
+            return
+        # From here `ask_to_end` in another thread says that it is too late; grant earlier requests.
+        task.ending = True
+        task.drain()
+        error, later = task.error, task.later_errors
+        task.release()
+        try:
+            if error is None or (task.cancelling and not is_stop(error)):
+                # A caller whose `cancel()` returned True relies on that, even if the pass failed
+                # (in a thread, or by its deadline) before the request was read.
+                future.finish_cancelled(later, error)
+            elif is_stop(error):
+                # The error is raised below, so the future gets another one, marked as retrieved.
+                future.finish_failed(stopped_by(error))
+                future.exception()
+                self.fail_all(error)
+                raise error
+            else:
+                error = as_failure(error)
+                if task.story is not None:
+                    add_note(error, str(task.story))
+                future.finish_failed(error)
+        finally:
+            # The traceback may hold this frame, which must hold neither the pass nor the future.
+            del error, later, future, task
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
