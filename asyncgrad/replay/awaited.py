@@ -145,6 +145,9 @@ class _Replay:
                 self._held, self._versions = [], []
                 place = last + 1
             self._program.give_memory(self._memory)
+            # Learned: by the parts' times it may be short enough to be run at once.
+            learned = sum(cost for _, cost in parts)
+            self._program.cost = min(self._program.cost, learned)
             return self._result
         finally:
             self._held = []
