@@ -124,8 +124,10 @@ class Reached:
             (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
             for table, names, absent in self._globals.values()
         ]
+        #: Most dictionaries of modules hold hooks, and are empty: only their lengths are compared.
+        self._full = [held for held in self._dicts if held]
         self._values = self._present()
-        self._keys = tuple(chain.from_iterable(self._dicts))
+        self._keys = tuple(chain.from_iterable(self._full))
         self._lengths = tuple(map(len, chain(self._dicts, self._lists)))
         self._tensor_states = list(map(_tensor_state, self.tensors))
         self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
@@ -146,7 +148,7 @@ class Reached:
             values.append(getattr(owner, name, _ABSENT))
         for table, name in self._members:
             values.append(table.get(name, _ABSENT))
-        for held in self._dicts:
+        for held in self._full:
             values.extend(held.values())
         for held in self._lists:
             values.extend(held)
@@ -155,25 +157,26 @@ class Reached:
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
         try:
-            values = self._present()
-        except (KeyError, ValueError):
+            return self._is_same() and self._tensors_are_same()
+        except (KeyError, ValueError, RuntimeError):
+            # A name or cell is gone, or another thread changes a dictionary now.
             return False
-        known = self._values
+
+    def _is_same(self) -> bool:
+        if tuple(map(len, chain(self._dicts, self._lists))) != self._lengths:
+            return False
+        values, known = self._present(), self._values
         if len(values) != len(known):
             return False
         if not all(map(is_, values, known)):
             if not all(map(_alike, values, known)):
                 return False
             self._values = values
-        dicts = self._dicts
-        if dicts and (
-            tuple(map(len, chain(dicts, self._lists))) != self._lengths
-            or tuple(chain.from_iterable(dicts)) != self._keys
-        ):
+        if tuple(chain.from_iterable(self._full)) != self._keys:
             return False
-        for held, members in self._sets:
-            if held != members:
-                return False
+        return not any(held != members for held, members in self._sets)
+
+    def _tensors_are_same(self) -> bool:
         return (
             list(map(_tensor_state, self.tensors)) == self._tensor_states
             and list(map(meta_state, self._metas)) == self._meta_states
