@@ -128,7 +128,8 @@ class Reached:
         self._full = [held for held in self._dicts if held]
         self._values = self._present()
         self._keys = tuple(chain.from_iterable(self._full))
-        self._lengths = tuple(map(len, chain(self._dicts, self._lists)))
+        self._members_of = [held for held, _ in self._sets]
+        self._lengths = tuple(map(len, chain(self._dicts, self._lists, self._members_of)))
         self._tensor_states = list(map(_tensor_state, self.tensors))
         self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
         self._meta_states = list(map(meta_state, self._metas))
@@ -157,30 +158,28 @@ class Reached:
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
         try:
-            return self._is_same() and self._tensors_are_same()
+            if self._lengths and not self._lengths_hold():
+                return False
+            values, known = self._present(), self._values
+            if not (len(values) == len(known) and all(map(is_, values, known))):
+                if len(values) != len(known) or not all(map(_alike, values, known)):
+                    return False
+                self._values = values
+            if self._full and tuple(chain.from_iterable(self._full)) != self._keys:
+                return False
         except (KeyError, ValueError, RuntimeError):
             # A name or cell is gone, or another thread changes a dictionary now.
             return False
-
-    def _is_same(self) -> bool:
-        if tuple(map(len, chain(self._dicts, self._lists))) != self._lengths:
-            return False
-        values, known = self._present(), self._values
-        if len(values) != len(known):
-            return False
-        if not all(map(is_, values, known)):
-            if not all(map(_alike, values, known)):
-                return False
-            self._values = values
-        if tuple(chain.from_iterable(self._full)) != self._keys:
-            return False
-        return not any(held != members for held, members in self._sets)
-
-    def _tensors_are_same(self) -> bool:
-        return (
+        return not self.tensors or (
             list(map(_tensor_state, self.tensors)) == self._tensor_states
             and list(map(meta_state, self._metas)) == self._meta_states
         )
+
+    def _lengths_hold(self) -> bool:
+        """Whether containers have their lengths, and sets their members."""
+        return tuple(map(len, chain(self._dicts, self._lists, self._members_of))) == (
+            self._lengths
+        ) and not any(held != members for held, members in self._sets)
 
     # -- the walk ---------------------------------------------------------------------------------
 
