@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import start_pass
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Programs that take longer than this become passes.
 _AT_ONCE_NS = 200_000
+#: What is left after the last change is run without a pass if it takes less than this.
+_REST_NS = 20_000
 
 
 async def replay(program: Program, tensors: Any) -> Any:
@@ -40,7 +43,8 @@ async def replay(program: Program, tensors: Any) -> Any:
         if (
             program.cost < _AT_ONCE_NS
             and _get_running_loop() is not None
-            and engine().has_time(program.cost)
+            and current().deadline is None
+            and engine().runs_at_once(program.cost)
         ):
             return _at_once(program, tensors, state)
         return await _Replay(program, tensors, state).run()
@@ -131,13 +135,19 @@ class _Replay:
                 while parts[last][0] == "compute" and parts[last + 1][0] != "change":
                     last += 1
                 self._last = last
+                if place == last and parts[place][0] == "end" and parts[place][1] < _REST_NS:
+                    self.advance(place)
+                    continue
                 self._hold()
                 # While this waits, other tasks run. Cancelled here, the pass is cancelled, and
                 # nothing of it is committed.
                 await start_pass(self._task(place, last))
-                self._held = []
+                self._held, self._versions = [], []
                 place = last + 1
             self._program.give_memory(self._memory)
+            # Learned: by the parts' times it may be short enough to be run at once.
+            learned = sum(cost for _, cost in parts)
+            self._program.cost = min(self._program.cost, learned)
             return self._result
         finally:
             self._held = []

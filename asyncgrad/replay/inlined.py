@@ -230,10 +230,10 @@ class Inliner:
             for place, own, array in zip(places, inputs, arrays, strict=True)
         }
         real = dict(zip(places, arrays, strict=True))
-        F = step.arguments[0].value if rule else step.function.__self__.F if False else None
         try:
             with np.errstate(all="ignore"):
                 if rule:
+                    F = step.arguments[0].value
                     notes = _Notes(F)
                     _current.append(notes)
                     result = step.function(notes.F, *_filled(step.arguments[1:], values))

@@ -124,9 +124,12 @@ class Reached:
             (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
             for table, names, absent in self._globals.values()
         ]
+        #: Most dictionaries of modules hold hooks, and are empty: only their lengths are compared.
+        self._full = [held for held in self._dicts if held]
         self._values = self._present()
-        self._keys = tuple(chain.from_iterable(self._dicts))
-        self._lengths = tuple(map(len, chain(self._dicts, self._lists)))
+        self._keys = tuple(chain.from_iterable(self._full))
+        self._members_of = [held for held, _ in self._sets]
+        self._lengths = tuple(map(len, chain(self._dicts, self._lists, self._members_of)))
         self._tensor_states = list(map(_tensor_state, self.tensors))
         self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
         self._meta_states = list(map(meta_state, self._metas))
@@ -146,7 +149,7 @@ class Reached:
             values.append(getattr(owner, name, _ABSENT))
         for table, name in self._members:
             values.append(table.get(name, _ABSENT))
-        for held in self._dicts:
+        for held in self._full:
             values.extend(held.values())
         for held in self._lists:
             values.extend(held)
@@ -155,29 +158,28 @@ class Reached:
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
         try:
-            values = self._present()
-        except (KeyError, ValueError):
-            return False
-        known = self._values
-        if len(values) != len(known):
-            return False
-        if not all(map(is_, values, known)):
-            if not all(map(_alike, values, known)):
+            if self._lengths and not self._lengths_hold():
                 return False
-            self._values = values
-        dicts = self._dicts
-        if dicts and (
-            tuple(map(len, chain(dicts, self._lists))) != self._lengths
-            or tuple(chain.from_iterable(dicts)) != self._keys
-        ):
-            return False
-        for held, members in self._sets:
-            if held != members:
+            values, known = self._present(), self._values
+            if not (len(values) == len(known) and all(map(is_, values, known))):
+                if len(values) != len(known) or not all(map(_alike, values, known)):
+                    return False
+                self._values = values
+            if self._full and tuple(chain.from_iterable(self._full)) != self._keys:
                 return False
-        return (
+        except (KeyError, ValueError, RuntimeError):
+            # A name or cell is gone, or another thread changes a dictionary now.
+            return False
+        return not self.tensors or (
             list(map(_tensor_state, self.tensors)) == self._tensor_states
             and list(map(meta_state, self._metas)) == self._meta_states
         )
+
+    def _lengths_hold(self) -> bool:
+        """Whether containers have their lengths, and sets their members."""
+        return tuple(map(len, chain(self._dicts, self._lists, self._members_of))) == (
+            self._lengths
+        ) and not any(held != members for held, members in self._sets)
 
     # -- the walk ---------------------------------------------------------------------------------
 

@@ -156,9 +156,16 @@ class RunningPasses(Host):
         if not self.queue.empty():
             self.worker.start(self, self.run_slice)
 
-    def has_time(self, nanoseconds: int) -> bool:
-        """Whether this turn of the loop has so much of its budget left."""
-        return self._left(self.loop) >= nanoseconds
+    def runs_at_once(self, nanoseconds: int) -> bool:
+        """Whether a caller may run a pass of this cost itself, now; counts it.
+
+        It may if this turn of the loop has so much of its budget left and nothing limits passes.
+        """
+        loop = self.loop
+        if self.admission.limit is not None or loop.get_debug() or self._left(loop) < nanoseconds:
+            return False
+        self.passes += 1
+        return True
 
     def overdrawn(self) -> bool:
         """Whether this turn of the loop has used up its budget."""

@@ -219,3 +219,58 @@ def test_other_loops_and_no_loop():
     for _ in range(4):
         assert asyncio.run(main(fast)) == asyncio.run(main(theirs.step))
     assert replays(fast) == 3
+
+
+@pytest.mark.asyncio
+async def test_small_replays_keep_deadlines_and_limits():
+    """They are run at once only where nothing speaks against it."""
+    training = Training()
+    fast = ag.compile(training.step)
+    x = ag.ones(2, 16) * 0.1
+    for _ in range(3):
+        await fast(x)
+    before = training.state()[0]
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError), ag.request(deadline=loop.time() - 1):
+        await fast(x)
+    assert training.state()[0] == before
+    with ag.request(deadline=loop.time() + 60, priority=3):
+        await fast(x)
+    running = ag.engine()
+    running.limit(passes=1)
+    try:
+        await asyncio.gather(fast(x), fast(x), fast(x))
+    finally:
+        running.limit()
+    assert replays(fast) >= 6
+    passes = running.statistics().passes
+    await fast(x)
+    assert running.statistics().passes == passes + 1
+
+
+@pytest.mark.asyncio
+async def test_others_get_their_turns_beside_many_replays():
+    """A hundred calls that start at once do not hold the loop until all have run."""
+    w = ag.ones(64, 64, requires_grad=True)
+
+    @ag.compile
+    async def slope(x):
+        for _ in range(30):
+            x = ag.tanh(x @ w * 0.02)
+        return (await ag.grad(x.sum(), w))[0]
+
+    x = ag.ones(32, 64)
+    for _ in range(3):
+        await slope(x)
+    turns = 0
+
+    async def bystander():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.ensure_future(bystander())
+    await asyncio.gather(*[slope(x) for _ in range(100)])
+    other.cancel()
+    assert turns > 10
