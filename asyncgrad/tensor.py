@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from asyncgrad.core.variable import (
     view_of,
     wrap,
 )
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api import CHAPTERS, complex_parts, elementwise, linalg, rearrange
 from asyncgrad.ops.api import index as indexing
@@ -51,27 +51,24 @@ from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
-    from typing import Protocol
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 
+    from asyncgrad._methods import Methods
     from asyncgrad.core.size import Size
 
     #: The type of one element; complex is left out, as in PyTorch's annotations.
     Number = int | float | bool
-
-    class _Unary(Protocol):
-        def __call__(self) -> Tensor: ...
-
-    class _Binary(Protocol):
-        def __call__(self, other: Any, /) -> Tensor: ...
-
+else:
+    Methods = Variable
 
 __all__ = ["Tensor"]
+
+_T = TypeVar("_T", bound="Tensor")
 
 contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
 
 
-class Tensor(Variable):
+class Tensor(Methods):
     """An array that records how it was computed.
 
     Made by `asyncgrad.tensor`, `zeros` and similar functions, and by operations on tensors. The
@@ -82,58 +79,6 @@ class Tensor(Variable):
 
     #: Makes NumPy leave operators between arrays and tensors to the tensor's methods.
     __array_ufunc__ = None
-
-    if TYPE_CHECKING:
-        # `_attach_functions` adds methods. All return a tensor, except for these.
-        allclose: Callable[..., bool]
-        equal: Callable[..., bool]
-        is_coalesced: Callable[..., bool]
-        is_conj: Callable[..., bool]
-        is_neg: Callable[..., bool]
-        is_nonzero: Callable[..., bool]
-        is_pinned: Callable[..., bool]
-        is_same_size: Callable[..., bool]
-        is_signed: Callable[..., bool]
-        dense_dim: Callable[..., int]
-        get_device: Callable[..., int]
-        sparse_dim: Callable[..., int]
-        chunk: Callable[..., tuple[Tensor, ...]]
-        dsplit: Callable[..., tuple[Tensor, ...]]
-        hsplit: Callable[..., tuple[Tensor, ...]]
-        split: Callable[..., tuple[Tensor, ...]]
-        split_with_sizes: Callable[..., tuple[Tensor, ...]]
-        tensor_split: Callable[..., tuple[Tensor, ...]]
-        unbind: Callable[..., tuple[Tensor, ...]]
-        unsafe_chunk: Callable[..., tuple[Tensor, ...]]
-        unsafe_split: Callable[..., tuple[Tensor, ...]]
-        unsafe_split_with_sizes: Callable[..., tuple[Tensor, ...]]
-        vsplit: Callable[..., tuple[Tensor, ...]]
-        aminmax: Callable[..., Any]
-        cummax: Callable[..., Any]
-        cummin: Callable[..., Any]
-        cupy: Callable[..., Any]
-        kthvalue: Callable[..., Any]
-        lu: Callable[..., Any]
-        max: Callable[..., Any]
-        median: Callable[..., Any]
-        min: Callable[..., Any]
-        mode: Callable[..., Any]
-        nanmedian: Callable[..., Any]
-        nonzero: Callable[..., Any]
-        qr: Callable[..., Any]
-        slogdet: Callable[..., Any]
-        sort: Callable[..., Any]
-        svd: Callable[..., Any]
-        topk: Callable[..., Any]
-        type: Callable[..., Any]
-        unique: Callable[..., Any]
-        unique_consecutive: Callable[..., Any]
-        item_async: Callable[..., Coroutine[Any, Any, Any]]
-        to_async: Callable[..., Coroutine[Any, Any, Any]]
-        record_stream: Callable[..., None]
-
-        def __getattr__(self, name: str) -> Callable[..., Tensor]:
-            """Any other attached method."""
 
     def __new__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Self:
         """Make a tensor of the default dtype; `tensor` and `empty` are clearer.
@@ -152,7 +97,7 @@ class Tensor(Variable):
         made = by_size_or_data("new", default_dtype(), place, args, any_dtype=True, **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
-    def as_subclass(self, cls: Any) -> Any:
+    def as_subclass(self, cls: type[_T]) -> _T:
         """The same tensor as an instance of a subclass; results computed from it are plain tensors.
 
         Raises:
@@ -161,7 +106,7 @@ class Tensor(Variable):
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
             raise TypeError(f"as_subclass: cls must be a type that inherits from Tensor, got {cls}")
         seen = shaping.view(self, self._metadata.shape)
-        made: Any = object.__new__(cls)
+        made = object.__new__(cls)
         for name in Variable.__slots__:
             if name != "__weakref__":
                 setattr(made, name, getattr(seen, name))
@@ -181,12 +126,12 @@ class Tensor(Variable):
         return self._metadata.user_shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         """The type of the elements."""
         return self._metadata.user_dtype
 
     @property
-    def device(self) -> Any:
+    def device(self) -> Device:
         """The device that the elements are on."""
         return self._metadata.device
 
@@ -206,12 +151,20 @@ class Tensor(Variable):
     ndimension = dim
     nelement = numel
 
-    def size(self, dim: int | None = None) -> Any:
+    @overload
+    def size(self, dim: None = None) -> Size: ...
+    @overload
+    def size(self, dim: int) -> int: ...
+    def size(self, dim: int | None = None) -> Size | int:
         """The shape, or the length of one axis."""
         shape = self._metadata.user_shape
         return shape if dim is None else shape[one_dim("size", dim, len(shape))]
 
-    def stride(self, dim: int | None = None) -> Any:
+    @overload
+    def stride(self, dim: None = None) -> tuple[int, ...]: ...
+    @overload
+    def stride(self, dim: int) -> int: ...
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """The distance in elements between neighbours along each axis, or along one."""
         size = self._metadata.dtype.itemsize
         strides = tuple(step // size for step in self._array.strides)
@@ -454,7 +407,7 @@ class Tensor(Variable):
         autograd_meta(self).grad = None
 
     @property
-    def grad_dtype(self) -> Any:
+    def grad_dtype(self) -> DType | None:
         """The dtype to which this leaf's gradient is cast; None means no cast.
 
         Raises:
@@ -494,7 +447,7 @@ class Tensor(Variable):
         priority: int | None = None,
         deadline: float | None = None,
         wait: str = "done",
-    ) -> Any:
+    ) -> Awaitable[None]:
         """Accumulate the gradients of this tensor into the leaves from which it was computed.
 
         The call checks the arguments and starts the pass. On a running event loop it returns a
@@ -657,7 +610,9 @@ class Tensor(Variable):
         refuse_in_transform("Tensor.retain_grad()")
         retain_grad(self)
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+    def register_hook(
+        self, hook: Callable[[Tensor], Tensor | Coroutine[Any, Any, Tensor | None] | None]
+    ) -> RemovableHandle:
         """Call a function with each gradient of this tensor; its result replaces the gradient.
 
         Args:
@@ -673,7 +628,9 @@ class Tensor(Variable):
         extras, position = hooks_of(self, "register a hook on")
         return RemovableHandle(extras.tensor.setdefault(position, {}), hook)
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    def register_post_accumulate_grad_hook(
+        self, hook: Callable[[Tensor], Coroutine[Any, Any, None] | None]
+    ) -> RemovableHandle:
         """Call a function with this leaf each time a pass has accumulated into its `.grad`.
 
         With such a hook, the leaf's gradient is committed as soon as it is complete, not at the end
@@ -871,43 +828,44 @@ class Tensor(Variable):
 
     # -- operators --------------------------------------------------------------------------------
 
-    __add__: _Binary = OPERATORS.add
-    __sub__: _Binary = OPERATORS.sub
-    __mul__: _Binary = OPERATORS.mul
-    __truediv__: _Binary = OPERATORS.div
-    __floordiv__: _Binary = OPERATORS.floor_divide
-    __mod__: _Binary = OPERATORS.remainder
-    __pow__: _Binary = OPERATORS.pow
-    __matmul__ = linalg.operator_product
-    __neg__: _Unary = R.neg
-    __pos__ = elementwise.positive
-    __abs__: _Unary = R.abs
-    __eq__: _Binary = OPERATORS.eq  # type: ignore[assignment]
-    __ne__: _Binary = OPERATORS.ne  # type: ignore[assignment]
-    __lt__: _Binary = OPERATORS.lt
-    __le__: _Binary = OPERATORS.le
-    __gt__: _Binary = OPERATORS.gt
-    __ge__: _Binary = OPERATORS.ge
-    __and__: _Binary = OPERATORS.bitwise_and
-    __or__: _Binary = OPERATORS.bitwise_or
-    __xor__: _Binary = OPERATORS.bitwise_xor
-    __lshift__: _Binary = OPERATORS.bitwise_left_shift
-    __rshift__: _Binary = OPERATORS.bitwise_right_shift
-    __radd__: _Binary = REFLECTED.add
-    __rsub__: _Binary = REFLECTED.sub
-    __rmul__: _Binary = REFLECTED.mul
-    __rtruediv__: _Binary = REFLECTED.div
-    __rdiv__: _Binary = __rtruediv__
-    __rfloordiv__: _Binary = REFLECTED.floor_divide
-    __rmod__: _Binary = REFLECTED.remainder
-    __rpow__: _Binary = REFLECTED.pow
-    __rand__: _Binary = REFLECTED.bitwise_and
-    __ror__: _Binary = REFLECTED.bitwise_or
-    __rxor__: _Binary = REFLECTED.bitwise_xor
-    __rlshift__: _Binary = REFLECTED.bitwise_left_shift
-    __rrshift__: _Binary = REFLECTED.bitwise_right_shift
-    __getitem__ = indexing.getitem
-    __setitem__ = indexing.setitem
+    if not TYPE_CHECKING:  # Their types are in `Methods`.
+        __add__ = OPERATORS.add
+        __sub__ = OPERATORS.sub
+        __mul__ = OPERATORS.mul
+        __truediv__ = OPERATORS.div
+        __floordiv__ = OPERATORS.floor_divide
+        __mod__ = OPERATORS.remainder
+        __pow__ = OPERATORS.pow
+        __matmul__ = linalg.operator_product
+        __neg__ = R.neg
+        __pos__ = elementwise.positive
+        __abs__ = R.abs
+        __eq__ = OPERATORS.eq
+        __ne__ = OPERATORS.ne
+        __lt__ = OPERATORS.lt
+        __le__ = OPERATORS.le
+        __gt__ = OPERATORS.gt
+        __ge__ = OPERATORS.ge
+        __and__ = OPERATORS.bitwise_and
+        __or__ = OPERATORS.bitwise_or
+        __xor__ = OPERATORS.bitwise_xor
+        __lshift__ = OPERATORS.bitwise_left_shift
+        __rshift__ = OPERATORS.bitwise_right_shift
+        __radd__ = REFLECTED.add
+        __rsub__ = REFLECTED.sub
+        __rmul__ = REFLECTED.mul
+        __rtruediv__ = REFLECTED.div
+        __rdiv__ = __rtruediv__
+        __rfloordiv__ = REFLECTED.floor_divide
+        __rmod__ = REFLECTED.remainder
+        __rpow__ = REFLECTED.pow
+        __rand__ = REFLECTED.bitwise_and
+        __ror__ = REFLECTED.bitwise_or
+        __rxor__ = REFLECTED.bitwise_xor
+        __rlshift__ = REFLECTED.bitwise_left_shift
+        __rrshift__ = REFLECTED.bitwise_right_shift
+        __getitem__ = indexing.getitem
+        __setitem__ = indexing.setitem
 
     def __rmatmul__(self, other: Any) -> Tensor:
         """`other @ self`."""
@@ -922,24 +880,25 @@ class Tensor(Variable):
             )
         return R.bitwise_not(self)
 
-    def where(self, condition: Any, other: Any) -> Tensor:
+    def where(self, condition: Tensor, other: Tensor | complex) -> Tensor:
         """The elements where the condition is true, those of `other` elsewhere."""
         return elementwise.where(condition, self, other)
 
     # -- in place ---------------------------------------------------------------------------------
 
-    __iadd__: _Binary = in_place.operator(R.add, "add_")
-    __isub__: _Binary = in_place.operator(R.sub, "sub_")
-    __imul__: _Binary = in_place.operator(R.mul, "mul_")
-    __itruediv__: _Binary = in_place.operator(R.div, "div_")
-    __ifloordiv__: _Binary = in_place.operator(R.floor_divide, "floor_divide_")
-    __imod__: _Binary = in_place.operator(R.remainder, "remainder_")
-    __ipow__: _Binary = in_place.operator(R.pow, "pow_")
-    __iand__: _Binary = in_place.operator(R.bitwise_and, "bitwise_and_")
-    __ior__: _Binary = in_place.operator(R.bitwise_or, "bitwise_or_")
-    __ixor__: _Binary = in_place.operator(R.bitwise_xor, "bitwise_xor_")
-    __ilshift__: _Binary = in_place.operator(R.bitwise_left_shift, "bitwise_left_shift_")
-    __irshift__: _Binary = in_place.operator(R.bitwise_right_shift, "bitwise_right_shift_")
+    if not TYPE_CHECKING:
+        __iadd__ = in_place.operator(R.add, "add_")
+        __isub__ = in_place.operator(R.sub, "sub_")
+        __imul__ = in_place.operator(R.mul, "mul_")
+        __itruediv__ = in_place.operator(R.div, "div_")
+        __ifloordiv__ = in_place.operator(R.floor_divide, "floor_divide_")
+        __imod__ = in_place.operator(R.remainder, "remainder_")
+        __ipow__ = in_place.operator(R.pow, "pow_")
+        __iand__ = in_place.operator(R.bitwise_and, "bitwise_and_")
+        __ior__ = in_place.operator(R.bitwise_or, "bitwise_or_")
+        __ixor__ = in_place.operator(R.bitwise_xor, "bitwise_xor_")
+        __ilshift__ = in_place.operator(R.bitwise_left_shift, "bitwise_left_shift_")
+        __irshift__ = in_place.operator(R.bitwise_right_shift, "bitwise_right_shift_")
 
     def abs_(self) -> Tensor:
         """Replace elements by their absolute values.
@@ -953,7 +912,7 @@ class Tensor(Variable):
 
     absolute_ = abs_
 
-    def copy_(self, source: Any, non_blocking: bool = False) -> Tensor:
+    def copy_(self, source: Tensor, non_blocking: bool = False) -> Tensor:
         """Copy the values of another tensor, broadcast, from any device.
 
         Args:
@@ -966,7 +925,7 @@ class Tensor(Variable):
         """Set all elements to zero."""
         return in_place.fill(self, 0, "zero_")
 
-    def fill_(self, value: Any) -> Tensor:
+    def fill_(self, value: Tensor | complex) -> Tensor:
         """Set all elements to a number."""
         return in_place.fill(self, value)
 

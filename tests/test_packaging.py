@@ -78,7 +78,9 @@ def test_wheel_holds_the_package_its_licence_and_nothing_else(wheel: Path) -> No
     """Top-level `tests` or `examples` in site-packages would clash with other projects'."""
     names = files_in(wheel)
     version = PROJECT["version"]
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "asyncgrad").rglob("*.py")}
+    kinds = {".py", ".pyi"}
+    files = [path for path in (ROOT / "asyncgrad").rglob("*") if path.suffix in kinds]
+    sources = {str(path.relative_to(ROOT)) for path in files}
     outside = {name for name in names if not name.startswith(f"asyncgrad-{version}.dist-info/")}
     assert outside == sources | {"asyncgrad/py.typed"}
     assert f"asyncgrad-{version}.dist-info/licenses/LICENSE" in names

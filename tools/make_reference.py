@@ -82,7 +82,7 @@ NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
 #: In functions made by others: the variables that hold what they are made of.
 _CELLS = {"op", "pair", "dispatch", "checked", "inner", "function"}
 _FUNCTIONS = "asyncgrad.ops.api."
-_DISPATCH = {"asyncgrad.ops.dispatch", "asyncgrad.nn.functional"}
+_DISPATCH = {"asyncgrad.ops.dispatch", "asyncgrad.nn.activation_functions"}
 
 
 # -- what a function is made of -------------------------------------------------------------------

@@ -94,6 +94,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "sync/*": ("func/test_sync.py", "autograd/test_memory.py"),
     "cuda/*": ("devices/test_accelerator.py", "test_amp.py"),
     "backends/*": ("test_settings.py",),
+    "_top_level.py": ("devices/test_accelerator.py", "test_names.py", "test_tracing.py"),
     "__init__.py": ("test_packaging.py", "test_names.py", "test_public_names.py"),
     "aliases.py": ("test_typing.py",),
     "accelerator.py": ("devices/test_accelerator.py",),
@@ -106,13 +107,13 @@ ROWS: dict[str, tuple[str, ...]] = {
     "random.py": ("ops/test_random.py",),
     "special.py": ("ops/test_special.py",),
     "tensor.py": ("ops/test_tensor_attributes.py", "ops/test_signatures.py", "test_copies.py"),
-    "types.py": ("test_typing.py",),
+    "types.py": ("typing",),
 }  # fmt: skip
 #: Tests of no module: of the documents, the tree, the examples and the benchmarks.
 OF_THE_PROJECT = (
     "benchmarks", "examples", "test_loops.py", "test_nothing_read_on_the_loop.py",
     "test_pages.py", "test_public_names.py", "test_pytorch_page.py", "test_random_graphs.py",
-    "test_readme.py", "test_reference.py", "test_tests_of.py", "test_typing.py",
+    "test_readme.py", "test_reference.py", "test_tests_of.py", "typing",
 )  # fmt: skip
 
 

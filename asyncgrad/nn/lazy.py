@@ -141,7 +141,7 @@ class UninitializedBuffer(_Uninitialized):
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """A buffer without a shape, of another dtype or on another device."""
-        moved = super().to(*args, **kwargs)  # type: ignore[misc]  # attached to Tensor later
+        moved = super().to(*args, **kwargs)
         return moved if moved is self else type(self)(False, moved.device, moved.dtype)
 
 

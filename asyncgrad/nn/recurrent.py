@@ -174,8 +174,7 @@ class _Recurrent(Module):
             sizes.append(self.hidden_size)
         lead = self.num_layers * (1 + self.bidirectional)
         if hx is None:
-            beside = {"dtype": x.dtype, "device": x.device}
-            return tuple(zeros(lead, count, size, **beside) for size in sizes)
+            return tuple(zeros(lead, count, size, dtype=x.dtype, device=x.device) for size in sizes)
         for place, (part, size) in enumerate(zip(hx, sizes, strict=True)):
             if part.ndim != (3 if batched else 2):
                 raise RuntimeError(

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.records import NamedTuple
 
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
 
 class _Picked(NamedTuple):
-    values: Any
-    indices: Any
+    values: Tensor
+    indices: Tensor
 
 
 class _Determinant(NamedTuple):
-    sign: Any
-    logabsdet: Any
+    sign: Tensor
+    logabsdet: Tensor
 
 
 class _Orthogonal(NamedTuple):
-    Q: Any
-    R: Any
+    Q: Tensor
+    R: Tensor
 
 
 class _Eigen(NamedTuple):
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: Tensor
+    eigenvectors: Tensor
 
 
 class max(_Picked):
@@ -78,22 +81,22 @@ class mode(_Picked):
 class aminmax(NamedTuple):
     """What `aminmax` returns."""
 
-    min: Any
-    max: Any
+    min: Tensor
+    max: Tensor
 
 
 class histogram(NamedTuple):
     """What `histogram` returns."""
 
-    hist: Any
-    bin_edges: Any
+    hist: Tensor
+    bin_edges: Tensor
 
 
 class frexp(NamedTuple):
     """What `frexp` returns."""
 
-    mantissa: Any
-    exponent: Any
+    mantissa: Tensor
+    exponent: Tensor
 
 
 class slogdet(_Determinant):
@@ -111,9 +114,9 @@ class qr(_Orthogonal):
 class svd(NamedTuple):
     """What `svd` returns."""
 
-    U: Any
-    S: Any
-    V: Any
+    U: Tensor
+    S: Tensor
+    V: Tensor
 
 
 class linalg_slogdet(_Determinant):
@@ -143,15 +146,15 @@ class linalg_eig(_Eigen):
 class linalg_svd(NamedTuple):
     """What `linalg.svd` returns."""
 
-    U: Any
-    S: Any
-    Vh: Any
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
 
 
 class _Triangles(NamedTuple):
-    P: Any
-    L: Any
-    U: Any
+    P: Tensor
+    L: Tensor
+    U: Tensor
 
 
 class linalg_lu(_Triangles):
@@ -169,46 +172,46 @@ class lu_unpack(_Triangles):
 class linalg_lu_factor(NamedTuple):
     """What `linalg.lu_factor` returns."""
 
-    LU: Any
-    pivots: Any
+    LU: Tensor
+    pivots: Tensor
 
 
 class linalg_lu_factor_ex(NamedTuple):
     """What `linalg.lu_factor_ex` returns."""
 
-    LU: Any
-    pivots: Any
-    info: Any
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
 
 
 class linalg_inv_ex(NamedTuple):
     """What `linalg.inv_ex` returns."""
 
-    inverse: Any
-    info: Any
+    inverse: Tensor
+    info: Tensor
 
 
 class linalg_cholesky_ex(NamedTuple):
     """What `linalg.cholesky_ex` returns."""
 
-    L: Any
-    info: Any
+    L: Tensor
+    info: Tensor
 
 
 class linalg_solve_ex(NamedTuple):
     """What `linalg.solve_ex` returns."""
 
-    result: Any
-    info: Any
+    result: Tensor
+    info: Tensor
 
 
 class linalg_lstsq(NamedTuple):
     """What `linalg.lstsq` returns."""
 
-    solution: Any
-    residuals: Any
-    rank: Any
-    singular_values: Any
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
 
 
 class cummax(_Picked):

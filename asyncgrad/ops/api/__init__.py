@@ -7,6 +7,7 @@ from asyncgrad.ops.api import (
     complex_parts,
     composite,
     conversion,
+    convolution,
     creation,
     data,
     distances,
@@ -19,6 +20,8 @@ from asyncgrad.ops.api import (
     linalg_legacy,
     loss,
     median_mode,
+    normalisation,
+    pooling,
     quantile,
     random,
     rearrange,
@@ -35,7 +38,7 @@ from asyncgrad.ops.api import (
     windows,
 )
 
-#: The chapters; if two of them defined one name, the later one would win.
+#: The chapters whose functions are methods; where two define one name, the later one wins.
 CHAPTERS = (
     elementwise,
     reduction,
@@ -69,4 +72,11 @@ CHAPTERS = (
     transcendental,
     grids,
     signals,
+)
+#: The chapters whose functions are public at the top.
+TOP = (
+    *(c for c in CHAPTERS if c not in {activation_composite, conversion, sparse, transfer}),
+    convolution,
+    normalisation,
+    pooling,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from numbers import Integral as _Integer
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,6 @@ METHODS = (
     "half", "int", "long", "short", "to", "type", "type_as",
 )  # fmt: skip
 IN_PLACE = ()
-#: Python's `type`, whose name a function below takes.
-_Type = type
 #: PyTorch's names of tensor types, by dtype.
 _TYPES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
@@ -144,7 +143,7 @@ def type_named(dtype: DTypeLike) -> Any:
     Raises:
         ValueError: for a string that names no type.
     """
-    if isinstance(dtype, _Type) and issubclass(dtype, Variable):
+    if isinstance(dtype, builtins.type) and issubclass(dtype, Variable):
         return dtype.dtype  # type: ignore[attr-defined]
     if isinstance(dtype, str):
         word = dtype.rpartition(".")[2]

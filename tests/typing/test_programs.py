@@ -8,7 +8,7 @@ import pytest
 
 api = pytest.importorskip("mypy.api", reason="mypy is not installed")
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import asyncio
 from typing import Any, assert_type

@@ -1,0 +1,355 @@
+"""Linear algebra: PyTorch's `torch.linalg`."""
+
+# Written by tools/make_stubs.py from the running package.
+
+from asyncgrad.ops import return_types
+from asyncgrad.tensor import Tensor
+from asyncgrad.types import DTypeLike
+from asyncgrad.types import Ints
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ['LinAlgError', 'cholesky', 'cholesky_ex', 'cond', 'cross', 'det', 'diagonal', 'eig', 'eigh', 'eigvals', 'eigvalsh', 'inv', 'inv_ex', 'lstsq', 'lu', 'lu_factor', 'lu_factor_ex', 'lu_solve', 'matmul', 'matrix_exp', 'matrix_norm', 'matrix_power', 'matrix_rank', 'multi_dot', 'norm', 'pinv', 'qr', 'slogdet', 'solve', 'solve_ex', 'solve_triangular', 'svd', 'svdvals', 'tensorinv', 'tensorsolve', 'vander', 'vecdot', 'vector_norm']
+
+from asyncgrad.errors import LinAlgError as LinAlgError
+def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
+    """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+        upper: return `L.mH`, and read the upper triangle instead of the lower one.
+
+    Raises:
+        LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
+    """
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_cholesky_ex:
+    """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
+
+    Raises:
+        LinAlgError: if a matrix is not positive definite and errors are checked.
+    """
+def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) -> Tensor:
+    """The condition numbers of matrices.
+
+    Args:
+        A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
+        p: the order of the norm, as `matrix_norm` takes it; None for 2.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and shapes.
+    """
+def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """The cross products of vectors of length 3 along an axis.
+
+    Args:
+        other: a tensor of as many axes, broadcast against it.
+        dim: the axis of the vectors, of length 3.
+
+    Raises:
+        RuntimeError: if the axis is not of length 3, or the shapes do not fit.
+    """
+def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The determinants of square matrices; the gradient is exact at singular ones, too.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
+from asyncgrad.ops.api.linalg_norm import diagonal as diagonal
+def eig(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_eig:
+    """The complex eigenvalues and eigenvectors of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
+def eigh(A: Tensor, UPLO: str = 'L', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_eigh:
+    """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+        UPLO: the triangle that is read, "L" or "U".
+    """
+def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The complex eigenvalues of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
+def eigvalsh(A: Tensor, UPLO: str = 'L', *, out: Tensor | None = None) -> Tensor:
+    """The eigenvalues of Hermitian matrices, in ascending order.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+        UPLO: the triangle that is read, "L" or "U".
+    """
+def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverses of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+
+    Raises:
+        LinAlgError: if a matrix is singular. It is a RuntimeError.
+    """
+def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_inv_ex:
+    """The inverses of square matrices, and for each matrix 0 if it has one.
+
+    Args:
+        A: of shape (..., n, n).
+        check_errors: raise for singular matrices; otherwise their inverses are NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
+    """
+from asyncgrad.ops.api.linalg_norm import lstsq as lstsq
+def lu(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu:
+    """The LU decomposition: permutations P, L with ones on the diagonal, and U.
+
+    Args:
+        A: of shape (..., m, n).
+        pivot: must be True: rows are always exchanged.
+
+    Returns:
+        P, L and U with `P @ L @ U = A`.
+
+    Raises:
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are not matrices, or without pivots.
+    """
+def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor:
+    """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
+
+    Args:
+        A: of shape (..., m, n).
+        pivot: must be True: rows are always exchanged.
+
+    Returns:
+        `LU` and `pivots`: int32, row `i` was exchanged with row `pivots[i] - 1`.
+
+    Raises:
+        LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are not matrices, or without pivots.
+    """
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor_ex:
+    """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
+
+    Raises:
+        LinAlgError: if there is such a 0 and errors are checked.
+    """
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Tensor | None = None) -> Tensor:
+    """The solutions X of `A @ X = B`, or of `X @ A = B`, from the result of `lu_factor`.
+
+    Args:
+        LU: of shape (..., n, n).
+        pivots: int32, of shape (..., n).
+        B: of shape (..., n, k), or (..., k, n) if not `left`.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        adjoint: use `A.mH` instead of A.
+
+    Raises:
+        LinAlgError: if there is a 0 on the diagonal.
+    """
+from asyncgrad.ops.api.linalg import matmul as matmul
+def matrix_exp(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The exponentials of square matrices.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
+def matrix_norm(A: Tensor, ord: float | str = 'fro', dim: Ints = (-2, -1), keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
+    """The norm of matrices.
+
+    Args:
+        A: a floating or complex tensor of two axes or more; the result is real.
+        ord: "fro" for the norm of all elements, "nuc" for the sum of the singular values, 2 and -2
+            for the greatest and the smallest of them, 1 and -1 for sums over columns, infinity and
+            its negative for sums over rows.
+        dim: the axes of rows and columns.
+        dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
+    """
+def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """Integer powers of square matrices.
+
+    Args:
+        A: of shape (..., n, n), of any numbers; of floating or complex ones for a negative power.
+        n: the power; negative powers are those of the inverses.
+
+    Raises:
+        TypeError: if the power is not an integer.
+        LinAlgError: if a matrix has no inverse.
+        RuntimeError: if they are not square matrices.
+    """
+def matrix_rank(A: Tensor, tol: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
+    """The ranks of matrices: the numbers of nonzero singular values; no gradient.
+
+    Args:
+        A: of shape (..., m, n), floating or complex.
+        tol: the old name of `atol`.
+        hermitian: the matrices are Hermitian, which is faster.
+        atol: singular values up to this one are treated as 0; 0 if None.
+        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
+            dtype if both are None.
+    """
+def multi_dot(tensors: Sequence[Any], *, out: Tensor | None = None) -> Tensor:
+    """The product of several matrices, in the order of the fewest multiplications.
+
+    Args:
+        tensors: two matrices or more; the first and the last may be vectors.
+
+    Raises:
+        RuntimeError: if there are less than two, or shapes or dtypes do not fit.
+        TypeError: if `tensors` is not a sequence of tensors.
+    """
+def norm(A: Tensor, ord: float | str | None = None, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
+    """The norm of vectors or matrices.
+
+    Args:
+        A: a floating or complex tensor; the result is real.
+        ord: the order, a number, "fro" or "nuc"; None for the Euclidean norm of all.
+        dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
+            of one or two axes.
+        dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
+    """
+def pinv(A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
+    """The pseudo-inverses of matrices.
+
+    Args:
+        A: of shape (..., m, n), floating or complex.
+        rcond: the old name of `rtol`.
+        hermitian: the matrices are Hermitian, which is faster.
+        atol: singular values up to this one are treated as 0.
+        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
+            dtype if both are None.
+    """
+def qr(A: Tensor, mode: str = 'reduced', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_qr:
+    """The QR decomposition: Q with orthonormal columns, and upper triangular R.
+
+    Args:
+        A: of shape (..., m, n).
+        mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. Only reduced
+            results have gradients, and complete ones of no more rows than columns.
+
+    Raises:
+        RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
+        NotImplementedError: if a gradient is required that is not defined.
+    """
+def slogdet(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_slogdet:
+    """The signs of determinants and the logarithms of their absolute values.
+
+    Args:
+        A: of shape (..., n, n), floating or complex.
+    """
+def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
+    """The solutions X of `A @ X = B`, or of `X @ A = B`.
+
+    Args:
+        A: of shape (..., n, n).
+        B: of shape (..., n, k), or vectors of shape (..., n) or (n,).
+        left: solve `A @ X = B` instead of `X @ A = B`.
+
+    Raises:
+        LinAlgError: if a matrix is singular. It is a RuntimeError.
+    """
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_solve_ex:
+    """The solutions of linear systems, and for each matrix 0 if there is a solution.
+
+    Args:
+        A: of shape (..., n, n).
+        B: of shape (..., n, k), or vectors.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        check_errors: raise for singular matrices; otherwise their solutions are NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
+    """
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False, out: Tensor | None = None) -> Tensor:
+    """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
+
+    Args:
+        A: of shape (..., n, n); elements outside of the triangle are not read.
+        B: of shape (..., n, k), or (..., k, n) if not `left`.
+        upper: the matrices are upper triangular.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        unitriangular: treat the diagonal as ones.
+
+    Raises:
+        LinAlgError: if there is a 0 on a diagonal.
+    """
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_svd:
+    """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
+
+    Args:
+        A: of shape (..., m, n).
+        full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
+        driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
+    """
+def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
+    """The singular values of matrices, in descending order.
+
+    Args:
+        A: of shape (..., m, n).
+        driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
+    """
+def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
+    """The inverse of a tensor as a map from its last axes to its first `ind`.
+
+    Raises:
+        RuntimeError: if the product of the first lengths is not that of the others, or `ind` is
+            not positive.
+        LinAlgError: if the map is singular.
+    """
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None) -> Tensor:
+    """The X with `tensordot(A, X, X.ndim) = B`.
+
+    Args:
+        A: a tensor whose first axes are those of `B`.
+        B: a tensor.
+        dims: axes of `A` to move to its end first.
+
+    Raises:
+        RuntimeError: if the lengths do not fit.
+        LinAlgError: if the map is singular.
+    """
+def vander(x: Tensor, *, N: int | None = None, out: Tensor | None = None) -> Tensor:
+    """Vandermonde matrices: the powers of vectors, from 0 on.
+
+    Args:
+        x: of shape (..., n).
+        N: how many powers; n if None.
+
+    Raises:
+        RuntimeError: if there is no axis, or `N` is less than 2.
+    """
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """The dot products of vectors along an axis, with the first conjugated.
+
+    Args:
+        y: a tensor of its dtype, broadcast against it.
+        dim: the axis of the vectors.
+    """
+def vector_norm(x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
+    """The norm of a tensor as a vector, over some axes.
+
+    Args:
+        x: a floating or complex tensor; the result is real.
+        ord: the order: any real number, or an infinity; 0 counts nonzero elements.
+        dim: an axis, or a sequence of them; all if None.
+        dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
+            where the norm of no elements is not defined.
+        TypeError: if the order is not a number.
+    """

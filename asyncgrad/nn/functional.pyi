@@ -1,0 +1,641 @@
+"""PyTorch's `torch.nn.functional`."""
+
+# Written by tools/make_stubs.py from the running package.
+
+from asyncgrad.ops.tensors.rng import Generator
+from asyncgrad.tensor import Tensor
+from asyncgrad.types import Ints
+from collections.abc import Sequence
+from typing import Literal
+from typing import overload
+
+__all__ = ['adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'affine_grid', 'alpha_dropout', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'batch_norm', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'celu', 'celu_', 'channel_shuffle', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'cosine_embedding_loss', 'cosine_similarity', 'cross_entropy', 'ctc_loss', 'dropout', 'dropout1d', 'dropout2d', 'dropout3d', 'elu', 'elu_', 'embedding', 'embedding_bag', 'feature_alpha_dropout', 'fold', 'fractional_max_pool2d', 'fractional_max_pool3d', 'gaussian_nll_loss', 'gelu', 'glu', 'grid_sample', 'group_norm', 'gumbel_softmax', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'hardtanh_', 'hinge_embedding_loss', 'huber_loss', 'instance_norm', 'interpolate', 'kl_div', 'l1_loss', 'layer_norm', 'leaky_relu', 'leaky_relu_', 'linear', 'local_response_norm', 'log_softmax', 'logsigmoid', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'margin_ranking_loss', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'max_unpool1d', 'max_unpool2d', 'max_unpool3d', 'mish', 'mse_loss', 'multi_head_attention_forward', 'multi_margin_loss', 'multilabel_margin_loss', 'multilabel_soft_margin_loss', 'nll_loss', 'normalize', 'one_hot', 'pad', 'pairwise_distance', 'pdist', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'prelu', 'relu', 'relu6', 'relu_', 'rms_norm', 'rrelu', 'rrelu_', 'scaled_dot_product_attention', 'selu', 'selu_', 'sigmoid', 'silu', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'tanh', 'tanhshrink', 'threshold', 'threshold_', 'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'unfold', 'upsample', 'upsample_bilinear', 'upsample_nearest']
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
+    """The means of windows that divide the line evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        output_size: the number of windows, or one for each axis; None for as many as there
+            are elements.
+    """
+def adaptive_avg_pool2d(input: Tensor, output_size: Ints) -> Tensor:
+    """The means of windows that divide the plane evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        output_size: the number of windows, or one for each axis; None for as many as there
+            are elements.
+    """
+def adaptive_avg_pool3d(input: Tensor, output_size: Ints) -> Tensor:
+    """The means of windows that divide the volume evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        output_size: the number of windows, or one for each axis; None for as many as there
+            are elements.
+    """
+@overload
+def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
+    """The greatest elements of windows that divide the line evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        output_size: the number of windows, or one for each axis; None for as many as there
+            are elements.
+        return_indices: also return the elements' indices in their lines.
+    """
+@overload
+def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+@overload
+def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
+    """The greatest elements of windows that divide the plane evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        output_size: the number of windows, or one for each axis; None for as many as there
+            are elements.
+        return_indices: also return the elements' indices in their planes.
+    """
+@overload
+def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+@overload
+def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
+    """The greatest elements of windows that divide the volume evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        output_size: the number of windows, or one for each axis; None for as many as there
+            are elements.
+        return_indices: also return the elements' indices in their volumes.
+    """
+@overload
+def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+from asyncgrad.ops.api.grid_sample import affine_grid as affine_grid
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """Dropout that keeps mean 0 and variance 1, for networks of `selu`.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating.
+    """
+from asyncgrad.ops.api.pooling import avg_pool1d as avg_pool1d
+def avg_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *, out: Tensor | None = None) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: zeros on both sides.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
+        divisor_override: divide the sums by this number.
+    """
+def avg_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *, out: Tensor | None = None) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: zeros on both sides.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
+        divisor_override: divide the sums by this number.
+    """
+from asyncgrad.ops.api.normalisation import batch_norm as batch_norm
+from asyncgrad.ops.api.patches import bilinear as bilinear
+from asyncgrad.ops.api.loss import binary_cross_entropy as binary_cross_entropy
+from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
+
+    Raises:
+        RuntimeError: for `alpha=0`.
+    """
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`celu`, in place."""
+from asyncgrad.ops.api.patches import channel_shuffle as channel_shuffle
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
+    """The convolution over the last axes (1); the kernel is not flipped.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        weight: of shape (outputs, channels / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: the step of the kernel: a number, or one for each axis.
+        padding: zeros added on both sides: a number, or one for each axis; "same" for an output of
+            the input's size, "valid" for none.
+        dilation: the distance between the kernel's elements.
+        groups: into how many groups channels and outputs are divided; each output is computed from
+            the channels of its own group.
+    """
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
+    """The convolution over the last axes (2); the kernel is not flipped.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        weight: of shape (outputs, channels / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: the step of the kernel: a number, or one for each axis.
+        padding: zeros added on both sides: a number, or one for each axis; "same" for an output of
+            the input's size, "valid" for none.
+        dilation: the distance between the kernel's elements.
+        groups: into how many groups channels and outputs are divided; each output is computed from
+            the channels of its own group.
+    """
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
+    """The convolution over the last axes (3); the kernel is not flipped.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        weight: of shape (outputs, channels / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: the step of the kernel: a number, or one for each axis.
+        padding: zeros added on both sides: a number, or one for each axis; "same" for an output of
+            the input's size, "valid" for none.
+        dilation: the distance between the kernel's elements.
+        groups: into how many groups channels and outputs are divided; each output is computed from
+            the channels of its own group.
+    """
+def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
+    """The adjoint of `conv1d`: the sum of kernels, each times an element of the input.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        weight: of shape (channels, outputs / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: the distance in the output between the kernels of neighbours: a number, or one for
+            each axis.
+        padding: what is cut off the output on both sides.
+        output_padding: what is added to the output's length at the end.
+        groups: see `conv1d`.
+        dilation: the distance between the kernel's elements.
+    """
+def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
+    """The adjoint of `conv2d`: the sum of kernels, each times an element of the input.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        weight: of shape (channels, outputs / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: the distance in the output between the kernels of neighbours: a number, or one for
+            each axis.
+        padding: what is cut off the output on both sides.
+        output_padding: what is added to the output's length at the end.
+        groups: see `conv2d`.
+        dilation: the distance between the kernel's elements.
+    """
+def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
+    """The adjoint of `conv3d`: the sum of kernels, each times an element of the input.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        weight: of shape (channels, outputs / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: the distance in the output between the kernels of neighbours: a number, or one for
+            each axis.
+        padding: what is cut off the output on both sides.
+        output_padding: what is added to the output's length at the end.
+        groups: see `conv3d`.
+        dilation: the distance between the kernel's elements.
+    """
+from asyncgrad.ops.api.margin_loss import cosine_embedding_loss as cosine_embedding_loss
+from asyncgrad.ops.api.loss import cosine_similarity as cosine_similarity
+from asyncgrad.ops.api.loss import cross_entropy as cross_entropy
+from asyncgrad.ops.api.ctc import ctc_loss as ctc_loss
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """Zero elements at random with probability `p`, and divide the others by `1 - p`.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating.
+    """
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """Zero whole channels at random with probability `p`, and divide the others by `1 - p`.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
+    """
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """Zero whole channels at random with probability `p`, and divide the others by `1 - p`.
+
+    Args:
+        input: of shape (n, channels, rows, columns); the first two axes are those of channels.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
+    """
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """Zero whole channels at random with probability `p`, and divide the others by `1 - p`.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
+    """
+from asyncgrad.nn.activation_functions import elu as elu
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`elu`, in place."""
+from asyncgrad.ops.api.index import embedding as embedding
+from asyncgrad.ops.api.embedding_bag import embedding_bag as embedding_bag
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """`alpha_dropout` of whole channels, the first two axes.
+
+    Args:
+        input: a floating or complex tensor of at least two axes.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: the source of random numbers; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+        RuntimeError: for a dtype that is not floating, or too few axes.
+    """
+from asyncgrad.ops.api.patches import fold as fold
+@overload
+def fractional_max_pool2d(input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, return_indices: Literal[False] = False, _random_samples: Tensor | None = None) -> Tensor:
+    """The greatest elements of windows that are moved by random steps.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the window: a number, or one for each axis.
+        output_size: the number of windows, or one for each axis; if None, `output_ratio` is used.
+        output_ratio: the output's size divided by the input's.
+        return_indices: also return the elements' indices in their planes.
+        _random_samples: numbers in [0, 1) to draw the steps from, of shape (n, channels, 2).
+
+    Raises:
+        ValueError: if there is neither a size nor a ratio.
+
+    Source: Graham, "Fractional max-pooling", 2014.
+    """
+@overload
+def fractional_max_pool2d(input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, *, return_indices: Literal[True], _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+@overload
+def fractional_max_pool2d(input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]: ...
+@overload
+def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, return_indices: Literal[False] = False, _random_samples: Tensor | None = None) -> Tensor:
+    """The greatest elements of windows that are moved by random steps.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window: a number, or one for each axis.
+        output_size: the number of windows, or one for each axis; if None, `output_ratio` is used.
+        output_ratio: the output's size divided by the input's.
+        return_indices: also return the elements' indices in their volumes.
+        _random_samples: numbers in [0, 1) to draw the steps from, of shape (n, channels, 3).
+
+    Raises:
+        ValueError: if there is neither a size nor a ratio.
+
+    Source: Graham, "Fractional max-pooling", 2014.
+    """
+@overload
+def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, *, return_indices: Literal[True], _random_samples: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+@overload
+def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]: ...
+from asyncgrad.ops.api.margin_loss import gaussian_nll_loss as gaussian_nll_loss
+from asyncgrad.ops.api.activation import gelu as gelu
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half of an axis times the logistic function of the second.
+
+    Raises:
+        RuntimeError: if the axis has an odd length.
+    """
+from asyncgrad.ops.api.grid_sample import grid_sample as grid_sample
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-05) -> Tensor:
+    """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
+
+    Args:
+        input: of shape (n, channels, ...).
+        num_groups: the number of groups.
+        weight: the factors, of shape (channels,).
+        bias: the summands, of that shape.
+        eps: added to the variance.
+
+    Raises:
+        RuntimeError: if there is no axis of channels, or they are not divisible by the groups.
+    """
+from asyncgrad.ops.api.dropout import gumbel_softmax as gumbel_softmax
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
+    """The elements, and 0 where they are between `-lambd` and `lambd`."""
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
+from asyncgrad.ops.api.activation_composite import hardswish as hardswish
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
+
+    Raises:
+        ValueError: if `min_val` is greater than `max_val`.
+    """
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`hardtanh`, in place."""
+from asyncgrad.ops.api.margin_loss import hinge_embedding_loss as hinge_embedding_loss
+from asyncgrad.ops.api.loss import huber_loss as huber_loss
+from asyncgrad.ops.api.normalisation import instance_norm as instance_norm
+from asyncgrad.ops.api.interpolate import interpolate as interpolate
+from asyncgrad.ops.api.loss import kl_div as kl_div
+from asyncgrad.ops.api.loss import l1_loss as l1_loss
+from asyncgrad.ops.api.normalisation import layer_norm as layer_norm
+from asyncgrad.nn.activation_functions import leaky_relu as leaky_relu
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`leaky_relu`, in place."""
+from asyncgrad.ops.api.linalg import linear as linear
+from asyncgrad.ops.api.patches import local_response_norm as local_response_norm
+from asyncgrad.nn.activation_functions import log_softmax as log_softmax
+from asyncgrad.ops.api.activation import logsigmoid as logsigmoid
+def lp_pool1d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Tensor:
+    """The p-norm of each window of a line, `norm_type` being p.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        norm_type: the power.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
+    """
+def lp_pool2d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Tensor:
+    """The p-norm of each window of a plane, `norm_type` being p.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        norm_type: the power.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
+    """
+def lp_pool3d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Tensor:
+    """The p-norm of each window of a volume, `norm_type` being p.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        norm_type: the power.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
+    """
+from asyncgrad.ops.api.margin_loss import margin_ranking_loss as margin_ranking_loss
+@overload
+def max_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor:
+    """The greatest element of each window.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their lines.
+    """
+@overload
+def max_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def max_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+@overload
+def max_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor:
+    """The greatest element of each window.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their planes.
+    """
+@overload
+def max_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def max_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+@overload
+def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: Literal[False] = False) -> Tensor:
+    """The greatest element of each window.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their volumes.
+    """
+@overload
+def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, *, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, output_size: Sequence[int] | None = None) -> Tensor:
+    """Undo `max_pool1d`: zeros, with each maximum at its former index.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        indices: int64, as `max_pool1d` returns them.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: how far windows reached beyond the sides.
+        output_size: the size of the result, or its shape; if None, the smallest that fits.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, output_size: Sequence[int] | None = None) -> Tensor:
+    """Undo `max_pool2d`: zeros, with each maximum at its former index.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        indices: int64, as `max_pool2d` returns them.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: how far windows reached beyond the sides.
+        output_size: the size of the result, or its shape; if None, the smallest that fits.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, output_size: Sequence[int] | None = None) -> Tensor:
+    """Undo `max_pool3d`: zeros, with each maximum at its former index.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        indices: int64, as `max_pool3d` returns them.
+        kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None.
+        padding: how far windows reached beyond the sides.
+        output_size: the size of the result, or its shape; if None, the smallest that fits.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """The elements times the hyperbolic tangent of their `softplus`."""
+from asyncgrad.ops.api.loss import mse_loss as mse_loss
+from asyncgrad.ops.api.multihead_attention import multi_head_attention_forward as multi_head_attention_forward
+def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
+    """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
+
+    Args:
+        input: scores of shape (n, classes) or (classes,).
+        target: the right classes, int64, of shape (n,) or ().
+        p: the power, 1 or 2.
+        margin: the margin by which it should be greater.
+        weight: the weight of each class, of shape (classes,).
+        size_average, reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another power or reduction, or weights of more axes than one.
+    """
+def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
+    """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
+
+    Args:
+        input: scores of shape (n, classes) or (classes,).
+        target: the right classes, int64, of the input's shape; -1 ends a list of them.
+        size_average, reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if shapes do not fit, or a class is out of range.
+    """
+from asyncgrad.ops.api.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
+from asyncgrad.ops.api.loss import nll_loss as nll_loss
+from asyncgrad.ops.api.activation_composite import normalize as normalize
+from asyncgrad.ops.api.index import one_hot as one_hot
+from asyncgrad.ops.api.shape import pad as pad
+from asyncgrad.ops.api.activation_composite import pairwise_distance as pairwise_distance
+from asyncgrad.ops.api.distances import pdist as pdist
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """Channels laid out as squares of pixels.
+
+    Args:
+        input: of shape (..., channels * factor**2, height, width).
+        upscale_factor: the factor.
+
+    Raises:
+        RuntimeError: if the channels are not divisible by `factor**2`.
+    """
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """Undo `pixel_shuffle`.
+
+    Raises:
+        RuntimeError: if height or width is not a multiple of the factor.
+    """
+from asyncgrad.ops.api.margin_loss import poisson_nll_loss as poisson_nll_loss
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """The elements, the negative ones times a learnt slope.
+
+    Args:
+        input: a floating tensor.
+        weight: one slope, or one for each index of the second axis.
+
+    Raises:
+        RuntimeError: if the number of slopes or their dtype does not fit.
+    """
+from asyncgrad.nn.activation_functions import relu as relu
+from asyncgrad.ops.api.activation_composite import relu6 as relu6
+def relu_(input: Tensor) -> Tensor:
+    """`relu`, in place."""
+from asyncgrad.ops.api.normalisation import rms_norm as rms_norm
+from asyncgrad.nn.activation_functions import rrelu as rrelu
+def rrelu_(input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False) -> Tensor:
+    """`rrelu`, in place."""
+from asyncgrad.ops.api.multihead_attention import scaled_dot_product_attention as scaled_dot_product_attention
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
+def selu_(input: Tensor) -> Tensor:
+    """`selu`, in place."""
+def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """1 / (1 + exp(-x)) of each element."""
+from asyncgrad.nn.activation_functions import silu as silu
+from asyncgrad.ops.api.loss import smooth_l1_loss as smooth_l1_loss
+def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
+    """The logistic loss `log(1 + exp(-y * x))`.
+
+    Args:
+        input: scores.
+        target: 1 or -1 for each, broadcast.
+        size_average, reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+from asyncgrad.nn.activation_functions import softmax as softmax
+from asyncgrad.ops.api.activation_composite import softmin as softmin
+from asyncgrad.ops.api.activation import softplus as softplus
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
+    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that.
+
+    Raises:
+        RuntimeError: if `lambd` is negative.
+    """
+from asyncgrad.ops.api.activation_composite import softsign as softsign
+def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The hyperbolic tangent of each element."""
+from asyncgrad.ops.api.activation_composite import tanhshrink as tanhshrink
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """The elements above a threshold, and one value for the others."""
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """`threshold`, in place."""
+from asyncgrad.ops.api.margin_loss import triplet_margin_loss as triplet_margin_loss
+from asyncgrad.ops.api.margin_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
+    """Extract the patches of images as columns.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the patches, a number or one for each axis.
+        dilation: the distance between the patch's elements.
+        padding: zeros on both sides.
+        stride: the distance between patches.
+
+    Returns:
+        Of shape (n, channels * elements of a patch, patches).
+    """
+from asyncgrad.ops.api.interpolate import upsample as upsample
+from asyncgrad.ops.api.interpolate import upsample_bilinear as upsample_bilinear
+from asyncgrad.ops.api.interpolate import upsample_nearest as upsample_nearest

@@ -1,0 +1,86 @@
+"""The stubs say what the package does at run time."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import asyncgrad
+from tools import make_stubs
+
+ROOT = Path(asyncgrad.__file__).parent
+_FIRST = "self"
+
+
+def _stubbed(node, home):
+    """The functions of a module or class of a stub, and what they stand for."""
+    for one in node.body:
+        if isinstance(one, ast.FunctionDef):
+            yield one, getattr(home, one.name)
+
+
+def _forms():
+    (methods,) = [
+        node
+        for node in ast.parse((ROOT / "_methods.pyi").read_text()).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    yield from _stubbed(methods, asyncgrad.Tensor)
+    for name in make_stubs.MODULES:
+        path = make_stubs.path_of(name)
+        module = __import__(name, fromlist=["__all__"])
+        yield from _stubbed(ast.parse(path.read_text()), module)
+
+
+def test_stubs_are_current():
+    """They are written by `python tools/make_stubs.py`."""
+    for path, text in make_stubs.files().items():
+        assert path.read_text(encoding="utf-8") == text, path
+
+
+def test_stubs_agree_with_signatures():
+    """So that `help()`, `inspect.signature` and a type checker say the same."""
+    seen = 0
+    for form, function in _forms():
+        known = inspect.signature(function).parameters
+        arguments = form.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        names += [a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None]
+        assert {*names} - {_FIRST} <= {*known}, form.name
+        overloaded = any(ast.unparse(one) == "overload" for one in form.decorator_list)
+        if not overloaded:
+            tensor = [*known][:1] if names[:1] == [_FIRST] else []
+            assert {*names} - {_FIRST} == {*known} - {*tensor}, form.name
+        seen += 1
+    assert seen > 1000
+
+
+@pytest.mark.parametrize("name", make_stubs.MODULES)
+def test_stubs_name_all_that_is_public(name):
+    """No name is left to `__getattr__`, which would accept every name."""
+    module = __import__(name, fromlist=["__all__"])
+    names = set()
+    for node in ast.parse(make_stubs.path_of(name).read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            names |= {a.asname for a in node.names if a.asname == a.name or a.asname}
+        elif isinstance(node, ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign):
+            names.add(node.target.id)
+    assert {*module.__all__} <= names
+    assert "__getattr__" not in names
+
+
+def test_every_function_and_method_is_annotated():
+    """At run time, too."""
+    bare = []
+    for form, function in _forms():
+        signature = inspect.signature(function)
+        parameters = [*signature.parameters.values()]
+        missing = [p.name for p in parameters[1:] if p.annotation is p.empty]
+        if missing or signature.return_annotation is signature.empty:
+            bare.append((form.name, str(signature)))
+    assert bare == []
