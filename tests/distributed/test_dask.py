@@ -25,7 +25,7 @@ from models import Affine, Held, Outer, gradients, mean_square, refuses, train
 from asyncgrad.distributed.dask_engine import DaskEngine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 # Dask's own, at the end of processes that were killed.
 pytestmark = [
@@ -33,6 +33,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_dask_left() -> Iterator[None]:
+    """Its connections to killed processes are collected here, and not in another test."""
+    yield
+    gc.collect()
 
 
 def leaf() -> ag.Tensor:
