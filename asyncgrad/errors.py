@@ -84,9 +84,11 @@ def described(error: BaseException) -> str:
 
 
 def note_failure(error: BaseException, node: object) -> None:
-    """Add a note with the node that raised an error, and the node's forward output."""
+    """Add a note with the node that raised an error, and the node's forward output, if any."""
     try:
-        where = f"raised by {node.name()}, whose forward output was {node.output_metadata!r}"  # type: ignore[attr-defined]
+        where = f"raised by {node.name()}"  # type: ignore[attr-defined]
+        if node.output_metadata != ():  # type: ignore[attr-defined]
+            where += f", whose forward output was {node.output_metadata!r}"  # type: ignore[attr-defined]
         error.add_note(where)
         made_at = node.extras and node.extras.metadata.get("traceback_")  # type: ignore[attr-defined]
         trace = "".join(made_at or ())

@@ -279,9 +279,13 @@ async def connect(
         ...         part = await world.remote(1, make_encoder, 512)
         ...         await (await part(x)).sum().backward()
     """
-    # Imported here: asyncgrad can do without Dask.
-    from asyncgrad.distributed.dask_engine import DaskEngine
-
+    try:
+        # Imported here: asyncgrad can do without Dask.
+        from asyncgrad.distributed.dask_engine import DaskEngine
+    except ImportError as error:
+        raise ImportError(
+            "connect: Dask distributed can't be imported: pip install 'asyncgrad[dask]'"
+        ) from error
     if not grace >= 0:
         raise ValueError(f"connect: grace={grace}: a time in seconds is not negative")
     engine = DaskEngine(client, workers)

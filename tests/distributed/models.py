@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import asyncgrad as ag
+from asyncgrad import distributed as dist
 
 
 class Affine(ag.nn.Module):
@@ -94,3 +95,19 @@ def no_module() -> int:
 def gradients(module: Any) -> list[Any]:
     """The gradients of a module's parameters, as lists."""
     return [None if p.grad is None else p.grad.tolist() for p in module.parameters()]
+
+
+async def train(size: int) -> Any:
+    """One pass of a data parallel model on each rank; its loss and the bits of a gradient."""
+    ag.manual_seed(0)
+    module = ag.nn.Linear(size, size)
+    model = await dist.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=0.1)
+    x = ag.full((4, size), 0.01 * (dist.get_rank() + 1))
+    loss = model(x).square().mean()
+    await loss.backward()
+    total = await dist.all_reduce(loss.detach())
+    return total.item(), module.weight.grad.numpy().tobytes()
+
+
+def mean_square(y: Any, target: Any) -> Any:
+    return ((y - target) ** 2).mean()

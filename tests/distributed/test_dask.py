@@ -20,12 +20,12 @@ from asyncgrad import distributed as dist
 pytest.importorskip("distributed", reason="Dask distributed is not installed")
 
 from distributed import Client, LocalCluster
-from models import Affine, Held, Outer, gradients, refuses
+from models import Affine, Held, Outer, gradients, mean_square, refuses, train
 
 from asyncgrad.distributed.dask_engine import DaskEngine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Iterator
 
 # Dask's own, at the end of processes that were killed.
 pytestmark = [
@@ -33,6 +33,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_dask_left() -> Iterator[None]:
+    """Its connections to killed processes are collected here, and not in another test."""
+    yield
+    gc.collect()
 
 
 def leaf() -> ag.Tensor:
@@ -57,11 +64,6 @@ async def cluster(workers: int, *, processes: bool) -> AsyncIterator[Client]:
         Client(local, asynchronous=True) as client,
     ):
         yield client
-
-
-async def train(count: int, model: Callable[[Any], Any], x: Any) -> None:
-    for _ in range(count):
-        await (await model(x)).sum().backward()
 
 
 async def in_one_process() -> None:
@@ -165,6 +167,14 @@ async def with_processes() -> None:
             assert [await p.apply(gradients) for p in parts] == [gradients(m) for m in here]
             gc.collect()
 
+            # All ranks get the same bits, also of what is too large for one message each.
+            results = await world.run(train, 200)
+            assert len({gradient for _, gradient in results}) == 1
+            assert len({loss for loss, _ in results}) == 1
+            pipeline = dist.pipelining.Pipeline(parts, microbatches=4)
+            rows = ag.ones(8, 3, dtype=ag.float64)
+            assert (await pipeline.step(rows, rows, mean_square)).item() > 0
+
             # Stopped: the deadline ends the pass; when it wakes, nothing is left of it.
             loss = (await held(x)).sum()
             loop = asyncio.get_running_loop()
@@ -194,7 +204,7 @@ async def with_processes() -> None:
         await client.wait_for_workers(2)
         async with dist.connect(client, workers=2) as world:
             part = await world.remote(0, Affine)
-            await train(2, part, leaf())
+            await (await part(leaf())).sum().backward()
 
 
 def test_processes_are_stopped_woken_and_killed() -> None:
