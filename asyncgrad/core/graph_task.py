@@ -304,6 +304,8 @@ class GraphTask(PassState):
             if stop.value is not None and self.state is RUNNING:
                 received, fresh = stop.value
                 following = stored_edges(node)
+                # Read anew: the node may have been the copy with which streams were entered.
+                streams = self.streams
                 if streams is not None:
                     self.within(streams.deliver, self, node, following, received, fresh)
                 elif self.recorded is None or self.context is None:
