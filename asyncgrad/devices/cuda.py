@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 from threading import Lock
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.cuda_kernels import Kernels
+from asyncgrad.devices.library import Library
 from asyncgrad.devices.pinned import pinned_pool
 from asyncgrad.devices.streams import current_stream
 from asyncgrad.devices.waiting import Waiter, poll
@@ -383,21 +383,8 @@ class _Function:
         return _Function(self._device, value) if callable(value) else value
 
 
-class _Library:
-    """Wraps CuPy, or a module of it, for one device."""
+class _Library(Library):
+    """CuPy for one device."""
 
-    def __init__(self, device: CudaDevice, module: Any) -> None:
-        self._device = device
-        self._module = module
-        #: Kernels that replace those of `ops.fused`.
-        self.compiled: Mapping[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a constant, or a function or module wrapped to enter the device; cached."""
-        value = getattr(self._module, name)
-        if isinstance(value, ModuleType):
-            value = _Library(self._device, value)
-        elif callable(value) and not isinstance(value, type):
-            value = _Function(self._device, value)
-        setattr(self, name, value)
-        return value
+    def _bound(self, name: str, function: Callable[..., Any]) -> _Function:
+        return _Function(self._device, function)

@@ -2,9 +2,10 @@
 
 from asyncgrad.func import batched as _batched  # noqa: F401  binds the class of examples
 from asyncgrad.func.gradients import grad, grad_and_value, vjp
-from asyncgrad.func.jacobians import hessian, jacfwd, jacrev, jvp, linearize
+from asyncgrad.func.jacobians import hessian, jacfwd, jacrev
 from asyncgrad.func.mapping import debug_unwrap, vmap
 from asyncgrad.func.modules import functional_call, stack_module_state
+from asyncgrad.func.tangents import jvp, linearize
 
 __all__ = [
     "debug_unwrap", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",

@@ -1,14 +1,12 @@
-"""`jvp`, `jacrev`, `jacfwd`, `hessian` and `linearize`."""
+"""`jacrev`, `jacfwd` and `hessian`."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
-from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.creation import zeros, zeros_like
+from asyncgrad.creation import zeros
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import (
     check_tensors,
@@ -20,12 +18,13 @@ from asyncgrad.func.gradients import (
     transform,
     wrapped_argnums,
 )
-from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
+from asyncgrad.func.levels import differentiated, is_tensor, leads_beyond
 from asyncgrad.func.mapping import check_randomness
+from asyncgrad.func.tangents import pushed
 from asyncgrad.ops.api.shape import cat
 from asyncgrad.ops.batching import Level, batch_of, lift_batch, unwrap_batch, wrap_batch
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
-from asyncgrad.scheduler import call, run_multi_pass, waits
+from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,56 +33,12 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Shape, Tree
 
-__all__ = ["hessian", "jacfwd", "jacrev", "jvp", "linearize"]
+__all__ = ["hessian", "jacfwd", "jacrev"]
 
-_JVP = "jvp(f, primals, tangents)"
 _VJP = "vjp(f, *primals)"
 
 
 # -- the public functions -------------------------------------------------------------------------
-
-
-def jvp(
-    func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *,
-    strict: bool = False, has_aux: bool = False,
-) -> Any:  # fmt: skip
-    """Compute the value of a function and its directional derivative, in forward mode.
-
-    Args:
-        func: a function or coroutine function that returns a tensor or a tree of tensors.
-        primals: a tuple of its arguments, tensors or trees of tensors.
-        tangents: the direction, structured like the arguments.
-        strict: raise where an output does not depend on the arguments, instead of giving zeros.
-        has_aux: `func` returns a pair, and only its first part is differentiated.
-
-    Returns:
-        `(output, jvp_out)`, with `has_aux` `(output, jvp_out, aux)`; on a running loop, a future
-        of it.
-
-    Raises:
-        RuntimeError: if the tangents do not fit the primals, the output holds anything but
-            tensors, or `strict` and an output is independent of the arguments.
-
-    Example:
-        >>> x = ag.tensor(2.0)
-        >>> ag.func.jvp(lambda x: x * x, (x,), (ag.tensor(1.0),))[1].item()
-        4.0
-    """
-    return run_multi_pass(_jvp(func, primals, tangents, strict, has_aux), waits=waits(func))
-
-
-def linearize(func: Callable[..., Any], *primals: Tree) -> Any:
-    """Compute the value of a function, and its linear approximation at the arguments.
-
-    Args:
-        func: a function or coroutine function that returns a tensor or a tree of tensors.
-        primals: its arguments, tensors or trees of them.
-
-    Returns:
-        `(output, jvp_fn)`; on a running loop, a future of it. `jvp_fn` takes a tangent for each
-        argument and gives the output's tangent, without calling `func` again.
-    """
-    return run_multi_pass(_linearize(func, primals), waits=waits(func))
 
 
 def jacrev(
@@ -161,143 +116,6 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
 
 
 # -- the programs ---------------------------------------------------------------------------------
-
-
-@outside_inference
-async def _jvp(
-    func: Callable[..., Any],
-    primals: tuple[Any, ...],
-    tangents: tuple[Any, ...],
-    strict: bool,
-    has_aux: bool,
-) -> Any:
-    if not isinstance(primals, tuple):
-        raise AutogradError(
-            f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."
-        )
-    given, structure = flatten(primals)
-    directions, other = flatten(tangents)
-    if other != structure:
-        raise AutogradError(
-            f"{_JVP}: Expected primals and tangents to have the same python structure. For "
-            f"example, if primals is a tuple of 3 tensors, tangents also must be. Got primals "
-            f"with structure {structure} and tangents with structure {other}"
-        )
-    for what, leaves in (("primals", given), ("tangents", directions)):
-        if not leaves:
-            raise AutogradError(f"{_JVP}: Expected {what} to contain at least one Tensor.")
-        for leaf in leaves:
-            if not is_tensor(leaf):
-                raise AutogradError(
-                    f"{_JVP}: Expected {what} to only contain Tensors, got {type(leaf)}"
-                )
-    batch = current().batch
-    vectors = [unwrap_batch(t, batch) for t in directions]
-    with differentiated(func, tuple(given)):
-        out_structure, values, slopes, aux = await _pushed(
-            func, structure, given, vectors, strict, has_aux
-        )
-    slopes = [wrap_batch(slope, batch) for slope in slopes]
-    result = unflatten(out_structure, values), unflatten(out_structure, slopes)
-    return (*result, aux) if has_aux else result
-
-
-async def _pushed(
-    func: Callable[..., Any], structure: Structure, given: Sequence[Tensor],
-    vectors: Sequence[Tensor], strict: bool, has_aux: bool, recorded: bool = False,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """A function's outputs, their tangents (which hold all batches), and aux.
-
-    Args:
-        func: the function.
-        structure: the structure of the tuple of its arguments.
-        given: the tensors in the arguments.
-        vectors: their tangents, which hold all batches.
-        strict: see `jvp`.
-        has_aux: see `jvp`.
-        recorded: record how tangents are computed, whatever the grad mode.
-    """
-    batch = current().batch
-    with nested_level(recorded=recorded):
-        duals = [
-            wrap_batch(make_dual(unwrap_batch(x, batch), vector), batch)
-            for x, vector in zip(given, vectors, strict=True)
-        ]
-        out = await call(func, *unflatten(structure, duals))
-        out, aux = split_aux(out, has_aux, _JVP)
-        outputs, out_structure = flatten(out)
-        check_tensors(outputs, _JVP)
-        values, slopes = zip(*[_parted(x, batch, strict) for x in outputs], strict=True)
-        aux = tree_map(lambda x: _parted(x, batch, False)[0] if is_tensor(x) else x, aux)
-    return out_structure, values, slopes, aux
-
-
-def _parted(x: Tensor, batch: Level | None, strict: bool) -> tuple[Any, Any]:
-    """The value of an output, and its tangent, which holds all batches."""
-    value, tangent = unpack_dual(unwrap_batch(x, batch))
-    if tangent is None:
-        if strict:
-            raise AutogradError(
-                "jvp(f, primals, tangents, strict=True): The output of f is independent of the "
-                "inputs. This is not allowed with strict=True."
-            )
-        tangent = zeros_like(value)
-    return wrap_batch(value, batch), tangent
-
-
-@outside_inference
-async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any:
-    batch = current().batch
-    given, structure = flatten(primals)
-    for leaf in given:
-        if not is_tensor(leaf):
-            raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
-    arguments = [unwrap_batch(x, batch) for x in given]
-    leaves = [as_leaf(zeros_like(x)) for x in arguments]
-    with enable_grad():
-        # The function may change its arguments in place; their tangents change with them.
-        vectors = [leaf.clone() for leaf in leaves]
-    with differentiated(func, tuple(given)):
-        out_structure, values, slopes, _ = await _pushed(
-            func, structure, given, vectors, strict=False, has_aux=False, recorded=True
-        )
-    with enable_grad():
-        # A pass is linear in its starting gradients: its derivative by these is `jvp_fn`.
-        dummies = [as_leaf(zeros_like(slope)) for slope in slopes]
-        transposed = await pulled(slopes, leaves, dummies, create_graph=True)
-    # Transforms inside the function may have left leaves of their own; ignore these.
-    differentiable = any(x.requires_grad for x in (*given, *values))
-
-    @outside_inference
-    async def push(*tangents: Tree) -> Any:
-        directions, other = flatten(tangents)
-        if other != structure:
-            raise AutogradError(
-                f"linearize: Expected the tangents {other} to have the same argspec as the primals "
-                f"{structure}"
-            )
-        inner = current().batch
-        vectors = [unwrap_batch(t, batch) if inner is batch else t for t in directions]
-        for place, (vector, x) in enumerate(zip(vectors, arguments, strict=True)):
-            for what in ("shape", "dtype", "device"):
-                if getattr(vector, what) != getattr(x, what):
-                    raise AutogradError(
-                        f"linearize: the tangent at index {place} in flattened pytree doesn't "
-                        f"match the {what} of its primal: {getattr(vector, what)} and "
-                        f"{getattr(x, what)}"
-                    )
-        recording = current().grad
-        with enable_grad():
-            beyond = recording and (
-                (differentiable and leads_beyond(transposed, [*leaves, *dummies]))
-                or any(vector.requires_grad for vector in vectors)
-            )
-        found = await pulled(transposed, dummies, vectors, create_graph=beyond, retain_graph=True)
-        return unflatten(
-            out_structure, [wrap_batch(t, batch) if inner is batch else t for t in found]
-        )
-
-    return unflatten(out_structure, values), transform(push, push)
 
 
 @outside_inference
@@ -448,7 +266,7 @@ async def _jacfwd(
         else:
             units = [unwrap_batch(v, outer) for v in _unit_vectors(leaves, leaves, start, count)]
         with Mode(batch=level), differentiated(func, own):
-            out_structure, _, slopes, aux = await _pushed(
+            out_structure, _, slopes, aux = await pushed(
                 chosen, structure, leaves, units, False, has_aux
             )
         _check_real(slopes, "jacfwd", "outputs")

@@ -18,9 +18,11 @@ import numpy as np
 
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices.base import READY
-from asyncgrad.devices.simulated.array import Library, SimArray, adopt, launch
-from asyncgrad.devices.simulated.machine import Machine, SimEvent
+from asyncgrad.devices.simulated.array import SimArray, adopt, launch
+from asyncgrad.devices.simulated.library import Library
+from asyncgrad.devices.simulated.machine import Machine
 from asyncgrad.devices.simulated.memory import Access
+from asyncgrad.devices.simulated.streams import SimEvent
 from asyncgrad.errors import OutOfMemoryError
 from asyncgrad.ops import device_check, namespace
 

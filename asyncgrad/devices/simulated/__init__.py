@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from asyncgrad.devices.simulated.array import SimArray
 from asyncgrad.devices.simulated.device import SimDevice
-from asyncgrad.devices.simulated.machine import Machine, Operation
+from asyncgrad.devices.simulated.machine import Machine
+from asyncgrad.devices.simulated.streams import Operation
 from asyncgrad.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:

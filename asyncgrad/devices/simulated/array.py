@@ -1,4 +1,4 @@
-"""Arrays in simulated memory, and the library of functions on them.
+"""Arrays in simulated memory, and how functions on them are put into streams.
 
 The functions are NumPy's. Their values are computed when they are put into a stream, but the host
 can see them only by copying them. Like in CuPy, host arrays are refused as operands, and there is
@@ -7,7 +7,7 @@ no implicit conversion to NumPy arrays.
 
 from __future__ import annotations
 
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,13 +31,6 @@ _WRITES_FIRST = frozenset({
 _TAKES_HOST_ARRAYS = frozenset({
     "__getitem__", "__setitem__", "take", "at", "put_along_axis", "full", "full_like", "fill",
 })  # fmt: skip
-#: Functions of shapes and dtypes, which access no memory.
-_FACTS = frozenset({
-    "broadcast_shapes", "promote_types", "can_cast", "min_scalar_type", "isscalar", "ndindex",
-    "issubdtype", "iterable", "ndim", "shape", "size", "normalize_axis_index",
-})  # fmt: skip
-#: Functions of NumPy that CuPy lacks; they are absent here, too.
-_ABSENT = frozenset({"errstate", "seterr", "geterr", "nditer", "vectorize"})
 #: For each ufunc method, the functions that have it in CuPy.
 _METHODS = {
     "reduce": frozenset({"add", "multiply"}),
@@ -165,7 +158,7 @@ class SimArray:
 
     def __array_ufunc__(self, ufunc: Value, method: str, *inputs: Value, **kwargs: Value) -> Any:
         """Run NumPy's elementwise functions on this device."""
-        _check_method(ufunc.__name__, method)
+        check_method(ufunc.__name__, method)
         if method == "__call__":
             return launch(self.device, ufunc.__name__, ufunc, inputs, kwargs)
         return launch(self.device, method, getattr(ufunc, method), inputs, kwargs)
@@ -363,75 +356,7 @@ def adopt(values: Array, device: Device, stream: Stream, fresh: list[SimArray]) 
     return array
 
 
-def _check_method(function: str, method: str) -> None:
+def check_method(function: str, method: str) -> None:
     """Raise if CuPy's elementwise function lacks a method."""
     if function not in _METHODS.get(method, (function,)):
         raise NotImplementedError(f"`cupy_{function}.{method}` is not supported yet")
-
-
-# -- the library ---------------------------------------------------------------------------------
-
-
-class Function:
-    """A NumPy function on a device's arrays; its methods such as `reduce` are wrapped, too."""
-
-    __slots__ = ("_device", "_function", "_name")
-
-    def __init__(self, device: Device, name: str, function: Callable[..., Any]) -> None:
-        """Wrap a NumPy function."""
-        self._device = device
-        self._name = name
-        self._function = function
-
-    def __call__(self, *args: Value, **kwargs: Value) -> Any:
-        """Put the function into the current stream."""
-        return launch(self._device, self._name, self._function, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """The function's other attributes and methods."""
-        _check_method(self._name, name)
-        value = getattr(self._function, name)
-        return Function(self._device, name, value) if callable(value) else value
-
-
-class Library:
-    """NumPy's array functions on a simulated device."""
-
-    def __init__(self, device: Device, module: ModuleType = np) -> None:
-        """Wrap NumPy or a module of it."""
-        self._device = device
-        self._module = module
-        #: Empty, because a simulated device has no compiled kernels.
-        self.compiled: dict[str, Any] = {}
-        if module is np:
-            self.ndarray = SimArray
-
-    def __getattr__(self, name: str) -> Any:
-        """Wrap an attribute, once: a function, a constant or a module."""
-        if name in _ABSENT:
-            raise AttributeError(f"module 'cupy' has no attribute {name!r}, nor has {self._device}")
-        value = getattr(self._module, name)
-        if isinstance(value, ModuleType):
-            value = Library(self._device, value)
-        elif callable(value) and not isinstance(value, type) and name not in _FACTS:
-            value = Function(self._device, name, value)
-        setattr(self, name, value)
-        return value
-
-    def asarray(self, value: Value, dtype: DType = None, **options: Value) -> Any:
-        """Convert to an array of the device; host arrays and numbers are copied to it."""
-        if isinstance(value, SimArray):
-            return value if dtype in {None, value.dtype} else value.astype(dtype)
-        return self.array(value, dtype=dtype, **options)
-
-    def array(self, value: Value, dtype: DType = None, **options: Value) -> Any:
-        """Make a new array of the device."""
-        if isinstance(value, SimArray):
-            return launch(self._device, "array", np.array, (value,), {"dtype": dtype, **options})
-        if isinstance(value, (list, tuple)) and any(isinstance(part, SimArray) for part in value):
-            return self.stack([self.asarray(part, dtype) for part in value])
-        return self._device.from_host(np.array(value, dtype=dtype, **options), pinned=False)
-
-    def ascontiguousarray(self, value: Value, dtype: DType = None) -> Any:
-        """Return the array if it is C-contiguous, otherwise a copy that is."""
-        return launch(self._device, "copy", np.ascontiguousarray, (self.asarray(value, dtype),))

@@ -9,9 +9,10 @@ import numpy as np
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.pinned import pinned_pool
-from asyncgrad.devices.simulated.array import Library, SimArray, adopt
-from asyncgrad.devices.simulated.machine import Machine, SimEvent
+from asyncgrad.devices.simulated.array import SimArray, adopt
+from asyncgrad.devices.simulated.library import Library
 from asyncgrad.devices.simulated.memory import Access
+from asyncgrad.devices.simulated.streams import SimEvent
 from asyncgrad.devices.streams import current_stream
 from asyncgrad.errors import RaceError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from asyncgrad.aliases import Array, DType, Stream, Value
+    from asyncgrad.devices.simulated.machine import Machine
 
 #: Nanoseconds of the caller's time that simulating a node takes.
 _NODE_NS = 100_000

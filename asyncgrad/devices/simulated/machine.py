@@ -12,19 +12,19 @@ Rule 3: clocks are vectors. An access to memory is in order if its stream knows 
 from __future__ import annotations
 
 import asyncio
-import time
 from asyncio.events import _get_running_loop
-from collections import deque
 from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.base import NOT_READY, READY
+from asyncgrad.devices.simulated.clocks import RealClock, VirtualClock
 from asyncgrad.devices.simulated.memory import Memory
+from asyncgrad.devices.simulated.streams import Operation, SimEvent, SimStream
 from asyncgrad.errors import AcceleratorError, DeviceLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.aliases import Device
     from asyncgrad.devices.simulated.memory import Access
@@ -36,99 +36,6 @@ LOST = 46
 #: Seconds. Loops sleep for whole milliseconds and would delay other timers by the rounding, so a
 #: shorter wait is spent in turns of the loop.
 _COARSE = 1e-3
-
-
-class Operation:
-    """One piece of work in a stream."""
-
-    __slots__ = ("after", "done", "effect", "end", "fault", "name", "number", "poisoned",
-                 "sources", "start", "stream")  # fmt: skip
-
-    def __init__(self, name: str, stream: SimStream, number: int) -> None:
-        """Make an operation without times."""
-        self.name = name
-        self.stream = stream
-        #: Its position among all operations of the machine.
-        self.number = number
-        self.start = self.end = 0.0
-        self.done = False
-        #: Whether its results are NaN, because it failed or its inputs were not computed.
-        self.poisoned = False
-        #: The operations that made its inputs; and those that it waits for.
-        self.sources: Iterable[Operation] = ()
-        self.after: Sequence[Operation] = ()
-        #: The error that is raised after it is done.
-        self.fault: BaseException | None = None
-        #: Called with `poisoned` when the operation is done.
-        self.effect: Callable[[bool], None] | None = None
-
-    def __repr__(self) -> str:
-        """The name, position and stream."""
-        return f"{self.name} #{self.number} in {self.stream}"
-
-
-class SimStream:
-    """A first-in, first-out queue of operations."""
-
-    __slots__ = ("clock", "device", "number", "priority", "queue", "ready_at", "ticks")
-
-    def __init__(self, device: Device, number: int, priority: int) -> None:
-        """Make an empty stream."""
-        self.device = device
-        self.number = number
-        self.priority = priority
-        self.queue: deque[Operation] = deque()
-        #: The time at which all its operations will be done, if time decides.
-        self.ready_at = 0.0
-        self.ticks = 0
-        #: For each stream, by its number, how many of its ticks this stream knows of.
-        self.clock: dict[int, int] = {}
-
-    def __repr__(self) -> str:
-        """The number and device."""
-        return f"stream {self.number} of {self.device}"
-
-
-class SimEvent:
-    """A mark in a stream, with the stream's vector clock at that point."""
-
-    __slots__ = ("clock", "operation", "timing")
-
-    def __init__(self, *, timing: bool) -> None:
-        """Make an event that is not recorded yet."""
-        self.timing = timing
-        self.operation: Operation | None = None
-        self.clock: dict[int, int] = {}
-
-
-class VirtualClock:
-    """A clock that advances only while somebody waits."""
-
-    def __init__(self) -> None:
-        """Start at 0 seconds."""
-        self.time = 0.0
-
-    def now(self) -> float:
-        """The time in seconds."""
-        return self.time
-
-    def sleep_until(self, moment: float) -> None:
-        """Advance to a moment."""
-        self.time = max(self.time, moment)
-
-
-class RealClock:
-    """The system's clock."""
-
-    def now(self) -> float:
-        """The time in seconds."""
-        return time.perf_counter()
-
-    def sleep_until(self, moment: float) -> None:
-        """Block the calling thread until a moment."""
-        left = moment - time.perf_counter()
-        if left > 0:
-            time.sleep(left)
 
 
 class Machine:

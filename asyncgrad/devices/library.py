@@ -1,0 +1,36 @@
+"""Array libraries whose functions run on one device."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from asyncgrad.aliases import Device
+
+
+class Library:
+    """The base of libraries: wraps an array library, or a module of it, for one device."""
+
+    def __init__(self, device: Device, module: ModuleType) -> None:
+        """Wrap a module for a device."""
+        self._device = device
+        self._module = module
+        #: Kernels that replace those of `ops.fused`.
+        self.compiled: Mapping[str, Any] = {}
+
+    def _bound(self, name: str, function: Callable[..., Any]) -> Any:
+        """Make a function of the module one on the device."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        """A constant or class, or a function or module for the device; cached."""
+        value = getattr(self._module, name)
+        if isinstance(value, ModuleType):
+            value = type(self)(self._device, value)
+        elif callable(value) and not isinstance(value, type):
+            value = self._bound(name, value)
+        setattr(self, name, value)
+        return value
