@@ -8,7 +8,6 @@ time.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from asyncgrad.ops.recorded import RECORDED as R
@@ -36,7 +35,7 @@ def in_front(x: Any, size: int) -> Any:
     return R.expand(R.reshape(x, (1, *shape)), (size, *shape))
 
 
-def _full(call: Call, values: tuple[Any, ...]) -> list[Any]:
+def full(call: Call, values: tuple[Any, ...]) -> list[Any]:
     """All inputs with the batch as their first axis; unbatched ones are repeated."""
     return [
         x if flag else in_front(x, call.size) for x, flag in zip(values, call.flags, strict=True)
@@ -55,15 +54,6 @@ def _aligned(call: Call, values: tuple[Any, ...]) -> list[Any]:
 
 def _shifted(dims: Any) -> tuple[int, ...]:
     return tuple(dim + 1 for dim in dims)
-
-
-def _merged(x: Any) -> Any:
-    """Merge the batch axis with the first axis of the examples."""
-    return R.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
-
-
-def _parted(x: Any, size: int) -> Any:
-    return R.reshape(x, (size, x.shape[0] // size, *x.shape[1:]))
 
 
 def by_example(call: Call, *arguments: Any) -> Any:
@@ -99,20 +89,11 @@ def alike(call: Call, *arguments: Any) -> Any:
     count = len(call.flags)
     # The condition may have fewer axes than the other inputs: all are aligned, batched or not.
     whole = Call(call.name, call.size, (True,) * count)
-    inputs = _aligned(whole, tuple(_full(call, arguments[:count])))
+    inputs = _aligned(whole, tuple(full(call, arguments[:count])))
     return getattr(R, call.name)(*inputs, *arguments[count:])
 
 
 # -- axes -----------------------------------------------------------------------------------------
-
-
-def reduction(call: Call, x: Any, *attributes: Any) -> Any:
-    """Shift the `dims` attribute, which is the last but one, by the batch axis."""
-    *before, dims, last = attributes
-    if call.name in {"var", "std"}:
-        dims, correction, keepdim = attributes
-        return getattr(R, call.name)(x, _shifted(dims), correction, keepdim)
-    return getattr(R, call.name)(x, *before, _shifted(dims), last)
 
 
 def extremum(call: Call, x: Any) -> Any:
@@ -140,18 +121,24 @@ def line(call: Call, x: Any, dim: int) -> Any:
     return getattr(R, call.name)(x, dim + 1)
 
 
-def recurrence(call: Call, x: Any, y: Any, dim: int) -> Any:
-    return R.recurrence(*_full(call, (x, y)), dim + 1)
-
-
-def over_dims(call: Call, x: Any, dims: tuple[int, ...]) -> Any:
+def over_dims(call: Call, x: Any, dims: tuple[int, ...], *attributes: Any) -> Any:
     """Shift an op's axes by the batch axis."""
-    return getattr(R, call.name)(x, _shifted(dims))
+    return getattr(R, call.name)(x, _shifted(dims), *attributes)
+
+
+def over_second(call: Call, x: Any, first: Any, dims: tuple[int, ...], *attributes: Any) -> Any:
+    """Shift an op's axes, which are its second attribute, by the batch axis."""
+    return getattr(R, call.name)(x, first, _shifted(dims), *attributes)
 
 
 def over_dim(call: Call, x: Any, dim: int, *attributes: Any) -> Any:
     """Shift an op's axis by the batch axis."""
     return getattr(R, call.name)(x, dim + 1, *attributes)
+
+
+def pair_over_dim(call: Call, x: Any, y: Any, dim: int, *attributes: Any) -> Any:
+    """Repeat what is unbatched of two inputs, and shift the axis by the batch axis."""
+    return getattr(R, call.name)(*full(call, (x, y)), dim + 1, *attributes)
 
 
 def reshape(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
@@ -196,10 +183,6 @@ def repeat(call: Call, x: Any, repeats: tuple[int, ...]) -> Any:
     return R.repeat(R.reshape(x, (call.size, *lead, *x.shape[1:])), (1, *repeats))
 
 
-def roll(call: Call, x: Any, shifts: Any, dims: Any) -> Any:
-    return R.roll(x, shifts, _shifted(dims))
-
-
 # -- indices --------------------------------------------------------------------------------------
 
 
@@ -236,7 +219,7 @@ def from_index(call: Call, x: Any, shape: tuple[int, ...], index: tuple[Any, ...
 
 
 def put(call: Call, x: Any, value: Any, index: tuple[Any, ...], *attributes: Any) -> Any:
-    x, value = _full(call, (x, value))
+    x, value = full(call, (x, value))
     first = _apart(index)
     if first:
         value = _to_back(value, first)
@@ -251,164 +234,15 @@ def as_strided(call: Call, x: Any, size: Any, stride: Any, storage_offset: Any, 
     return R.as_strided(x, (call.size, *size), (step, *stride), storage_offset, layout)
 
 
-# -- products -------------------------------------------------------------------------------------
-
-
-def mm(call: Call, x: Any, y: Any) -> Any:
-    size = call.size
-    if call.flags == (True, True):
-        return R.bmm(x, y)
-    if call.flags[0]:
-        return _parted(R.mm(_merged(x), y), size)
-    k, n = y.shape[1:]
-    wide = R.reshape(R.permute(y, (1, 0, 2)), (k, size * n))
-    return R.permute(R.reshape(R.mm(x, wide), (x.shape[0], size, n)), (1, 0, 2))
-
-
-def mv(call: Call, x: Any, y: Any) -> Any:
-    out = mm(call, x, R.reshape(y, (*y.shape, 1)))
-    return R.reshape(out, out.shape[:-1])
-
-
-def dot(call: Call, x: Any, y: Any) -> Any:
-    product = broadcast(call._replace(name="mul"), x, y)
-    return R.sum(product, (1,), False)
-
-
-def outer(call: Call, x: Any, y: Any) -> Any:
-    return broadcast(call._replace(name="mul"), R.reshape(x, (*x.shape, 1)), _before_last(y))
-
-
-def _before_last(y: Any) -> Any:
-    """Insert an axis of length 1 before the last."""
-    return R.reshape(y, (*y.shape[:-1], 1, y.shape[-1]))
-
-
-def bmm(call: Call, x: Any, y: Any) -> Any:
-    x, y = _full(call, (x, y))
-    return _parted(R.bmm(_merged(x), _merged(y)), call.size)
-
-
-def distances(call: Call, x: Any, y: Any) -> Any:
-    return R.euclidean_distances(*_full(call, (x, y)))
-
-
-def linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
-    flags = call.flags
-    if not flags[1]:
-        out = R.linear(x, weight) if flags[0] else None
-        if out is None:
-            # Only the bias is batched.
-            out = in_front(R.linear(x, weight), call.size)
-    else:
-        shape = x.shape[flags[0] :]
-        inner = shape[-1]
-        rows = (prod(shape[:-1]), inner)
-        x = R.reshape(x, (call.size, *rows) if flags[0] else rows)
-        turned = R.permute(weight, (0, 2, 1))
-        out = mm(Call("mm", call.size, (flags[0], True)), x, turned)
-        out = R.reshape(out, (call.size, *shape[:-1], weight.shape[1]))
-    if bias is None:
-        return out
-    return broadcast(Call("add", call.size, (True, flags[2])), out, bias)
-
-
-def addmm(call: Call, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
-    product = (
-        mm(Call("mm", call.size, call.flags[1:]), x, y)
-        if any(call.flags[1:])
-        else in_front(R.mm(x, y), call.size)
-    )
-    if alpha != 1:
-        product = R.mul_scalar(product, alpha)
-    if beta == 0:
-        return product
-    if beta != 1:
-        bias = R.mul_scalar(bias, beta)
-    return broadcast(Call("add", call.size, (True, call.flags[0])), product, bias)
-
-
-def contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
-    # An outer level may have added its own label already: the count makes this one unique.
-    batch = f"batch {len({*x_labels, *y_labels})}"
-    x_labels, y_labels = (
-        (batch, *own) if flag else own
-        for own, flag in zip((x_labels, y_labels), call.flags, strict=True)
-    )
-    return R.contract(x, y, x_labels, y_labels, (batch, *out_labels))
-
-
-# -- images ---------------------------------------------------------------------------------------
-
-
-def convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
-    *biases, geometry = rest
-    flags = call.flags
-    if flags[1]:
-        x, weight = _full(Call("", call.size, flags[:2]), (x, weight))
-        size, count, channels, *image = x.shape
-        # Merge the examples' channels into one axis, with separate groups for each example.
-        wide = R.permute(x, (1, 0, *range(2, len(x.shape))))
-        wide = R.reshape(wide, (count, size * channels, *image))
-        grouped = geometry._replace(groups=size * geometry.groups)
-        out = R.convolution(wide, _merged(weight), grouped)
-        out = R.reshape(out, (count, size, weight.shape[1], *out.shape[2:]))
-        out = R.permute(out, (1, 0, *range(2, len(out.shape))))
-    elif flags[0]:
-        out = _parted(R.convolution(_merged(x), weight, geometry), call.size)
-    else:
-        out = in_front(R.convolution(x, weight, geometry), call.size)
-    for bias in biases:
-        flag = flags[2]
-        ones = (1,) * (len(out.shape) - 3)
-        lead = (call.size, 1) if flag else ()
-        out = R.add(out, R.reshape(bias, (*lead, bias.shape[-1], *ones)))
-    return out
-
-
-def convolution_input(call: Call, y: Any, weight: Any, shape: Any, geometry: Any) -> Any:
-    if call.flags[1]:
-        return by_example(call, y, weight, shape, geometry)
-    whole = (call.size * shape[0], *shape[1:])
-    return _parted(R.convolution_input(_merged(y), weight, whole, geometry), call.size)
-
-
-def images(call: Call, *arguments: Any) -> Any:
-    count = len(call.flags)
-    inputs = [_merged(x) for x in _full(call, arguments[:count])]
-    return _parted(getattr(R, call.name)(*inputs, *arguments[count:]), call.size)
-
-
-def batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
-    """Merge the examples' channels into one axis: they are normalised independently."""
-    x, weight, bias = _full(call, (x, weight, bias))
-    size, count, channels, *image = x.shape
-    order = (1, 0, *range(2, len(x.shape)))
-    wide = R.reshape(R.permute(x, order), (count, size * channels, *image))
-    out = R.batch_norm(wide, _merged(weight), _merged(bias), eps, [])
-    return R.permute(R.reshape(out, (count, size, channels, *image)), order)
-
-
-def attention(call: Call, *arguments: Any) -> Any:
-    q, k, v = _full(call, arguments[:3])
-    mask, causal, scale, _ = arguments[3:]
-    return R.attention(q, k, v, mask, causal, scale, [])
-
-
 # -- losses and norms -----------------------------------------------------------------------------
 
 
 def loss(call: Call, x: Any, y: Any, parameter: Any, scale: Any, each: bool) -> Any:
-    x, y = _full(call, (x, y))
+    x, y = full(call, (x, y))
     out = getattr(R, call.name)(x, y, parameter, scale, True)
     if each:
         return out
     return R.mul_scalar(R.sum(out, tuple(range(1, len(out.shape))), False), scale)
-
-
-def cosine_similarity(call: Call, x: Any, y: Any, dim: int, eps: float) -> Any:
-    x, y = _full(call, (x, y))
-    return R.cosine_similarity(x, y, dim + 1, eps)
 
 
 def over_last(call: Call, x: Any, count: int, eps: float, kept: Any) -> Any:

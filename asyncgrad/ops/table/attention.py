@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_products
 from asyncgrad.ops.fused import silent, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import product_cost
@@ -237,7 +237,7 @@ OPS = (
         together=_together,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
         cost=_cost,
-        batch=batch_rules.attention,
+        batch=batch_products.attention,
     ),
     operation(
         "attention_weights",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_products
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
 from asyncgrad.records import NamedTuple
@@ -363,7 +363,7 @@ OPS = (
         pulls=_BY_INPUT_AND_WEIGHT,
         pushes=_PUSHES,
         cost=_cost,
-        batch=batch_rules.convolution,
+        batch=batch_products.convolution,
     ),
     operation(
         "convolution_with_bias",
@@ -379,7 +379,7 @@ OPS = (
         },
         node="ConvolutionBackward0",
         cost=_cost,
-        batch=batch_rules.convolution,
+        batch=batch_products.convolution,
     ),
     operation(
         "convolution_input",
@@ -400,7 +400,7 @@ OPS = (
         },
         node="ConvolutionBackwardBackward0",
         cost=_products_cost,
-        batch=batch_rules.convolution_input,
+        batch=batch_products.convolution_input,
     ),
     operation(
         "convolution_weight",

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.op import fused, linear, operation
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, y: F.mm(t, y), "y": lambda F, t, x: F.mm(x, t)},
         cost=_cost,
-        batch=batch_rules.mm,
+        batch=batch_products.mm,
     ),
     operation(
         "bmm",
@@ -235,7 +235,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, y: F.bmm(t, y), "y": lambda F, t, x: F.bmm(x, t)},
         cost=_cost,
-        batch=batch_rules.bmm,
+        batch=batch_products.bmm,
     ),
     operation(
         "mv",
@@ -247,7 +247,7 @@ OPS = (
         },
         pushes={"x": lambda F, t, y: F.mv(t, y), "y": lambda F, t, x: F.mv(x, t)},
         cost=lambda x, y: product_cost(x._metadata.size),
-        batch=batch_rules.mv,
+        batch=batch_products.mv,
     ),
     operation(
         "dot",
@@ -256,7 +256,7 @@ OPS = (
         pulls={"x": lambda F, g, y: F.chain(g, y), "y": lambda F, g, x: F.chain(g, x)},
         pushes={"x": lambda F, t, y: F.dot(t, y), "y": lambda F, t, x: F.dot(x, t)},
         cost=lambda x, y: 2_000 + 2 * int(x._metadata.cost),
-        batch=batch_rules.dot,
+        batch=batch_products.dot,
     ),
     operation(
         "outer",
@@ -269,7 +269,7 @@ OPS = (
         pushes={"x": lambda F, t, y: F.outer(t, y), "y": lambda F, t, x: F.outer(x, t)},
         node="MulBackward0",
         cost=lambda x, y: product_cost(x._metadata.size * y._metadata.size),
-        batch=batch_rules.outer,
+        batch=batch_products.outer,
     ),
     operation(
         "linear",
@@ -279,7 +279,7 @@ OPS = (
         pushes=_LINEAR_PUSHES,
         node="MmBackward0",
         cost=_linear_cost,
-        batch=batch_rules.linear,
+        batch=batch_products.linear,
     ),
     operation(
         "linear_with_bias",
@@ -295,7 +295,7 @@ OPS = (
         pushes=_LINEAR_PUSHES | {"bias": lambda F, t, out_shape: F.expand(t, out_shape)},
         node="AddmmBackward0",
         cost=_linear_cost,
-        batch=batch_rules.linear,
+        batch=batch_products.linear,
     ),
     operation(
         "addmm",
@@ -313,7 +313,7 @@ OPS = (
             "y": lambda F, t, x, alpha: F.mul_scalar(F.mm(x, t), alpha),
         },
         cost=lambda bias, x, y, beta, alpha: _cost(x, y),
-        batch=batch_rules.addmm,
+        batch=batch_products.addmm,
     ),
     operation(
         "contract",
@@ -338,7 +338,7 @@ OPS = (
         },
         node="BmmBackward0",
         cost=_contract_cost,
-        batch=batch_rules.contract,
+        batch=batch_products.contract,
     ),
     operation(
         "euclidean_distances",
@@ -354,6 +354,6 @@ OPS = (
         },
         node="CdistBackward0",
         cost=lambda x, y: product_cost(4 * x._metadata.size * y._metadata.shape[-2]),
-        batch=batch_rules.distances,
+        batch=batch_products.distances,
     ),
 )

@@ -608,6 +608,6 @@ OPS = (
         },
         node="SumBackward1",
         cost=_lines_cost,
-        batch=batch_rules.cosine_similarity,
+        batch=batch_rules.pair_over_dim,
     ),
 )

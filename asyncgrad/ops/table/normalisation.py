@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.fused import along, blocks_of, elementwise, in_one_block, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
@@ -540,7 +540,7 @@ OPS = (
         },
         node="NativeBatchNormBackward0",
         cost=_cost,
-        batch=batch_rules.batch_norm,
+        batch=batch_products.batch_norm,
     ),
     operation(
         "batch_norm_by_moments",

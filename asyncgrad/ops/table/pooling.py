@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops import batch_rules
+from asyncgrad.ops import batch_products
 from asyncgrad.ops.fused import blocks_of, masked
 from asyncgrad.ops.op import Op, linear, operation
 from asyncgrad.ops.table.convolution import padded
@@ -363,7 +363,7 @@ def _by_peaks(name: str, forward: Callable[..., Any], adjoint: str, node: str) -
         pushes={"y": lambda F, t, x, peak, window: getattr(F, name)(t, x, peak, window)},
         node=node,
         cost=_cost,
-        batch=batch_rules.images,
+        batch=batch_products.images,
     )
 
 
@@ -379,7 +379,7 @@ def _means(
         node=node,
         cost=_cost,
         frees=frees,
-        batch=batch_rules.images,
+        batch=batch_products.images,
     )
 
 
@@ -395,7 +395,7 @@ OPS = (
         # PyTorch saves indices and not the output, so the output may change in place.
         renews=True,
         cost=_cost,
-        batch=batch_rules.images,
+        batch=batch_products.images,
     ),
     _by_peaks("max_spread", _max_spread, "max_pick", "MaxPool2DWithIndicesBackwardBackward0"),
     _by_peaks("max_pick", _max_pick, "max_spread", "GatherBackward0"),

@@ -354,7 +354,7 @@ def _extreme(name: str, method: str) -> Op:
         "dims keepdim",
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": _extreme_push},
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_dims,
     )
 
 
@@ -728,7 +728,7 @@ OPS = (
         kernel=_sum_back,
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
         cost=_sum_cost,
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_dims,
     ),
     linear(
         "sum_to",
@@ -757,7 +757,7 @@ OPS = (
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_dims,
     ),
     operation(
         "var",
@@ -766,7 +766,7 @@ OPS = (
         "dims correction keepdim",
         pulls={"x": fused(_var_gradient, _var_pull)},
         pushes={"x": _var_push},
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_dims,
     ),
     operation(
         "std",
@@ -775,7 +775,7 @@ OPS = (
         "dims correction keepdim",
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_dims,
     ),
     operation(
         "prod",
@@ -785,7 +785,7 @@ OPS = (
         pulls={"x": _prod_pull},
         pushes={"x": _prod_push},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_dims,
     ),
     _extreme("amax", "max"),
     _extreme("amin", "min"),
@@ -823,7 +823,7 @@ OPS = (
         "dims keepdim",
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
         pushes={"x": _logsumexp_push},
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_dims,
     ),
     operation(
         "vector_norm",
@@ -833,7 +833,7 @@ OPS = (
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
         pushes={"x": _vector_norm_push},
         node="LinalgVectorNormBackward0",
-        batch=batch_rules.reduction,
+        batch=batch_rules.over_second,
     ),
     operation(
         "nuclear_norm",

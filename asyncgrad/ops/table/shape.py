@@ -348,7 +348,7 @@ OPS = (
         lambda xp, x, shifts, dims: xp.roll(x, shifts, dims),
         lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims),
         attributes=("shifts", "dims"),
-        batch=batch_rules.roll,
+        batch=batch_rules.over_second,
     ),
     linear(
         "repeat",
