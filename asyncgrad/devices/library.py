@@ -15,7 +15,6 @@ class Library:
     """The base of libraries: wraps an array library, or a module of it, for one device."""
 
     def __init__(self, device: Device, module: ModuleType) -> None:
-        """Wrap a module for a device."""
         self._device = device
         self._module = module
         #: Kernels that replace those of `ops.fused`.
