@@ -70,9 +70,9 @@ def _expect_ndims(name: str, tensors: Sequence[Tensor], ndims: tuple[int, ...]) 
 def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> list[Any]:
     """Operands of one dtype; the last two are factors with so many axes, which align."""
     found = _operands(name, *operands)
-    x, y = found[-2:]
-    _expect_ndims(name, (x, y), ndims)
-    a, b = x._metadata.shape, y._metadata.shape
+    a, b = found[-2]._metadata.shape, found[-1]._metadata.shape
+    if (len(a), len(b)) != ndims:
+        _expect_ndims(name, found[-2:], ndims)
     if len(b) == 3 and a[0] != b[0]:
         raise RuntimeError(
             f"{name}: expected batches of one size, but got shapes {a} and {b}. matmul broadcasts."

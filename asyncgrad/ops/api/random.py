@@ -648,8 +648,10 @@ def _real(name: str, what: str, value: object) -> Any:
 
 def _filled_with(name: str, input: Tensor, **parameters: Any) -> list[Any]:
     """The tensor to fill, and real numbers."""
-    x = as_tensor_operand(input, name, 1)
-    return [x, *[_real(name, what, value) for what, value in parameters.items()]]
+    found = [as_tensor_operand(input, name, 1)]
+    for what, value in parameters.items():
+        found.append(value if value.__class__ is float else _real(name, what, value))
+    return found
 
 
 def _fill(x: Tensor, values: Array, name: str) -> Any:

@@ -399,9 +399,11 @@ def _phases(F: Namespace, skew: Value, s: Value, scale: float) -> Any:
     return _on_diagonal(F, F.div(F.mul_scalar(_diagonal(F, skew), scale), s))
 
 
-def _left_back(F: Namespace, g: Value, x: Value, u: Value, s: Value) -> Any:
-    """The gradient by the left singular vectors, to be multiplied by the right ones."""
-    turned = _adjoint(F, u)
+def _left_back(F: Namespace, g: Value, x: Value, u: Value, turned: Value, s: Value) -> Any:
+    """The gradient by the left singular vectors u, to be multiplied by the right ones.
+
+    `turned` is the adjoint of u.
+    """
     skew = _skew(F, F.bmm(turned, g))
     inner = _columns(F, F.mul(skew, F.gaps(F.mul(s, s))), s)
     if x.dtype.kind == "c":
@@ -416,18 +418,20 @@ def _left_back(F: Namespace, g: Value, x: Value, u: Value, s: Value) -> Any:
 
 def _svd_left_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
-    return F.bmm(_left_back(F, g, x, out, s), vh)
+    return F.bmm(_left_back(F, g, x, out, _adjoint(F, out), s), vh)
 
 
 def _svd_right_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     # The right singular vectors are the left ones of the adjoint matrix.
     s, u = F.svd_values(x, parts), F.svd_left(x, parts)
-    return F.bmm(u, _adjoint(F, _left_back(F, _adjoint(F, g), x, _adjoint(F, out), s)))
+    pulled = _left_back(F, _adjoint(F, g), x, _adjoint(F, out), out, s)
+    return F.bmm(u, _adjoint(F, pulled))
 
 
-def _left_push(F: Namespace, t: Value, x: Value, u: Value, s: Value, v: Value) -> Any:
-    """The tangent of the left singular vectors."""
-    turned = _adjoint(F, u)
+def _left_push(
+    F: Namespace, t: Value, x: Value, u: Value, turned: Value, s: Value, v: Value
+) -> Any:
+    """The tangent of the left singular vectors u, whose adjoint is `turned`."""
     inner = _product(F, turned, t, v)
     change = F.mul(_symmetric(F, _columns(F, inner, s)), F.gaps(F.mul(s, s)))
     if x.dtype.kind == "c":
@@ -441,12 +445,12 @@ def _left_push(F: Namespace, t: Value, x: Value, u: Value, s: Value, v: Value) -
 
 def _svd_left_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
-    return _left_push(F, t, x, out, s, _adjoint(F, vh))
+    return _left_push(F, t, x, out, _adjoint(F, out), s, _adjoint(F, vh))
 
 
 def _svd_right_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
     s, u = F.svd_values(x, parts), F.svd_left(x, parts)
-    return _adjoint(F, _left_push(F, _adjoint(F, t), x, _adjoint(F, out), s, u))
+    return _adjoint(F, _left_push(F, _adjoint(F, t), x, _adjoint(F, out), out, s, u))
 
 
 def _eig(xp: Library, x: Array, option: str) -> Any:
