@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import asyncgrad as ag
+
 ROOT = Path(__file__).parent.parent
 _SPEC = importlib.util.spec_from_file_location("make_reference", ROOT / "tools/make_reference.py")
 make_reference = importlib.util.module_from_spec(_SPEC)
@@ -26,6 +28,42 @@ def test_every_entry_stands_on_the_page_once():
     rows = re.findall(r"^\| `(\w+)` \|", page[page.index("## The table") :], re.MULTILINE)
     names = [entry.name for chapter in make_reference.registry.CHAPTERS for entry in chapter.OPS]
     assert rows == names
+
+
+def test_chapters_that_share_a_title_lose_no_function():
+    """A second function of one name would take the place of the first."""
+    found = {id(f) for rows in make_reference.functions().values() for _, f in rows.values()}
+    for chapter in make_reference.CHAPTERS:
+        for name in {*chapter.__all__, *chapter.METHODS}:
+            assert id(getattr(chapter, name)) in found, name
+
+
+def _tensors(result):
+    if isinstance(result, ag.Tensor):
+        yield result
+    elif isinstance(result, tuple | list):
+        for part in result:
+            yield from _tensors(part)
+
+
+def test_what_has_no_derivative_on_the_page_gives_none():
+    """Tried with arguments that most of them take."""
+    x = ag.rand(3, 3, requires_grad=True)
+    tried = 0
+    for rows in make_reference.functions().values():
+        for name, (_, function) in rows.items():
+            if make_reference.derivative(name, function)[0] != "none":
+                continue
+            for arguments in ((x,), (x, 1), (x, x), ([x, x],), (x, (3, 3))):
+                try:
+                    results = [y for y in _tensors(function(*arguments)) if y.grad_fn is not None]
+                except Exception:  # It takes other arguments.
+                    continue
+                tried += 1
+                for result in results:
+                    with pytest.raises(RuntimeError, match="not differentiable|derivative"):
+                        ag.grad(result.sum(), x)
+    assert tried > 50
 
 
 def test_differences_are_of_functions_that_there_are():
