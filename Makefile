@@ -75,7 +75,7 @@ check: $(VENV)/.installed-oracle,test,dev lint ## lint, and test with PyTorch (o
 	$(RUN) -m coverage report --include='asyncgrad/scheduler/*' --fail-under=90
 	$(PYTEST) $(SHARED) $(addprefix --ignore=,$(MEASURED)) $(ARGS)
 
-check-all: check test-floors ## check, slow and soak tests, floors, all Pythons, demo, distribution
+check-all: check test-floors docs ## check, slow and soak tests, floors, all Pythons, site, demo, distribution
 	$(MAKE) test-matrix MATRIX_TESTS=
 	$(PYTEST) --hypothesis-profile=thorough -m 'slow or soak'
 	$(MAKE) demo ARGS=--check

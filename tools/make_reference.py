@@ -26,7 +26,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 HEAD = """# Reference: functions and their derivatives
 
 Written by `tools/make_reference.py` from the table of derivatives; a test fails where it is out of
-date.
+date. Signatures, arguments and examples are in the [API reference](api/index.md), which the
+documentation's site has (`make docs`).
 
 - **Derivative** says what the gradient is made of. *rule*: the function is an entry of the table
   and has one of its own. *of ...*: it is made of these entries. *none*: what comes out is constant,

@@ -1,0 +1,112 @@
+"""The documentation's site: it is built without a warning, and loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from page_programs import DOCS, run_page
+
+ROOT = DOCS.parent
+#: What makes a browser load a file, by element; a link is loaded unless it only says what is what.
+LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+SAYING = {"canonical", "next", "prev"}
+
+
+class _Loaded(HTMLParser):
+    """The addresses of what a page loads."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        known = dict(attrs)
+        if tag in LOADING and known.get(LOADING[tag]) and known.get("rel") not in SAYING:
+            self.found.append(known[LOADING[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site's folder; it is built with warnings as errors."""
+    pytest.importorskip("mkdocs", reason="MkDocs is not installed")
+    pytest.importorskip("material", reason="MkDocs' theme is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_pages_load_nothing_from_elsewhere(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 60
+    for page in pages:
+        parser = _Loaded()
+        parser.feed(page.read_text(encoding="utf-8"))
+        assert parser.found
+        assert not [url for url in parser.found if "//" in url], page
+    for sheet in site.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        assert not re.search(r"url\([\"']?(https?:)?//|@import", text), sheet
+
+
+def test_the_site_can_be_searched_in_light_and_in_dark(site):
+    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
+    assert "ag.nn.Linear" in index
+    page = (site / "index.html").read_text(encoding="utf-8")
+    assert 'data-md-color-scheme="default"' in page
+    assert 'data-md-color-scheme="slate"' in page
+
+
+def test_links_out_of_the_pages_lead_to_files_of_the_repository(site):
+    """Those on the repository's host; the others are checked while the site is built."""
+    checked = 0
+    for page in site.rglob("*.html"):
+        for path in re.findall(
+            r'href="https://github.com/asyncgrad/asyncgrad/(?:tree|blob)/main/([^"#]+)',
+            page.read_text(encoding="utf-8"),
+        ):
+            assert (ROOT / path).exists(), (page, path)
+            checked += 1
+    assert checked > 10
+
+
+def test_the_first_page_runs_and_prints_what_it_says():
+    assert run_page("index.md") == 2
+
+
+#: The pages whose Python other tests run.
+RUN_ELSEWHERE = {
+    "devices.md": "tests/devices/test_devices_page.py",
+    "extend.md": "tests/test_extend.py",
+    "forward-mode.md": "tests/test_pages.py",
+    "pytorch.md": "tests/test_pytorch_page.py",
+    "scheduling.md": "tests/test_pages.py",
+    "serving.md": "tests/serving/test_serving_page.py",
+    "transforms.md": "tests/func/test_page.py",
+}
+
+
+def test_all_python_on_the_pages_is_run():
+    """By the tests of this folder, or by those that are named above."""
+    here = {"tutorial", "how-to"}
+    for path in DOCS.rglob("*.md"):
+        page = path.relative_to(DOCS).as_posix()
+        if "```python" not in path.read_text(encoding="utf-8") or page == "index.md":
+            continue
+        if page.partition("/")[0] in here:
+            continue
+        assert page in RUN_ELSEWHERE, f"{page}: name the test that runs its Python"
+        test = ROOT / RUN_ELSEWHERE[page]
+        assert Path(page).stem in test.read_text(encoding="utf-8"), page
