@@ -1,7 +1,7 @@
 """The pages of the API reference: every public name with its signature, docstring and example.
 
     python tools/api_pages.py FOLDER          writes the pages into a folder
-    python tools/api_pages.py --examples      says how many names have an example, and names the rest
+    python tools/api_pages.py --examples      counts the examples, and says what has none
 
 The documentation's site makes them anew each time it is built (`tools/site_hooks.py`). What is
 public is said by `tools/public_names.py`; an example comes from the docstring or, where that has

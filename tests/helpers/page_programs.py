@@ -1,4 +1,4 @@
-"""Pages as programs: their blocks of Python, run in order, and what the pages say that they print."""
+"""Pages as programs: their blocks of Python, run in order, and what they print."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import contextlib
 import doctest
 import inspect
 import io
+import itertools
 import re
 import warnings
 from pathlib import Path
@@ -44,7 +45,7 @@ def run_page(page: str, *, notebook: bool = False) -> int:
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner()) if notebook else None
         printed = ""
-        for (kind, text), (_, following) in zip(found, found[1:], strict=False):
+        for (kind, text), (_, following) in itertools.pairwise(found):
             if kind == "text":
                 same = doctest.OutputChecker().check_output(text, printed, doctest.ELLIPSIS)
                 assert same, f"{page} says\n{text}\nand prints\n{printed}"
