@@ -95,7 +95,7 @@ test-floors: ## test on the lowest versions of the run-time dependencies
 
 docs: $(VENV)/.installed-docs ## build the documentation's site into build/site
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet $(ARGS)
-	@echo "Open build/site/index.html"
+	@echo "build/site/index.html; with search: $(RUN) -m http.server --directory build/site"
 
 bench: $(VENV)/.installed-oracle $(VENV)/.installed-bench ## all benchmarks, beside PyTorch
 	$(RUN) -m benchmarks $(ARGS)
