@@ -26,6 +26,7 @@ sys.path.insert(0, str(_TOOLS))
 import public_names  # noqa: E402  beside this file
 
 import asyncgrad as ag  # noqa: E402  stands below those it is imported with
+from asyncgrad.ops.api import CHAPTERS  # noqa: E402  likewise
 from asyncgrad.scheduler import BackwardFuture, Engine  # noqa: E402  likewise
 from asyncgrad.scheduler.statistics import EngineStatistics  # noqa: E402  likewise
 
@@ -38,6 +39,8 @@ PAGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "scheduler", "autograd.passes", "autograd.request", "sync", "tracing",
     )),
     ("serving", "Serving", ("serving",)),
+    ("compile", "Steps that repeat", ("replay",)),
+    ("distributed", "Several machines", ("distributed",)),
     ("nn", "Layers", ("nn",)),
     ("nn-functional", "Functions of neural networks", (
         "nn.functional", "native", "ops.api.activation", "ops.api.activation_composite",
@@ -142,6 +145,8 @@ def entries() -> dict[str, list[Entry]]:
               for name in sorted(module.__all__) if name in vars(module)]  # fmt: skip
     public += [("asyncgrad.errors", name, value) for name, value in vars(ag.errors).items()
                if isinstance(value, type) and issubclass(value, Exception)]  # fmt: skip
+    chapters = {id(vars(chapter)[name]): chapter.__name__ for chapter in CHAPTERS
+                for name in chapter.__all__}  # fmt: skip
     public += [("asyncgrad.scheduler", kind.__name__, kind) for kind in (Engine, EngineStatistics)]
     for module, name, value in public:
         path = _short(f"{module}.{name}")
@@ -156,7 +161,8 @@ def entries() -> dict[str, list[Entry]]:
         found[key] = Entry(value, [path])
         slug = _PLACES.get(path)
         if slug is None:
-            defined = str(getattr(value, "__module__", None) or type(value).__module__)
+            defined = chapters.get(id(value)) or getattr(value, "__module__", None)
+            defined = str(defined or type(value).__module__)
             slug = _page_of(module) or _page_of(defined)
         if slug is None:
             raise LookupError(f"no page for {path}, which is defined in {value.__module__}")

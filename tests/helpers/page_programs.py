@@ -14,12 +14,16 @@ import warnings
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-_BLOCK = re.compile(r"^```(python|text)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+#: A block of Python, or one of text that follows on a block.
+_BLOCK = re.compile(
+    r"^```(python)\n(.*?)^```\n|(?<=```\n\n)```(text)\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The blocks of Python and of text of a page, in order."""
-    return _BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+    """The blocks of Python of a page, and those of text that follow on them, in order."""
+    found = _BLOCK.finditer((DOCS / page).read_text(encoding="utf-8"))
+    return [(match[1] or match[3], match[2] or match[4]) for match in found]
 
 
 def compiled(page: str, code: str, *, notebook: bool = False):
