@@ -7,27 +7,14 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
-from page_programs import DOCS, run_page
+from page_programs import DOCS
 
 ROOT = DOCS.parent
 #: What makes a browser load a file, by element; a link is loaded unless it only says what is what.
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 SAYING = {"canonical", "next", "prev"}
-#: The pages whose Python is run here, and by other tests.
-RUN_HERE = ("compile.md", "index.md")
-RUN_ELSEWHERE = {
-    "distributed.md": "tests/distributed/test_dask.py",
-    "devices.md": "tests/devices/test_devices_page.py",
-    "extend.md": "tests/test_extend.py",
-    "forward-mode.md": "tests/test_pages.py",
-    "pytorch.md": "tests/test_pytorch_page.py",
-    "scheduling.md": "tests/test_pages.py",
-    "serving.md": "tests/serving/test_serving_page.py",
-    "transforms.md": "tests/func/test_page.py",
-}
 
 
 class _Loaded(HTMLParser):
@@ -92,21 +79,3 @@ def test_links_out_of_the_pages_lead_to_files_of_the_repository(site):
             assert (ROOT / path).exists(), (page, path)
             checked += 1
     assert checked > 10
-
-
-@pytest.mark.parametrize("page", RUN_HERE)
-def test_pages_run_and_print_what_they_say(page):
-    assert run_page(page) >= 1
-
-
-def test_all_python_on_the_pages_is_run():
-    """By the tests of this folder, or by those that are named above."""
-    for path in DOCS.rglob("*.md"):
-        page = path.relative_to(DOCS).as_posix()
-        if "```python" not in path.read_text(encoding="utf-8") or page in RUN_HERE:
-            continue
-        if page.partition("/")[0] in {"how-to", "tutorial"}:
-            continue
-        assert page in RUN_ELSEWHERE, f"{page}: name the test that runs its Python"
-        test = ROOT / RUN_ELSEWHERE[page]
-        assert Path(page).stem in test.read_text(encoding="utf-8"), page
