@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from page_programs import DOCS, run_page
 
-PAGES = ("compile.md", "forward-mode.md", "index.md", "scheduling.md", "threads.md")
+PAGES = (
+    "compile.md", "forward-mode.md", "garbage-collector.md", "index.md", "scheduling.md",
+    "threads.md",
+)  # fmt: skip
 #: The pages whose Python other tests run.
 RUN_ELSEWHERE = {
     "devices.md": "devices/test_devices_page.py",
