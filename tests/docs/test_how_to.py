@@ -94,6 +94,14 @@ def test_the_container_installs_extras_that_there_are():
     assert set(extras.split(",")) <= project["optional-dependencies"].keys()
 
 
+def test_figures_of_threads_are_those_of_the_benchmarks():
+    page = (DOCS / "how-to/why-not-to-thread.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| ([\d.]+)[^|]* \| ([\d.]+)[^|]* \|$", page, re.MULTILINE)
+    measured = set(re.findall(r"[\d.]+", (DOCS / "benchmarks.md").read_text(encoding="utf-8")))
+    assert len(rows) == 5
+    assert {figure for row in rows for figure in row} <= measured
+
+
 def test_every_error_of_the_package_is_on_the_page_of_errors():
     """Or a class that it derives from, which is what one catches."""
     page = (DOCS / "how-to/errors.md").read_text(encoding="utf-8")
