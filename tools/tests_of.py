@@ -96,7 +96,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "backends/*": ("test_settings.py",),
     "_top_level.py": ("devices/test_accelerator.py", "test_names.py", "test_tracing.py"),
     "__init__.py": ("test_packaging.py", "test_names.py", "test_public_names.py"),
-    "aliases.py": ("test_typing.py",),
+    "aliases.py": ("typing",),
     "accelerator.py": ("devices/test_accelerator.py",),
     "collector.py": ("test_packaging.py",),
     "cpu.py": ("devices/test_accelerator.py", "test_settings.py"),
