@@ -24,7 +24,7 @@ MEASURED = tests/autograd tests/core tests/scheduler
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo service training-api edge-forecast distributed test test-of mutations pre-commit lint format check check-all test-matrix test-floors bench clean FORCE
+.PHONY: help demo service training-api edge-forecast distributed test test-of mutations pre-commit lint format check check-all test-matrix test-floors docs bench clean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -75,7 +75,7 @@ check: $(VENV)/.installed-oracle,test,dev lint ## lint, and test with PyTorch (o
 	$(RUN) -m coverage report --include='asyncgrad/scheduler/*' --fail-under=90
 	$(PYTEST) $(SHARED) $(addprefix --ignore=,$(MEASURED)) $(ARGS)
 
-check-all: check test-floors ## check, slow and soak tests, floors, all Pythons, demo, distribution
+check-all: check test-floors docs ## check, slow and soak tests, floors, all Pythons, site, demo, distribution
 	$(MAKE) test-matrix MATRIX_TESTS=
 	$(PYTEST) --hypothesis-profile=thorough -m 'slow or soak'
 	$(MAKE) demo ARGS=--check
@@ -92,6 +92,10 @@ test-matrix: ## test on those other Pythons that are there, the system's own amo
 
 test-floors: ## test on the lowest versions of the run-time dependencies
 	$(MAKE) test PYTHON=python3.11 VENV=.venv-floors PIP_ARGS="-c tools/floors.txt" ARGS=-q
+
+docs: $(VENV)/.installed-docs ## build the documentation's site into build/site
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet $(ARGS)
+	@echo "build/site/index.html; with search: $(RUN) -m http.server --directory build/site"
 
 bench: $(VENV)/.installed-oracle $(VENV)/.installed-bench ## all benchmarks, beside PyTorch
 	$(RUN) -m benchmarks $(ARGS)

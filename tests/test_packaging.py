@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import asyncgrad
+
 if TYPE_CHECKING:
     from email.message import Message
 
@@ -77,7 +79,7 @@ def metadata(wheel: Path) -> Message:
 def test_wheel_holds_the_package_its_licence_and_nothing_else(wheel: Path) -> None:
     """Top-level `tests` or `examples` in site-packages would clash with other projects'."""
     names = files_in(wheel)
-    version = PROJECT["version"]
+    version = asyncgrad.__version__
     kinds = {".py", ".pyi"}
     files = [path for path in (ROOT / "asyncgrad").rglob("*") if path.suffix in kinds]
     sources = {str(path.relative_to(ROOT)) for path in files}
@@ -118,6 +120,26 @@ def test_metadata_asks_for_three_packages_and_caps_no_python(metadata: Message) 
     names = {re.split(r"[<>=! ]", line, maxsplit=1)[0] for line in required}
     assert names == {"numpy", "anyio", "threadpoolctl"}
     assert metadata["Requires-Python"] == ">=3.11"
+
+
+def test_links_and_pictures_of_the_page_on_an_index_are_absolute(metadata: Message) -> None:
+    """An index has no files beside its page; the files that it names are in the repository."""
+    page = metadata.get_payload()
+    targets = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(targets) > 10
+    host = PROJECT["urls"]["Source"]
+    raw = host.replace("github.com", "raw.githubusercontent.com") + "/main/"
+    for target in targets:
+        path = target.removeprefix(f"{host}/blob/main/").removeprefix(raw)
+        assert path != target, target
+        assert (ROOT / path).exists(), target
+    assert f"]({raw}docs/img/event_loop.svg)" in page
+
+
+def test_the_metadata_has_the_version_of_the_package_and_its_addresses(metadata: Message) -> None:
+    assert metadata["Version"] == asyncgrad.__version__
+    named = dict(line.split(", ") for line in metadata.get_all("Project-URL", []))
+    assert named == PROJECT["urls"]
 
 
 def test_floors_that_are_tested_are_the_floors_that_are_declared() -> None:

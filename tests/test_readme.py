@@ -28,12 +28,17 @@ def test_the_async_example_trains() -> None:
     assert loss() < before
 
 
-def test_the_script_runs_without_a_loop() -> None:
-    """Line by line as in PyTorch."""
-    scope: dict[str, object] = {"ag": ag, "print": lambda *values: None}
-    exec(BLOCKS[1], scope)
-    w = scope["w"]
-    assert ((w.grad - 2 * (w - 1)).abs() < 1e-6).detach().numpy().all()
+def test_figures_are_those_of_the_page_of_figures() -> None:
+    """Both are filled by `python -m benchmarks.page`."""
+    rows = re.findall(r"^\| .* \|$", README, re.MULTILINE)
+    page = (Path(__file__).parent.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert len(rows) == 7
+    assert [row for row in rows if row not in page] == []
+
+
+def test_it_stays_short() -> None:
+    """One screen and a half."""
+    assert len(README.splitlines()) <= 85
 
 
 def test_every_file_that_the_readme_names_exists() -> None:

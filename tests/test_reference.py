@@ -1,19 +1,33 @@
-"""The reference page, which is written by a tool."""
+"""The reference, which is written by tools: the page of derivatives, and the pages of names."""
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import re
 import sys
+import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import asyncgrad as ag
+
 ROOT = Path(__file__).parent.parent
-_SPEC = importlib.util.spec_from_file_location("make_reference", ROOT / "tools/make_reference.py")
-make_reference = importlib.util.module_from_spec(_SPEC)
-sys.modules["make_reference"] = make_reference
-_SPEC.loader.exec_module(make_reference)
+
+
+def _tool(name):
+    """A program of `tools`, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make_reference = _tool("make_reference")
+api_pages = _tool("api_pages")
+EXAMPLES = api_pages.read_examples()
 
 
 def test_the_page_is_up_to_date():
@@ -21,11 +35,99 @@ def test_the_page_is_up_to_date():
     assert make_reference.PAGE.read_text(encoding="utf-8") == make_reference.page()
 
 
+@pytest.fixture(scope="module")
+def entries():
+    return [entry for page in api_pages.entries().values() for entry in page]
+
+
+def test_every_public_name_stands_on_a_page_of_the_reference(entries):
+    """With its signature, if it can be called."""
+    named = {name for entry in entries for name in entry.names}
+    pages = api_pages.pages()
+    for module in api_pages.public_names.modules():
+        for name in module.__all__:
+            value = vars(module).get(name)
+            path = f"{module.__name__}.{name}".replace("asyncgrad", "ag", 1)
+            assert value is None or isinstance(value, ModuleType) or path in named, path
+    for name in ("nn.Linear", "optim.Adam", "offload", "serving.Batcher"):
+        assert any(f"```python\nag.{name}(" in page for page in pages.values()), name
+
+
+def test_examples_are_of_names_whose_docstring_has_none(entries):
+    """And of names that there are."""
+    without = {
+        name
+        for entry in entries
+        if not api_pages.example_of(entry.value, entry.names, {})
+        for name in entry.names
+    }
+    assert set(EXAMPLES) <= without
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_print_what_they_say(name):
+    test = doctest.DocTestParser().get_doctest(EXAMPLES[name], {"ag": ag}, name, None, None)
+    said = []
+    doctest.DocTestRunner().run(test, out=said.append)
+    assert "".join(said) == ""
+
+
+def test_examples_of_docstrings_print_what_they_say(entries):
+    """All but those that show no output: these only have to run."""
+    failed = []
+    for entry in entries:
+        code = api_pages.example_of(entry.value, entry.names, {})
+        scope = {**vars(sys.modules[getattr(entry.value, "__module__", "asyncgrad")]), "ag": ag}
+        if ">>>" in code:
+            name = entry.names[0]
+            test = doctest.DocTestParser().get_doctest(code, scope, name, None, None)
+            doctest.DocTestRunner().run(test, out=failed.append)
+        elif code:
+            exec(textwrap.dedent(code), scope)
+    assert not failed, "".join(failed)
+
+
 def test_every_entry_stands_on_the_page_once():
     page = make_reference.page()
     rows = re.findall(r"^\| `(\w+)` \|", page[page.index("## The table") :], re.MULTILINE)
     names = [entry.name for chapter in make_reference.registry.CHAPTERS for entry in chapter.OPS]
     assert rows == names
+
+
+def test_chapters_that_share_a_title_lose_no_function():
+    """A second function of one name would take the place of the first."""
+    found = {id(f) for rows in make_reference.functions().values() for _, f in rows.values()}
+    for chapter in make_reference.CHAPTERS:
+        for name in {*chapter.__all__, *chapter.METHODS}:
+            assert id(getattr(chapter, name)) in found, name
+
+
+def _tensors(result):
+    if isinstance(result, ag.Tensor):
+        yield result
+    elif isinstance(result, tuple | list):
+        for part in result:
+            yield from _tensors(part)
+
+
+def test_what_has_no_derivative_on_the_page_gives_none():
+    """Tried with arguments that most of them take."""
+    x = ag.rand(3, 3, requires_grad=True)
+    tried = 0
+    for rows in make_reference.functions().values():
+        for name, (_, function) in rows.items():
+            if make_reference.derivative(name, function)[0] != "none":
+                continue
+            for arguments in ((x,), (x, 1), (x, x), ([x, x],), (x, (3, 3))):
+                try:
+                    results = [y for y in _tensors(function(*arguments)) if y.grad_fn is not None]
+                except Exception:  # It takes other arguments.
+                    continue
+                tried += 1
+                for result in results:
+                    with pytest.raises(RuntimeError, match=r"not differentiable|derivative"):
+                        ag.grad(result.sum(), x)
+    assert tried > 50
 
 
 def test_differences_are_of_functions_that_there_are():

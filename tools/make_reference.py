@@ -26,7 +26,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 HEAD = """# Reference: functions and their derivatives
 
 Written by `tools/make_reference.py` from the table of derivatives; a test fails where it is out of
-date.
+date. Signatures, arguments and examples are in the [API reference](api/index.md), which the
+documentation's site has (`make docs`).
 
 - **Derivative** says what the gradient is made of. *rule*: the function is an entry of the table
   and has one of its own. *of ...*: it is made of these entries. *none*: what comes out is constant,
@@ -62,7 +63,7 @@ DIFFERENCES = {
     "pdist": "has second derivatives and tangents",
     "flip": "one axis may be a number",
     "gather": "gradients are dense, also with `sparse_grad`",
-    "embedding": "gradients are dense, also with `sparse`",
+    "embedding": "with `sparse`, gradients are row-sparse on the CPU and dense on other devices",
     "sort": "always stable",
     "topk": "equal elements keep their order",
     "squeeze_": "refused while there are views of the tensor",
@@ -76,13 +77,56 @@ DIFFERENCES = {
 NAMED: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("amax", "amin", "sort", "topk", "tril", "triu", "to")},
     **{name: (name, f"{name}_along", f"{name}imum") for name in ("max", "min")},
+    **{name: (name, f"{name}_along") for name in ("median", "nanmedian")},
+    "kthvalue": ("kthvalue",),
+    "mode": ("mode",),
+    "msort": ("sort",),
+    "aminmax": ("amax", "amin"),
 }
 _CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "type_as")
 NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
-#: In functions made by others: the variables that hold what they are made of.
-_CELLS = {"op", "pair", "dispatch", "checked", "inner", "function"}
 _FUNCTIONS = "asyncgrad.ops.api."
 _DISPATCH = {"asyncgrad.ops.dispatch", "asyncgrad.nn.activation_functions"}
+
+
+#: The titles of the chapters of functions; chapters with one title stand together.
+TITLES = {
+    "elementwise": "Elementwise functions",
+    "transcendental": "Elementwise functions",
+    "comparison": "Comparisons and counts",
+    "complex_parts": "Complex numbers",
+    "reduction": "Reductions",
+    "sort": "Sorting and quantiles",
+    "median_mode": "Sorting and quantiles",
+    "quantile": "Sorting and quantiles",
+    "shape": "Shapes and axes",
+    "rearrange": "Shapes and axes",
+    "strided": "Shapes and axes",
+    "transpose_in_place": "Shapes and axes",
+    "windows": "Shapes and axes",
+    "index": "Indexing and scattering",
+    "scatter": "Indexing and scattering",
+    "linalg": "Linear algebra",
+    "linalg_legacy": "Matrices",
+    "composite": "Combined functions",
+    "distances": "Statistics and distances",
+    "grids": "Statistics and distances",
+    "creation": "Making tensors",
+    "data": "Making tensors",
+    "random": "Random numbers",
+    "dtypes": "Dtypes",
+    "conversion": "Dtypes",
+    "transfer": "Devices and other libraries",
+    "dlpack": "Devices and other libraries",
+    "sparse": "Row-sparse gradients",
+    "signals": "Signals",
+    "activation": "Activations and losses",
+    "activation_composite": "Activations and losses",
+    "loss": "Activations and losses",
+    "nn.functional": "Functions of neural networks",
+    "special": "Special functions",
+    "fft": "Fourier transforms",
+}
 
 
 # -- what a function is made of -------------------------------------------------------------------
@@ -105,10 +149,8 @@ def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Op]:
         # A matrix product also uses what its check makes of other operands.
         checked = function.__globals__.get("checked")
         return {**entries_of(function.__globals__["op"]), **entries_of(checked, seen)}
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    for name, cell in cells:
-        if name in _CELLS:
-            found |= entries_of(cell.cell_contents, seen)
+    for cell in function.__closure__ or ():
+        found |= entries_of(cell.cell_contents, seen)
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped is not None:
         found |= entries_of(wrapped, seen)
@@ -150,8 +192,7 @@ def functions() -> dict[str, dict[str, tuple[str, Any]]]:
     pages: dict[str, dict[str, tuple[str, Any]]] = {}
     known: dict[int, str] = {}
     for chapter in CHAPTERS:
-        title = chapter.__name__.rpartition(".")[2]
-        rows = pages.setdefault(title, {})
+        rows = pages.setdefault(TITLES[chapter.__name__.rpartition(".")[2]], {})
         for name in sorted({*chapter.__all__, *chapter.METHODS}):
             function = getattr(chapter, name)
             known[id(function)] = name
@@ -171,7 +212,7 @@ def functions() -> dict[str, dict[str, tuple[str, Any]]]:
                                 ("linalg", ag.linalg, "linalg"),
                                 ("special", ag.special, "special"),
                                 ("fft", ag.fft, "fft")):  # fmt: skip
-        rows = pages.setdefault(title, {})
+        rows = pages.setdefault(TITLES[title], {})
         for name in sorted(module.__all__):
             function = getattr(module, name)
             if known.get(id(function)) != name:
@@ -186,7 +227,7 @@ def _pulls(op: Op) -> dict[str, Part]:
 
 def derivative(name: str, function: Any) -> tuple[str, str]:
     """What a function's gradient is made of, and in which modes there is one."""
-    if name == "positive":
+    if name in {"positive", "resolve_conj", "resolve_neg"}:
         return "the tensor itself", "b bb f"
     ops = {key: registry.OPS[key] for key in NAMED.get(name, ())} or entries_of(function)
     ops = {key: op for key, op in ops.items() if _pulls(op)}

@@ -96,12 +96,12 @@ ROWS: dict[str, tuple[str, ...]] = {
     "backends/*": ("test_settings.py",),
     "_top_level.py": ("devices/test_accelerator.py", "test_names.py", "test_tracing.py"),
     "__init__.py": ("test_packaging.py", "test_names.py", "test_public_names.py"),
-    "aliases.py": ("test_typing.py",),
+    "aliases.py": ("typing",),
     "accelerator.py": ("devices/test_accelerator.py",),
     "collector.py": ("test_packaging.py",),
     "cpu.py": ("devices/test_accelerator.py", "test_settings.py"),
     "creation.py": ("ops/test_creation.py",),
-    "errors.py": ("test_bad_input.py", "ops/test_bad_arguments.py"),
+    "errors.py": ("docs/test_how_to.py", "test_bad_input.py", "ops/test_bad_arguments.py"),
     "fft.py": ("ops/test_fourier.py",),
     "linalg.py": ("ops/test_linalg.py", "ops/test_matrices.py"),
     "random.py": ("ops/test_random.py",),
@@ -111,8 +111,8 @@ ROWS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Tests of no module: of the documents, the tree, the examples and the benchmarks.
 OF_THE_PROJECT = (
-    "benchmarks", "examples", "test_loops.py", "test_nothing_read_on_the_loop.py",
-    "test_pages.py", "test_public_names.py", "test_pytorch_page.py", "test_random_graphs.py",
+    "benchmarks", "docs", "examples", "test_loops.py", "test_nothing_read_on_the_loop.py",
+    "test_public_names.py", "test_pytorch_page.py", "test_random_graphs.py",
     "test_readme.py", "test_reference.py", "test_tests_of.py", "typing",
 )  # fmt: skip
 

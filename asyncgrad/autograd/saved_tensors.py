@@ -50,7 +50,7 @@ class saved_tensors_hooks(Mode):
         >>> with ag.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(), ag.from_numpy):
         ...     y = x * x
         >>> y.grad_fn._saved_self
-        tensor([1., 1.], grad_fn=<AccumulateGrad>)
+        tensor([1., 1.], requires_grad=True)
     """
 
     def __init__(

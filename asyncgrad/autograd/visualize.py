@@ -177,8 +177,8 @@ def memory(*roots: Value) -> Memory:
         >>> loss = ag.exp(ag.ones(5, 3) @ w).sum()
         >>> print(ag.autograd.graph.memory(loss))
                124 B  in all
-                60 B  float32[5, 3]  MmBackward.self
-                40 B  float32[5, 2]  ExpBackward.result
+                60 B  float32[5, 3]  MmBackward0.self
+                40 B  float32[5, 2]  ExpBackward0.result
                 24 B  float32[3, 2]  AccumulateGrad.variable
         >>> _ = loss.backward()
         >>> ag.autograd.graph.memory(loss).saved_nbytes

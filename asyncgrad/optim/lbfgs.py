@@ -57,8 +57,8 @@ class LBFGS(Optimizer):
         ...     loss.backward()
         ...     return loss
         >>> loss = optimizer.step(closure)
-        >>> x.tolist()
-        [1.0, 1.0]
+        >>> x
+        tensor([1.0000, 1.0000], requires_grad=True)
     """
 
     def __init__(

@@ -63,7 +63,7 @@ def simulate(devices: int = 8, **options: Value) -> Iterator[Machine]:
         >>> with simulate(latency=1.0) as machine:
         ...     y = ag.ones(2).to("sim:0") + 1
         ...     ag.accelerator.synchronize("sim:0")
-        ...     machine.clock.now()
+        ...     round(machine.clock.now(), 6)
         2.0
     """
     outer = _machine

@@ -179,7 +179,7 @@ def spectral_norm(
     Example:
         >>> import asyncgrad as ag
         >>> layer = spectral_norm(ag.nn.Linear(3, 2))
-        >>> layer.weight.shape
+        >>> tuple(layer.weight.shape)
         (2, 3)
     """
     weight = getattr(module, name, None)

@@ -97,7 +97,7 @@ def from_dlpack(
         >>> import numpy as np
         >>> import asyncgrad as ag
         >>> ag.from_dlpack(np.arange(3.0))
-        tensor([0., 1., 2.])
+        tensor([0., 1., 2.], dtype=asyncgrad.float64)
     """
     if not hasattr(ext_tensor, "__dlpack__"):
         raise RuntimeError(

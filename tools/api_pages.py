@@ -1,0 +1,458 @@
+"""The pages of the API reference: every public name with its signature, docstring and example.
+
+    python tools/api_pages.py FOLDER          writes the pages into a folder
+    python tools/api_pages.py --examples      counts the examples, and says what has none
+
+The documentation's site makes them anew each time it is built (`tools/site_hooks.py`). What is
+public is said by `tools/public_names.py`; an example comes from the docstring or, where that has
+none, from `tools/examples.txt`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_TOOLS = Path(__file__).parent
+sys.path.insert(0, str(_TOOLS))
+
+import public_names  # noqa: E402  beside this file
+
+import asyncgrad as ag  # noqa: E402  stands below those it is imported with
+from asyncgrad.ops.api import CHAPTERS  # noqa: E402  likewise
+from asyncgrad.scheduler import BackwardFuture, Engine  # noqa: E402  likewise
+from asyncgrad.scheduler.statistics import EngineStatistics  # noqa: E402  likewise
+
+EXAMPLES = _TOOLS / "examples.txt"
+#: The pages: a file's name, a title, and the modules whose public names stand there. A name of the
+#: package itself stands on the page of the module that defines its value.
+PAGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("tensor", "Tensor", ("tensor", "core.size")),
+    ("passes", "Passes on the event loop", (
+        "scheduler", "autograd.passes", "autograd.request", "sync", "tracing",
+    )),
+    ("serving", "Serving", ("serving",)),
+    ("compile", "Steps that repeat", ("replay",)),
+    ("distributed", "Several machines", ("distributed",)),
+    ("nn", "Layers", ("nn",)),
+    ("nn-functional", "Functions of neural networks", (
+        "nn.functional", "native", "ops.api.activation", "ops.api.activation_composite",
+        "ops.api.attention", "ops.api.convolution", "ops.api.ctc", "ops.api.dropout",
+        "ops.api.embedding_bag", "ops.api.grid_sample", "ops.api.interpolate", "ops.api.loss",
+        "ops.api.margin_loss", "ops.api.multihead_attention", "ops.api.normalisation",
+        "ops.api.patches", "ops.api.pooling",
+    )),
+    ("nn-utils", "Tools for layers", ("nn.hooks", "nn.init", "nn.utils")),
+    ("optim", "Optimizers and schedulers", ("optim",)),
+    ("data", "Data sets and loaders", ("utils.data",)),
+    ("saving", "Saving and loading", ("serialization",)),
+    ("autograd", "Gradients and graphs", ("autograd", "utils.checkpoint")),
+    ("func", "Transforms", ("func",)),
+    ("creation", "Making tensors", ("creation", "ops.api.creation", "ops.api.data")),
+    ("random", "Random numbers", ("random", "ops.api.random", "ops.tensors.rng")),
+    ("dtypes", "Dtypes and settings", (
+        "ops.api.conversion", "ops.api.dtypes", "ops.dtype", "ops.dtype_device", "ops.promotion",
+        "ops.tensors.printing", "settings", "tensor_types",
+    )),
+    ("elementwise", "Elementwise functions", (
+        "ops.api.elementwise", "ops.api.transcendental", "ops.elementwise_dispatch",
+    )),
+    ("comparison", "Comparisons and counts", ("ops.api.comparison",)),
+    ("complex", "Complex numbers", ("ops.api.complex_parts",)),
+    ("reductions", "Reductions", ("ops.api.reduction",)),
+    ("sorting", "Sorting and quantiles", (
+        "ops.api.median_mode", "ops.api.quantile", "ops.api.sort",
+    )),
+    ("shapes", "Shapes and axes", (
+        "ops.api.rearrange", "ops.api.shape", "ops.api.strided", "ops.api.transpose_in_place",
+        "ops.api.windows",
+    )),
+    ("indexing", "Indexing and scattering", ("ops.api.index", "ops.api.scatter")),
+    ("linalg", "Linear algebra", (
+        "linalg", "ops.api.linalg", "ops.api.linalg_legacy", "ops.api.linalg_norm",
+        "ops.api.matrices", "ops.api.triangular",
+    )),
+    ("statistics", "Statistics and distances", ("ops.api.distances", "ops.api.grids")),
+    ("combined", "Combined functions", ("ops.api.composite",)),
+    ("special", "Special functions", ("ops.api.special", "special")),
+    ("fft", "Fourier transforms", ("fft", "ops.api.fourier")),
+    ("signals", "Signals", ("ops.api.signals",)),
+    ("in-place", "Functions that work in place", ("ops.tensors.in_place",)),
+    ("distributions", "Distributions", ("distributions",)),
+    ("devices", "Devices", (
+        "accelerator", "backends", "cpu", "cuda", "devices", "ops.api.dlpack", "ops.api.transfer",
+    )),
+    ("amp", "Mixed precision", ("amp",)),
+    ("extend", "Functions of your own", ("extend",)),
+    ("testing", "Testing", ("testing",)),
+    ("errors", "Errors", ("errors",)),
+)  # fmt: skip
+#: Public names whose value does not say where it belongs.
+_PLACES = {
+    "ag.get_default_device": "devices", "ag.get_device_module": "devices", "ag.e": "dtypes",
+    "ag.inf": "dtypes", "ag.nan": "dtypes", "ag.pi": "dtypes", "ag.newaxis": "dtypes",
+}  # fmt: skip
+_SLUGS = {module: slug for slug, _, modules in PAGES for module in modules}
+#: Classes that users do not call, and those of their methods that users do.
+_MADE_BY_OTHERS: dict[type, tuple[str, ...]] = {
+    Engine: ("limit", "loop", "statistics"),
+    BackwardFuture: (
+        "add_done_callback", "cancel", "cancelled", "committed", "done", "exception", "result",
+    ),
+}  # fmt: skip
+_WIDTH = 88
+
+
+@dataclass
+class Entry:
+    """A public value, and the names by which users reach it."""
+
+    value: Any
+    names: list[str] = field(default_factory=list)
+
+
+# -- what stands where ----------------------------------------------------------------------------
+
+
+def _page_of(module: str) -> str | None:
+    """The page of a module, or of the package it is in."""
+    inner = module.removeprefix("asyncgrad").lstrip(".")
+    while inner:
+        if inner in _SLUGS:
+            return _SLUGS[inner]
+        inner = inner.rpartition(".")[0]
+    return None
+
+
+def _short(path: str) -> str:
+    """A name as users write it."""
+    return re.sub(r"^asyncgrad\b", "ag", path)
+
+
+def entries() -> dict[str, list[Entry]]:
+    """The public values of each page, by the page's file name."""
+    found: dict[Any, Entry] = {}
+    pages: dict[str, list[Entry]] = {slug: [] for slug, _, _ in PAGES}
+    modules = public_names.modules()
+    public = [(module.__name__, name, vars(module)[name]) for module in modules
+              for name in sorted(module.__all__) if name in vars(module)]  # fmt: skip
+    public += [("asyncgrad.errors", name, value) for name, value in vars(ag.errors).items()
+               if isinstance(value, type) and issubclass(value, Exception)]  # fmt: skip
+    chapters = {id(vars(chapter)[name]): chapter.__name__ for chapter in CHAPTERS
+                for name in chapter.__all__}  # fmt: skip
+    public += [("asyncgrad.scheduler", kind.__name__, kind) for kind in (Engine, EngineStatistics)]
+    for module, name, value in public:
+        path = _short(f"{module}.{name}")
+        if isinstance(value, ModuleType):
+            continue
+        # Constants of one value are several names' still.
+        key = id(value) if callable(value) else path
+        if key in found:
+            if path not in found[key].names:
+                found[key].names.append(path)
+            continue
+        found[key] = Entry(value, [path])
+        slug = _PLACES.get(path)
+        if slug is None:
+            defined = chapters.get(id(value)) or getattr(value, "__module__", None)
+            defined = str(defined or type(value).__module__)
+            slug = _page_of(module) or _page_of(defined)
+        if slug is None:
+            raise LookupError(f"no page for {path}, which is defined in {value.__module__}")
+        pages[slug].append(found[key])
+    return pages
+
+
+# -- signatures and docstrings --------------------------------------------------------------------
+
+
+class _Written:
+    """An annotation that is printed as it was written."""
+
+    def __init__(self, annotation: Any) -> None:
+        text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        self.text = text.replace("asyncgrad.", "").replace("typing.", "").strip("'")
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def signature(name: str, value: Any, *, method: bool = False) -> str:
+    """How something is called, over several lines where one is too long; its name if unknown."""
+    try:
+        known = inspect.signature(value)
+    except (TypeError, ValueError):
+        return name
+    parameters = list(known.parameters.values())
+    if method and parameters and parameters[0].name in {"self", "cls", "input"}:
+        parameters = parameters[1:]
+    empty = inspect.Parameter.empty
+    parameters = [
+        p if p.annotation is empty else p.replace(annotation=_Written(p.annotation))
+        for p in parameters
+    ]
+    returns: Any = known.return_annotation
+    if isinstance(value, type) or returns is empty or returns in {None, "None"}:
+        returns = empty
+    else:
+        returns = _Written(returns)
+    text = str(known.replace(parameters=parameters, return_annotation=returns))
+    text = re.sub(r"<([\w.]+ )?([\w.]+)[^>]*>", r"\2", text)
+    line = f"{name}{text}"
+    if len(line) <= _WIDTH or not parameters:
+        return line
+    inside, _, after = text[1:].rpartition(")")
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in _split(inside)) + f"){after}"
+
+
+def _split(parameters: str) -> list[str]:
+    """The parameters of a signature, which may hold commas in brackets and quotes."""
+    parts, depth, quote, begin = [], 0, "", 0
+    for place, letter in enumerate(parameters):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter == "," and not depth:
+            parts.append(parameters[begin:place].strip())
+            begin = place + 1
+    return [*parts, parameters[begin:].strip()]
+
+
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Source|Example|Examples):(.*)$")
+
+
+def _sections(doc: str) -> dict[str, str]:
+    """The text of a docstring under "", and that of its sections by their names."""
+    found: dict[str, list[str]] = {"": []}
+    current = ""
+    for line in doc.splitlines():
+        match = _SECTION.match(line)
+        if match:
+            current = match[1].removesuffix("s") if match[1] == "Examples" else match[1]
+            found[current] = [match[2].strip()] if match[2].strip() else []
+        else:
+            found[current].append(line)
+    return {name: inspect.cleandoc("\n".join(lines)) for name, lines in found.items()}
+
+
+def _text(text: str) -> str:
+    """A docstring's text as Markdown: outside of code, no character makes markup."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([<*_\[\]])", r"\\\1", part) for part in parts
+    )
+
+
+def _items(text: str) -> list[str]:
+    """The items of a section such as "Args": `name: text`, of any number of lines."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line and not line.startswith(" ") and re.match(r"[\w*., ]+:(\s|$)", line):
+            name, _, rest = line.partition(":")
+            lines.append(f"- `{name}`: {_text(rest.strip())}" if rest.strip() else f"- `{name}`")
+        elif lines:
+            lines[-1] += f" {_text(line.strip())}" if line.strip() else ""
+        else:
+            lines.append(_text(line.strip()))
+    return lines
+
+
+def _prose(text: str) -> list[str]:
+    """A docstring's paragraphs; indented blocks are code."""
+    written: list[str] = []
+    for block in re.split(r"\n\s*\n", text):
+        if not block.strip():
+            continue
+        if all(line.startswith("    ") for line in block.splitlines()):
+            written += ["```python", inspect.cleandoc(block), "```", ""]
+        else:
+            written += [_text(block.replace("::", ":")), ""]
+    return written
+
+
+def _example(code: str) -> list[str]:
+    """An example as code and, where it prints something, what it prints."""
+    return ["```pycon", code.strip("\n"), "```", ""]
+
+
+def documented(value: Any, names: list[str], *, examples: dict[str, str]) -> list[str]:
+    """A docstring as Markdown."""
+    found = _sections(_doc(value))
+    written = _prose(found[""])
+    for title in ("Args", "Attributes", "Returns", "Yields", "Raises"):
+        if found.get(title):
+            name = {"Args": "Arguments"}.get(title, title)
+            written += [f"**{name}**", "", *_items(found[title]), ""]
+    if found.get("Source"):
+        written += [f"**Source**: {_text(found['Source'])}", ""]
+    example = example_of(value, names, examples)
+    if example:
+        written += _example(example)
+    return written
+
+
+def _doc(value: Any) -> str:
+    """Its own docstring; a class has none of its base's."""
+    if isinstance(value, type):
+        return inspect.cleandoc(vars(value).get("__doc__") or "")
+    return inspect.getdoc(value) or "" if callable(value) else ""
+
+
+def example_of(value: Any, names: list[str], examples: dict[str, str]) -> str:
+    """The example of a name, from its docstring or from the file of examples."""
+    doc = _doc(value)
+    found = _sections(doc).get("Example", "")
+    if found or ">>>" in doc:
+        return found
+    return next((examples[name] for name in names if name in examples), "")
+
+
+def read_examples() -> dict[str, str]:
+    """The examples beside the docstrings, by the names they are of."""
+    text = EXAMPLES.read_text(encoding="utf-8")
+    blocks = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    found = {}
+    for block in blocks:
+        names, _, code = block.partition("\n")
+        found.update(dict.fromkeys(names.split(), code.strip("\n")))
+    return found
+
+
+# -- the pages ------------------------------------------------------------------------------------
+
+
+def _heading(entry: Entry) -> str:
+    return f"## `{entry.names[0]}`" + f" {{ #{_anchor(entry.names[0])} }}"
+
+
+def _anchor(name: str) -> str:
+    return name.replace(".", "-")
+
+
+def _one(entry: Entry, public: set[Any], examples: dict[str, str]) -> list[str]:
+    """What a page says of one value."""
+    name, *others = entry.names
+    value = entry.value
+    lines = [_heading(entry), ""]
+    if not callable(value):
+        return [*lines, f"A constant: `{value!r}`.", ""]
+    if value not in _MADE_BY_OTHERS and not (isinstance(value, type) and issubclass(value, Enum)):
+        lines += ["```python", signature(name, value), "```", ""]
+    if others:
+        lines += ["Also " + ", ".join(f"`{other}`" for other in others) + ".", ""]
+    lines += documented(value, entry.names, examples=examples)
+    if isinstance(value, type):
+        lines += _members(value, public)
+    return lines
+
+
+def _members(kind: type, public: set[Any]) -> list[str]:
+    """The methods and attributes of a class, each with the first paragraph of its docstring."""
+    lines = []
+    same = []
+    # What the constructor's signature has shown.
+    fields = getattr(kind, "__dataclass_fields__", {})
+    for name in _MADE_BY_OTHERS.get(kind) or public_names.members(kind, public):
+        found = inspect.getattr_static(kind, name)
+        found = getattr(found, "__func__", found)
+        function = getattr(ag, name.rstrip("_"), None)
+        if kind is ag.Tensor and inspect.isroutine(found) and callable(function):
+            same.append(name)
+            continue
+        if isinstance(found, property) or not inspect.isroutine(found):
+            said = inspect.getdoc(found) if isinstance(found, property) else ""
+            if said:
+                lines.append(f"- `{name}`: {_text(_first(said))}")
+            elif name not in fields:
+                lines.append(f"- `{name}`")
+        else:
+            said = _first(inspect.getdoc(found) or "")
+            called = signature(name, found, method=not isinstance(
+                inspect.getattr_static(kind, name), staticmethod))  # fmt: skip
+            called = re.sub(r"\s+", " ", called).replace("( ", "(").replace(", )", ")")
+            lines.append(f"- `{called}`" + (f": {_text(said)}" if said else ""))
+    written = ["**Methods and attributes**", "", *lines, ""] if lines else []
+    if same:
+        written += [
+            "**Methods that are functions, too**: `x.abs()` is `ag.abs(x)`, and `x.abs_()` writes "
+            "the result into `x`.", "", ", ".join(f"`{name}`" for name in same) + ".", "",
+        ]  # fmt: skip
+    return written
+
+
+def _first(doc: str) -> str:
+    """The first paragraph, on one line."""
+    return re.sub(r"\s+", " ", doc.partition("\n\n")[0]).strip()
+
+
+def pages() -> dict[str, str]:
+    """The pages as Markdown, by the names of their files, and an index of all names."""
+    examples = read_examples()
+    found = entries()
+    public = {entry.value for page in found.values() for entry in page
+              if isinstance(entry.value, type)}  # fmt: skip
+    written = {}
+    for slug, title, _ in PAGES:
+        lines = [f"# {title}", ""]
+        for entry in found[slug]:
+            lines += _one(entry, public, examples)
+        written[f"{slug}.md"] = "\n".join(lines)
+    written["index.md"] = _index(found)
+    return written
+
+
+def _index(found: dict[str, list[Entry]]) -> str:
+    lines = [
+        "# API reference", "",
+        "Every public name with its signature, what it does and, for most, an example. `ag` is "
+        "`asyncgrad`. The examples begin with `import asyncgrad as ag`; all of them are run by the "
+        "tests. What the gradient of each function is made of, and how it differs from PyTorch, "
+        "is in [functions and their derivatives](../reference.md).", "",
+    ]  # fmt: skip
+    for slug, title, _ in PAGES:
+        names = [entry.names[0] for entry in found[slug]]
+        links = ", ".join(f"[`{name}`]({slug}.md#{_anchor(name)})" for name in names)
+        lines += [f"## [{title}]({slug}.md)", "", links, ""]
+    return "\n".join(lines)
+
+
+def lacking() -> tuple[int, list[str]]:
+    """How many names have an example, and those that have none."""
+    examples = read_examples()
+    counts: dict[bool, list[str]] = defaultdict(list)
+    for page in entries().values():
+        for entry in page:
+            if callable(entry.value):
+                has = bool(example_of(entry.value, entry.names, examples))
+                counts[has].append(entry.names[0])
+    return len(counts[True]), counts[False]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or say which examples are missing."""
+    if arguments == ["--examples"]:
+        have, lack = lacking()
+        print(f"{have} of {have + len(lack)} have an example; these have none:")
+        print(*lack)
+        return 0
+    (folder,) = map(Path, arguments)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
