@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.modes import enable_grad
@@ -29,10 +29,13 @@ from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Concatenate, Literal
 
     from asyncgrad.ops.tensors.pytree import Structure
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Shape, Tree
+
+_P = ParamSpec("_P")
 
 __all__ = ["hessian", "jacfwd", "jacrev", "jvp", "linearize"]
 
@@ -86,6 +89,24 @@ def linearize(func: Callable[..., Any], *primals: Tree) -> Any:
     return run_multi_pass(_linearize(func, primals), waits=waits(func))
 
 
+@overload
+def jacrev(
+    func: Callable[Concatenate[Tensor, _P], Tensor],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: Literal[False] = False,
+    chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+@overload
+def jacrev(
+    func: Callable[_P, Any],
+    argnums: int | tuple[int, ...] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
+) -> Callable[_P, Any]: ...
 def jacrev(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
     chunk_size: int | None = None, _preallocate_and_copy: bool = False,
@@ -120,6 +141,24 @@ def jacrev(
     return transform(program, func)
 
 
+@overload
+def jacfwd(
+    func: Callable[Concatenate[Tensor, _P], Tensor],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    *,
+    chunk_size: int | None = None,
+    randomness: str = "error",
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+@overload
+def jacfwd(
+    func: Callable[_P, Any],
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
+    randomness: str = "error",
+) -> Callable[_P, Any]: ...
 def jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
     chunk_size: int | None = None, randomness: str = "error",
@@ -150,6 +189,12 @@ def jacfwd(
     return transform(program, func)
 
 
+@overload
+def hessian(
+    func: Callable[Concatenate[Tensor, _P], object], argnums: Literal[0] = 0
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+@overload
+def hessian(func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[_P, Any]: ...
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
     """Make a function that computes a Hessian: `jacfwd` of `jacrev`.
 
