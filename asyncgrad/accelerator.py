@@ -72,7 +72,7 @@ class device_index(Mode):
         super().__init__()
         self._index = device
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> None:  # type: ignore[override]
         """Make the device's current stream the innermost one."""
         scope = current().streams
         unchanged = self._index is None

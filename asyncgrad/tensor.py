@@ -51,10 +51,11 @@ from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 
     from asyncgrad._methods import Methods
     from asyncgrad.core.size import Size
+    from asyncgrad.scheduler import BackwardFuture
 
     #: The type of one element; complex is left out, as in PyTorch's annotations.
     Number = int | float | bool
@@ -447,7 +448,7 @@ class Tensor(Methods):
         priority: int | None = None,
         deadline: float | None = None,
         wait: str = "done",
-    ) -> Awaitable[None]:
+    ) -> BackwardFuture[None]:
         """Accumulate the gradients of this tensor into the leaves from which it was computed.
 
         The call checks the arguments and starts the pass. On a running event loop it returns a

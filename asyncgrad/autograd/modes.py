@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.ops.arguments import check_bool
@@ -42,7 +42,11 @@ class no_grad(Mode):
         False
     """
 
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+    @overload
+    def __new__(cls, function: _F) -> _F: ...  # type: ignore[misc]
+    def __new__(cls, function: Any = None) -> Any:
         """Let the class be used as a decorator without parentheses."""
         return super().__new__(cls) if function is None else Mode(grad=False)(function)
 
@@ -54,7 +58,11 @@ class no_grad(Mode):
 class enable_grad(Mode):
     """Record operations, also within `no_grad`."""
 
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+    @overload
+    def __new__(cls, function: _F) -> _F: ...  # type: ignore[misc]
+    def __new__(cls, function: Any = None) -> Any:
         """Let the class be used as a decorator without parentheses."""
         return super().__new__(cls) if function is None else Mode(grad=True)(function)
 
@@ -82,11 +90,12 @@ class AtOnce(Mode):
         before, changed = records
         return before, changed
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         """Set the mode again; `__exit__` also undoes the call if it was this context's last."""
         call = self._call()
         if call is None:
-            return super().__enter__()
+            super().__enter__()
+            return self
         before, changed = call
         if current() is not changed:
             install(current().replace(**self._changes))
@@ -128,6 +137,10 @@ class inference_mode(Mode):
         mode: False switches an outer inference mode off.
     """
 
+    @overload
+    def __new__(cls, mode: bool = True) -> Self: ...
+    @overload
+    def __new__(cls, mode: _F) -> _F: ...  # type: ignore[misc]
     def __new__(cls, mode: Any = True) -> Any:
         """Let the class be used as a decorator without parentheses."""
         if isinstance(mode, bool):

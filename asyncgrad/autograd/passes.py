@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from contextvars import copy_context
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from asyncgrad.autograd.arguments import (
     ONES,
@@ -41,11 +41,16 @@ from asyncgrad.scheduler import check_deadline, run_multi_pass, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Literal
 
     from asyncgrad.aliases import DType, Namespace, Value
     from asyncgrad.autograd.edges import Root
     from asyncgrad.core.metadata import Metadata
+    from asyncgrad.scheduler import BackwardFuture
+    from asyncgrad.scheduler.results import ResultDict, Results
     from asyncgrad.tensor import Tensor
+
+_K = TypeVar("_K")
 
 
 def backward(
@@ -59,7 +64,7 @@ def backward(
     priority: int | None = None,
     deadline: float | None = None,
     wait: str = "done",
-) -> Any:
+) -> BackwardFuture[None]:
     """Accumulate the gradients of some tensors into the leaves from which they were computed.
 
     Args:
@@ -103,13 +108,13 @@ def backward_from(
     priority: int | None,
     deadline: float | None,
     wait: str,
-) -> Any:
+) -> BackwardFuture[None]:
     """`backward`, with the roots as a tuple."""
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
         task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, False)
         task.wait_enqueued = enqueued
-        return _start(task, priority, deadline)
+        return _start(task, priority, deadline)  # type: ignore[no-any-return]
     wanted = inputs_of(inputs, "backward")
     edges = [differentiable_edge(tensor) for tensor in wanted]
     task = _graph_task(roots, grad_tensors, retain_graph, create_graph, edges, False)
@@ -117,7 +122,7 @@ def backward_from(
     for tensor in wanted:
         if isinstance(tensor, Variable):
             retain_grad(tensor)
-    return _start(task, priority, deadline)
+    return _start(task, priority, deadline)  # type: ignore[no-any-return]
 
 
 def _is_enqueued(wait: str) -> bool:
@@ -158,6 +163,66 @@ def start_pass(task: GraphTask) -> Any:
     return _start(task, None, None)
 
 
+@overload
+def grad(
+    outputs: Root | Sequence[Root],
+    inputs: Root | Sequence[Root],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: Literal[False] | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+    *,
+    priority: int | None = None,
+    deadline: float | None = None,
+) -> Results[Tensor]: ...
+@overload
+def grad(
+    outputs: Root | Sequence[Root],
+    inputs: Root | Sequence[Root],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    *,
+    allow_unused: bool,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+    priority: int | None = None,
+    deadline: float | None = None,
+) -> Results[Tensor | None]: ...
+@overload
+def grad(
+    outputs: Root | Sequence[Root],
+    inputs: dict[_K, Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: Literal[False] | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+    *,
+    priority: int | None = None,
+    deadline: float | None = None,
+) -> ResultDict[_K, Tensor]: ...
+@overload
+def grad(
+    outputs: Root | Sequence[Root],
+    inputs: dict[_K, Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    *,
+    allow_unused: Literal[True],
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+    priority: int | None = None,
+    deadline: float | None = None,
+) -> ResultDict[_K, Tensor | None]: ...
 def grad(
     outputs: Root | Sequence[Root],
     inputs: Root | Sequence[Root] | dict[Any, Tensor],

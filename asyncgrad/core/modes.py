@@ -16,7 +16,7 @@ import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from asyncgrad.errors import AutogradError
 
@@ -178,7 +178,7 @@ class Mode:
     def __init__(self, **changes: Value) -> None:
         self._changes = changes
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         """Install the changed record."""
         # Inlined `_put`: saves a call or two each time.
         found = current()

@@ -17,6 +17,8 @@ from asyncgrad.nn.module import Module
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from asyncgrad.tensor import Tensor
+
 #: Arguments of `__init__` that are not kept: about the parameters, or deprecated.
 _NOT_KEPT = {
     "device", "dtype", "bias", "_weight", "_freeze", "size_average", "reduce", "min_value",
@@ -35,6 +37,9 @@ class FunctionModule(Module):
         buffers: the options that become buffers.
     """
 
+    if TYPE_CHECKING:
+        #: Made for each subclass that names a function.
+        forward: Callable[..., Tensor]
     #: The arguments of `__init__` that become attributes.
     _options: tuple[str, ...] = ()
     _inputs: tuple[str, ...] = ("input",)
@@ -61,7 +66,7 @@ class FunctionModule(Module):
         if cls._options and cls._shown != () and cls.extra_repr is Module.extra_repr:
             cls.extra_repr = _extra_repr  # type: ignore[assignment]
         if function is not None:
-            cls.forward = _forward(cls, function)  # type: ignore[method-assign]
+            cls.forward = _forward(cls, function)
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Initialise, and keep the options; `given` are the local names of `__init__`."""

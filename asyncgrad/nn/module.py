@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
 
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DeviceLike, DTypeLike
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R", covariant=True)
+
+
+class _Forward(Protocol[_P, _R]):
+    """A module, of which `__call__` takes the arguments and the result of its `forward`."""
+
+    @property
+    def forward(self) -> Callable[_P, _R]:
+        """The subclass's method."""
 
 
 class Module(Hooked):
@@ -64,7 +76,7 @@ class Module(Hooked):
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: _Forward[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call `forward`, with the registered hooks before and after it."""
         own = self.__dict__
         try:
@@ -81,7 +93,7 @@ class Module(Hooked):
                 f"super().__init__() in its __init__()"
             ) from None
         if hooked:
-            return HookedCall(self, args, kwargs).run()
+            return HookedCall(self, args, kwargs).run()  # type: ignore[arg-type, no-any-return]
         return self.forward(*args, **kwargs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -25,11 +25,12 @@ from asyncgrad.optim.updates import Group, check_manner, copied_beside
 from asyncgrad.scheduler import check_awaited, offload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from asyncgrad.optim.updates import Array, Params
     from asyncgrad.tensor import Tensor
 
+_T = TypeVar("_T")
 #: `step_async` uses a thread if it expects a step to take more nanoseconds than this.
 _WORTH_A_THREAD = 250_000
 #: Roughly how often an update passes over its arrays.
@@ -162,6 +163,10 @@ class Optimizer(Hooked):
         values: Array = self._drafts.get(parameter, parameter._array)
         return values
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], _T]) -> _T: ...
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step in this thread.
 
@@ -189,6 +194,12 @@ class Optimizer(Hooked):
         self._run()
         return loss
 
+    @overload
+    async def step_async(self, closure: None = None) -> None: ...
+    @overload
+    async def step_async(self, closure: Callable[[], Awaitable[_T]]) -> _T: ...
+    @overload
+    async def step_async(self, closure: Callable[[], _T]) -> _T: ...
     async def step_async(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step without blocking the event loop; a long step runs in a thread.
 

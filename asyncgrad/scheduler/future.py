@@ -11,7 +11,7 @@ import asyncio
 import warnings
 from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note, described
 from asyncgrad.scheduler.completion import ask_to_end
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from asyncgrad.scheduler.coroutines import CoroutineNodes
     from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 
+_T = TypeVar("_T")
 _initialise = asyncio.Future.__init__
 _wait = asyncio.Future.__await__
 #: Gives a future its result.
@@ -45,7 +46,7 @@ class Runner(Protocol):
         """Ask a pass to drain; False if it is too late."""
 
 
-class BackwardFuture(asyncio.Future[Any]):
+class BackwardFuture(asyncio.Future[_T]):
     """What `backward()` and `grad()` return on a running loop: await it."""
 
     __slots__ = (
@@ -97,7 +98,7 @@ class BackwardFuture(asyncio.Future[Any]):
             self._observed = True
             self._engine.unobserved.pop(id(self), None)
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, _T]:
         """Wait for the end of the pass.
 
         Raises:
@@ -119,7 +120,7 @@ class BackwardFuture(asyncio.Future[Any]):
         # Only for an ended pass: a pending one makes its awaiter wait anyway.
         return self._give_way() if engine.spent and self.done() else _wait(self)
 
-    def _give_way(self) -> Generator[Any, None, Any]:
+    def _give_way(self) -> Generator[Any, None, _T]:
         """Yield to the loop for one turn, though the pass has ended."""
         # If the awaiter is cancelled here, asyncio must not log the error as never retrieved.
         self._log_traceback = False
@@ -129,15 +130,15 @@ class BackwardFuture(asyncio.Future[Any]):
         del self
         return (yield from waiting)
 
-    def __iter__(self) -> Generator[Any, None, Any]:
+    def __iter__(self) -> NoReturn:
         """Raise TypeError: the future can't be unpacked like the gradients."""
         raise TypeError("await the pass: `grads = await asyncgrad.grad(...)`")
 
-    def __getitem__(self, place: object) -> Any:
+    def __getitem__(self, place: object) -> NoReturn:
         """Raise TypeError: the future can't be indexed like the gradients."""
-        return iter(self)
+        iter(self)
 
-    def result(self) -> Any:
+    def result(self) -> _T:
         """The result of the pass.
 
         Raises:

@@ -6,7 +6,7 @@ import asyncio
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.errors import AutogradError, described
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.aliases import Value
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -34,7 +35,7 @@ class _Stop:
             raise asyncio.CancelledError("the caller of offload() was cancelled")
 
 
-async def offload(function: Callable[..., _T], /, *args: Value, **kwargs: Value) -> _T:
+async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Run a function on tensors in a thread of the engine, with the caller's context.
 
     A cancelled caller stays suspended until the function has ended. The function is stopped before

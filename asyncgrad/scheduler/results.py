@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from asyncgrad.aliases import Value
+
+
+_T_co = TypeVar("_T_co", covariant=True)
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 class Finished:
@@ -38,7 +43,7 @@ class _AtOnce:
         return self
 
 
-class Results(_AtOnce, tuple[Any, ...]):
+class Results(_AtOnce, tuple[_T_co, ...]):
     """A tuple of results, which can be awaited."""
 
     __slots__ = ()
@@ -50,7 +55,7 @@ class ResultList(_AtOnce, list[Any]):
     __slots__ = ()
 
 
-class ResultDict(_AtOnce, dict[Any, Any]):
+class ResultDict(_AtOnce, dict[_K, _V]):
     """A dictionary of results, which can be awaited."""
 
     __slots__ = ()

@@ -84,7 +84,7 @@ class RunningPasses(Host):
 
     # -- passes ---------------------------------------------------------
 
-    def submit(self, task: GraphTask, loop: asyncio.AbstractEventLoop) -> BackwardFuture:
+    def submit(self, task: GraphTask, loop: asyncio.AbstractEventLoop) -> BackwardFuture[Any]:
         """Start a pass; the caller runs its first slice if this turn of the loop has time left.
 
         A slice may overdraw the turn, so that a pass that is nearly done need not wait for another

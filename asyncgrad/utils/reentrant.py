@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad import autograd
@@ -98,7 +97,7 @@ class CheckpointFunction(autograd.Function):
             return _differentiate_later(_repeat_later, ctx, leaves, gradients)
         if awaits(current().graph_task):
             # Worker threads run the function and its pass, so that they do not block the loop.
-            return _differentiate_later(partial(offload, _repeat), ctx, leaves, gradients)
+            return _differentiate_later(_repeat_in_thread, ctx, leaves, gradients)
         roots, given = _roots(_repeat(ctx, leaves), gradients)
         autograd.backward(roots, given)
         return _gradients(leaves)
@@ -114,6 +113,10 @@ def _again(ctx: Any) -> Mode:
 def _repeat(ctx: Any, leaves: tuple[Any, ...]) -> Any:
     with _again(ctx):
         return ctx.run_function(*leaves)
+
+
+async def _repeat_in_thread(ctx: Any, leaves: tuple[Any, ...]) -> Any:
+    return await offload(_repeat, ctx, leaves)
 
 
 async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:

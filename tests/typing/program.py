@@ -1,0 +1,158 @@
+"""What users write, with types: `test_programs.py` has it checked and never runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, assert_type
+
+import numpy as np
+
+import asyncgrad as ag
+from asyncgrad import Tensor, nn
+from asyncgrad.nn import functional as F
+from asyncgrad.utils.data import DataLoader, TensorDataset
+
+
+class Cube(ag.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        x: Tensor
+        (x,) = ctx.saved_tensors
+        return 3.0 * g * x**2
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, width)
+        self.act = nn.ReLU()
+        self.weight = nn.Parameter(ag.randn(width, 3))
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        return self.act(self.first(x)) @ self.weight * scale
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.net(x, scale=2.0)
+        return y, y.softmax(-1)
+
+
+def double(g: Tensor) -> Tensor:
+    return g * 2
+
+
+async def clip(g: Tensor) -> Tensor:
+    return g.clamp(-1, 1)
+
+
+async def train(model: Net, x: Tensor, y: Tensor) -> float:
+    loader = DataLoader(TensorDataset(x, y), batch_size=2, shuffle=True)
+    optimizer = ag.optim.Adam(model.parameters(), lr=1e-2)
+    scheduler = ag.optim.lr_scheduler.StepLR(optimizer, 10)
+    loss = ag.zeros(())
+    for _ in range(5):
+        async for inputs, targets in loader:
+            loss = F.cross_entropy(await ag.offload(model, inputs), targets)
+            optimizer.zero_grad()
+            handle = loss.register_hook(double)
+            loss.register_hook(clip)
+            async with asyncio.timeout(5):
+                await loss.backward(priority=1)
+            handle.remove()
+            assert_type(optimizer.step(), None)
+        scheduler.step()
+    ag.save(model.state_dict(), "weights.pt")
+    return loss.mean().item()
+
+
+async def handler(model: Net, row: list[float]) -> dict[str, list[float]]:
+    x = ag.tensor(row, requires_grad=True)
+    future = model(x).sum().backward()
+    await asyncio.wait_for(future, 1)
+    assert future.committed()
+    assert x.grad is not None
+    values: list[float] = x.grad.tolist()
+    return {"gradient": values}
+
+
+@ag.no_grad()
+def evaluate(model: Net, x: Tensor) -> Tensor:
+    return F.softmax(model(x), 1).argmax(1)
+
+
+def norm(x: Tensor, power: float) -> Tensor:
+    return (x**power).sum()
+
+
+async def results(x: Tensor, model: Net) -> None:
+    assert_type(await x.sum().backward(), None)
+    assert_type(await ag.autograd.backward([x.sum()]), None)
+    assert_type(model(x), Tensor)
+    assert_type(Pair()(x), tuple[Tensor, Tensor])
+    assert_type(await ag.offload(norm, x, 2.0), Tensor)
+    assert_type(await ag.offload(len, "abc"), int)
+    assert_type(evaluate(model, x), Tensor)
+    (g,) = await ag.grad(x.sum(), x)
+    assert_type(g, Tensor)
+    first, *_ = ag.grad(x.sum(), [x])
+    assert_type(first, Tensor)
+    (maybe,) = await ag.grad(x.sum(), x, allow_unused=True)
+    assert_type(maybe, Tensor | None)
+    assert_type((await ag.grad(x.sum(), {"x": x}))["x"], Tensor)
+    assert_type(ag.func.grad(norm)(x, 2.0), Tensor)
+    assert_type(await ag.func.grad(norm)(x, 2.0), Tensor)
+    assert_type(ag.func.vmap(norm)(x, 2.0), Tensor)
+    assert_type(ag.func.hessian(norm)(x, 2.0), Tensor)
+    assert_type(ag.autograd.gradcheck(norm, (x, 2.0)), bool)
+    with ag.no_grad(), ag.autograd.set_nesting_limit(5), ag.inference_mode():
+        assert_type(x + 1, Tensor)
+
+
+x = ag.from_numpy(np.ones((2, 2)))
+assert_type(x @ x.T, Tensor)
+assert_type(1 - x[0], Tensor)
+assert_type(-x, Tensor)
+assert_type(x > 0, Tensor)
+assert_type(x == 1, Tensor)
+assert_type(x[:, None, ...], Tensor)
+assert_type(x.exp().sum(), Tensor)
+assert_type(x.sum((0, 1), keepdim=True), Tensor)
+assert_type(x.reshape(-1).to(ag.float64), Tensor)
+assert_type(x.add_(1).relu_(), Tensor)
+assert_type(ag.where(x > 0, x, 0.0), Tensor)
+assert_type(ag.where(x > 0), tuple[Tensor, ...])
+assert_type(ag.max(x), Tensor)
+assert_type(ag.max(x, 0), ag.return_types.max)
+assert_type(x.max(dim=1).indices, Tensor)
+assert_type(x.sort().values, Tensor)
+assert_type(x.topk(2)[0], Tensor)
+assert_type(x.median(), Tensor)
+assert_type(ag.unique(x), Tensor)
+assert_type(ag.unique(x, return_inverse=True), tuple[Tensor, Tensor])
+assert_type(F.max_pool1d(x, 2), Tensor)
+assert_type(F.max_pool1d(x, 2, return_indices=True), tuple[Tensor, Tensor])
+assert_type(ag.linalg.eigh(x), ag.return_types.linalg_eigh)
+assert_type(ag.svd(x).S, Tensor)
+assert_type(x.norm(), Tensor)
+assert_type(x.split(1), tuple[Tensor, ...])
+assert_type(ag.std_mean(x), tuple[Tensor, Tensor])
+assert_type(ag.cat([x, x]), Tensor)
+assert_type(F.relu(x), Tensor)
+assert_type(x.grad, Tensor | None)
+assert_type(x.requires_grad, bool)
+assert_type(x.size(0), int)
+assert_type(x.shape[0], int)
+assert_type(Cube.apply(x), Any)
+
+hook: Callable[[Tensor], Tensor] = double
