@@ -2063,7 +2063,7 @@ def std(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None =
 
     The arguments are those of `var`.
     """
-def std_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Any, Any]:
+def std_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """What `std` and `mean` return; the arguments are those of `var`."""
 from asyncgrad.ops.api.signals import stft as stft
 strided: _layout
@@ -2358,7 +2358,7 @@ def var(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None =
         RuntimeError: for integers and booleans, or if an axis is named twice.
         TypeError: if both `unbiased` and `correction` are given.
     """
-def var_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Any, Any]:
+def var_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """What `var` and `mean` return; the arguments are those of `var`."""
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sum of the products of two vectors, the first conjugated."""

@@ -46,6 +46,11 @@ class FunctionMeta(type):
         cls._signature: inspect.Signature | None = None
 
 
+def _overridable(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Tell type checkers that subclasses take arguments of their own."""
+    return method
+
+
 class Function(metaclass=FunctionMeta):
     """A function with its own backward: subclass it, and call `apply`.
 
@@ -102,6 +107,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     @staticmethod
+    @_overridable
     def forward(*args: Value, **kwargs: Value) -> Any:
         """Compute the results: `forward(ctx, ...)`, or `forward(...)` beside `setup_context`."""
         raise NotImplementedError(
@@ -109,11 +115,13 @@ class Function(metaclass=FunctionMeta):
         )
 
     @staticmethod
+    @_overridable
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Value) -> Any:
         """Save on ctx what `backward` needs; called after a `forward` that takes no ctx."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
+    @_overridable
     def backward(ctx: Any, *grad_outputs: Value) -> Any:
         """The gradients of the arguments of `forward`, from the gradients of its results."""
         raise NotImplementedError(
@@ -124,6 +132,7 @@ class Function(metaclass=FunctionMeta):
     vjp = backward
 
     @staticmethod
+    @_overridable
     def jvp(ctx: Any, *grad_inputs: Value) -> Any:
         """The tangents of the results, from the tangents of the arguments of `forward`."""
         raise NotImplementedError(
@@ -132,6 +141,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     @staticmethod
+    @_overridable
     def vmap(info: Any, in_dims: Any, *args: Value) -> Any:
         """The results for a batch of arguments, and the batch axis of each result."""
         raise NotImplementedError(

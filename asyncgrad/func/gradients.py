@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from asyncgrad.autograd import passes
 from asyncgrad.autograd.modes import enable_grad
@@ -17,10 +17,14 @@ from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Concatenate, Literal
 
     from asyncgrad.ops.batching import Level
+    from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Tree
+
+_P = ParamSpec("_P")
 
 __all__ = ["grad", "grad_and_value", "vjp"]
 
@@ -44,6 +48,16 @@ def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable
 # -- the public functions -------------------------------------------------------------------------
 
 
+@overload
+def grad(
+    func: Callable[Concatenate[Tensor, _P], object],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+@overload
+def grad(
+    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[_P, Any]: ...
 def grad(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -75,6 +89,16 @@ def grad(
     return transform(program, func)
 
 
+@overload
+def grad_and_value(
+    func: Callable[Concatenate[Tensor, _P], object],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+) -> Callable[Concatenate[Tensor, _P], Results[Tensor]]: ...
+@overload
+def grad_and_value(
+    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[_P, Any]: ...
 def grad_and_value(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -87,7 +111,7 @@ def grad_and_value(
     return transform(program, func)
 
 
-def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Any:
+def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Results[Any]:
     """Compute the value of a function, and the function that multiplies its Jacobian from the left.
 
     Args:
@@ -108,7 +132,8 @@ def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Any:
         >>> pull(ag.tensor(2.0))[0].item()
         2.0
     """
-    return run_multi_pass(_vjp(func, primals, has_aux), waits=waits(func))
+    found: Results[Any] = run_multi_pass(_vjp(func, primals, has_aux), waits=waits(func))
+    return found
 
 
 # -- the programs ---------------------------------------------------------------------------------

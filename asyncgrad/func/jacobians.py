@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import zeros
@@ -28,10 +28,13 @@ from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Concatenate, Literal
 
     from asyncgrad.ops.tensors.pytree import Structure
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Shape, Tree
+
+_P = ParamSpec("_P")
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 
@@ -41,6 +44,24 @@ _VJP = "vjp(f, *primals)"
 # -- the public functions -------------------------------------------------------------------------
 
 
+@overload
+def jacrev(
+    func: Callable[Concatenate[Tensor, _P], Tensor],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: Literal[False] = False,
+    chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+@overload
+def jacrev(
+    func: Callable[_P, Any],
+    argnums: int | tuple[int, ...] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
+) -> Callable[_P, Any]: ...
 def jacrev(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
     chunk_size: int | None = None, _preallocate_and_copy: bool = False,
@@ -75,6 +96,24 @@ def jacrev(
     return transform(program, func)
 
 
+@overload
+def jacfwd(
+    func: Callable[Concatenate[Tensor, _P], Tensor],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    *,
+    chunk_size: int | None = None,
+    randomness: str = "error",
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+@overload
+def jacfwd(
+    func: Callable[_P, Any],
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
+    randomness: str = "error",
+) -> Callable[_P, Any]: ...
 def jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
     chunk_size: int | None = None, randomness: str = "error",
@@ -105,6 +144,12 @@ def jacfwd(
     return transform(program, func)
 
 
+@overload
+def hessian(
+    func: Callable[Concatenate[Tensor, _P], object], argnums: Literal[0] = 0
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+@overload
+def hessian(func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0) -> Callable[_P, Any]: ...
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
     """Make a function that computes a Hessian: `jacfwd` of `jacrev`.
 

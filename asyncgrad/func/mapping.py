@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.func.levels import is_tensor
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Tree
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 __all__ = ["debug_unwrap", "vmap"]
 
 
@@ -31,9 +34,9 @@ def check_randomness(randomness: str) -> None:
 
 
 def vmap(
-    func: Callable[..., Any], in_dims: Tree = 0, out_dims: Tree = 0, randomness: str = "error",
+    func: Callable[_P, _R], in_dims: Tree = 0, out_dims: Tree = 0, randomness: str = "error",
     *, chunk_size: int | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[_P, _R]:  # fmt: skip
     """Make a function that maps a function over an axis of its arguments, in one call.
 
     The function sees one example, and its operations compute all examples at once. It can't read

@@ -34,7 +34,7 @@ async def mistakes(x: Tensor, model: Net, optimizer: ag.optim.Adam) -> None:
     await ag.offload(norm, x, "2")  # refused
     gradient: Tensor = await ag.grad(x.sum(), x)  # refused
     done: int = await x.sum().backward()  # refused
-    ag.max(x, 0).sums  # refused
+    print(ag.max(x, 0).sums)  # refused
     x.backward(retain="yes")  # refused
     x.register_hook(3)  # refused
     optimizer.step(3)  # refused

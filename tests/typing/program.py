@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 import numpy as np
 
@@ -12,6 +11,9 @@ import asyncgrad as ag
 from asyncgrad import Tensor, nn
 from asyncgrad.nn import functional as F
 from asyncgrad.utils.data import DataLoader, TensorDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Cube(ag.autograd.Function):

@@ -1,93 +1,100 @@
-"""What a type checker tells users of the package."""
+"""What type checkers and editors tell users of the package."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-api = pytest.importorskip("mypy.api", reason="mypy is not installed")
-
-ROOT = Path(__file__).parents[2]
-PROGRAM = """
-import asyncio
-from typing import Any, assert_type
-
-import numpy as np
-
-import asyncgrad as ag
-from asyncgrad import Tensor
-from asyncgrad.nn import functional as F
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+REFUSED = {
+    number
+    for number, line in enumerate((HERE / "mistakes.py").read_text().splitlines(), 1)
+    if line.endswith("# refused")
+}
 
 
-class Cube(ag.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x * x * x
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        x: Tensor
-        (x,) = ctx.saved_tensors
-        return 3.0 * g * x**2
-
-
-class Net(ag.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = ag.nn.Linear(4, 8)
-        self.weight = ag.nn.Parameter(ag.randn(8, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return ag.tanh(self.first(x)) @ self.weight
+@pytest.fixture(scope="module")
+def found_by_mypy(tmp_path_factory):
+    """The lines of both files that mypy refuses, without the settings of this project."""
+    api = pytest.importorskip("mypy.api", reason="mypy is not installed")
+    before, os.environ["MYPYPATH"] = os.environ.get("MYPYPATH"), str(ROOT)
+    cache = tmp_path_factory.mktemp("mypy")
+    options = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={cache}"]
+    try:
+        text, errors, _ = api.run([*options, str(HERE / "program.py"), str(HERE / "mistakes.py")])
+    finally:
+        if before is None:
+            del os.environ["MYPYPATH"]
+        else:
+            os.environ["MYPYPATH"] = before
+    assert not errors
+    lines = re.findall(r"(\w+)\.py:(\d+): error: (.*)", text)
+    return [(name, int(number), said) for name, number, said in lines]
 
 
-def double(g: Tensor) -> Tensor:
-    return g * 2
+@pytest.fixture(scope="module")
+def found_by_pyright(tmp_path_factory):
+    """The same of pyright, in strict mode."""
+    pyright = shutil.which("pyright", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if pyright is None:
+        pytest.skip("pyright is not installed")
+    folder = tmp_path_factory.mktemp("pyright")
+    names = ["program.py", "mistakes.py"]
+    for name in names:
+        shutil.copy(HERE / name, folder)
+    settings = {"include": names, "typeCheckingMode": "strict", "extraPaths": [str(ROOT)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [pyright, "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        pytest.skip(f"pyright can't start: {done.stderr[-200:]}")
+    return [
+        (Path(one["file"]).stem, one["range"]["start"]["line"] + 1, one["message"])
+        for one in report["generalDiagnostics"]
+        if one["severity"] == "error"
+    ]
 
 
-async def train(model: Net, x: Tensor, y: Tensor) -> float:
-    optimizer = ag.optim.Adam(model.parameters(), lr=1e-2)
-    loss = ag.zeros(())
-    for _ in range(5):
-        loss = F.cross_entropy(await ag.offload(model, x), y)
-        optimizer.zero_grad()
-        handle = loss.register_hook(double)
-        async with asyncio.timeout(5):
-            await loss.backward(priority=1)
-        handle.remove()
-        optimizer.step()
-    return loss.item()
+@pytest.mark.parametrize("checker", ["found_by_mypy", "found_by_pyright"])
+def test_a_users_program_is_accepted(checker, request):
+    """A strict one: with a module, a Function, a loop, a service, hooks, and transforms."""
+    found = request.getfixturevalue(checker)
+    assert [one for one in found if one[0] == "program"] == []
 
 
-@ag.no_grad()
-def evaluate(model: Net, x: Tensor) -> Tensor:
-    return F.softmax(model.forward(x), 1).argmax(1)
+@pytest.mark.parametrize("checker", ["found_by_mypy", "found_by_pyright"])
+def test_each_mistake_is_refused(checker, request):
+    """On its own line, and no other line is."""
+    found = request.getfixturevalue(checker)
+    assert {number for name, number, _ in found if name == "mistakes"} == REFUSED
+    assert len(REFUSED) > 20
 
 
-x = ag.from_numpy(np.ones((2, 2)))
-assert_type(x @ x.T, Tensor)
-assert_type(1 - x[0], Tensor)
-assert_type(-x, Tensor)
-assert_type(x > 0, Tensor)
-assert_type(x.exp().sum(), Tensor)
-assert_type(ag.where(x > 0, x, 0.0), Tensor)
-assert_type(ag.where(x > 0), tuple[Tensor, ...])
-assert_type(ag.linalg.eigh(x), ag.return_types.linalg_eigh)
-assert_type(x.split(1), tuple[Tensor, ...])
-assert_type(ag.cat([x, x]), Tensor)
-assert_type(F.relu(x), Tensor)
-assert_type(x.grad, Tensor | None)
-assert_type(x.requires_grad, bool)
-"""
-
-
-def test_a_users_program_is_typed(tmp_path, monkeypatch):
-    """Strictly, and without the checker's settings of this project."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    monkeypatch.setenv("MYPYPATH", str(ROOT))
-    options = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={tmp_path}"]
-    found, errors, status = api.run([*options, str(program)])
-    assert (status, errors) == (0, ""), found
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("x.su", "sum", "The sum over some axes."),
+        ("x.add", "add_", "`add`, in place."),
+        ("ag.tan", "tanh", "The hyperbolic tangents."),
+        ("ag.nn.functional.rel", "relu", "The positive part"),
+        ("ag.special.zet", "zeta", "zeta"),
+    ],
+)
+def test_editors_complete_names_with_docstrings(text, name, said):
+    """By what they read in the files, without running them."""
+    jedi = pytest.importorskip("jedi", reason="jedi is not installed")
+    program = f"import asyncgrad as ag\nx = ag.Tensor()\n{text}"
+    script = jedi.Script(program, project=jedi.Project(str(ROOT)))
+    offered = {one.name: one for one in script.complete()}
+    assert name in offered
+    assert said in offered[name].docstring()

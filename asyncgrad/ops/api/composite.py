@@ -482,7 +482,7 @@ def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
     def function(
         input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False,
         *, correction: float | None = None,
-    ) -> tuple[Any, Any]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         if dim.__class__ is bool:
             dim, unbiased = None, dim
         spreads = spread(input, dim, unbiased, keepdim, correction=correction)

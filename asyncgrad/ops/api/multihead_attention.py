@@ -90,7 +90,7 @@ def multi_head_attention_forward(
     q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None,
     v_proj_weight: Tensor | None = None, static_k: Tensor | None = None,
     static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Multi-head attention; each head attends over its part of the features.
 
     Args:
@@ -163,7 +163,7 @@ def attention_of_heads(
     heads: Heads, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None,
     need_weights: bool, attn_mask: Tensor | None, average_attn_weights: bool, is_causal: bool,
     static_k: Tensor | None = None, static_v: Tensor | None = None,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Compute multi-head attention: see `multi_head_attention_forward`."""
     batched = _check_batched(query, key, value, key_padding_mask)
     _check_features(heads, query, key, value)
