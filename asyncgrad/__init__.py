@@ -1,6 +1,8 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
+from functools import partial as _partial
 from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 from asyncgrad.collector import paused as _paused
 
@@ -214,3 +216,14 @@ __all__ = sorted({*__all__})
 def __dir__():  # noqa: ANN202
     """The public names."""
     return sorted({*__all__, *_MORE})
+
+
+def _list_public_names(modules):  # noqa: ANN001, ANN202
+    """Let `dir`, and with it completion, list what is public in modules and those in them."""
+    for module in modules:
+        if isinstance(module, _ModuleType) and "__all__" in vars(module):
+            module.__dir__ = _partial(sorted, {*module.__all__})
+            _list_public_names([vars(module).get(name) for name in module.__all__])
+
+
+_list_public_names([globals().get(name) for name in __all__])

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+__all__ = [
+    "AcceleratorError",
+    "AutogradError",
+    "DeviceLostError",
+    "DeviceUnavailableError",
+    "GraphFreedError",
+    "LinAlgError",
+    "NestingError",
+    "OutOfMemoryError",
+    "PendingBackwardError",
+    "RaceError",
+    "SavedTensorModifiedError",
+    "WrongLoopError",
+]
+
 
 class AutogradError(RuntimeError):
     """A graph or a pass can't be used as asked; PyTorch raises a plain RuntimeError."""

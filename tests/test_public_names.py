@@ -8,6 +8,8 @@ import pkgutil
 import runpy
 from pathlib import Path
 
+import pytest
+
 import asyncgrad
 
 ROOT = Path(__file__).parent.parent
@@ -39,3 +41,23 @@ def test_what_help_says_of_a_constructor_is_about_its_class():
     }
     assert len(kinds) > 300
     assert not wrong
+
+
+INNER = ("shape", "index", "core", "elementwise", "reduction", "activation", "native", "records",
+         "collector", "ops", "scheduler", "annotations", "Any", "TYPE_CHECKING")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".nn", ".nn.functional", ".nn.init", ".nn.utils", ".optim", ".optim.lr_scheduler",
+     ".optim.swa_utils", ".func", ".autograd", ".autograd.graph", ".linalg", ".fft", ".special",
+     ".random", ".utils", ".utils.data", ".testing", ".sync", ".devices", ".cuda", ".cpu", ".amp",
+     ".errors", ".distributions", ".serving"],
+)  # fmt: skip
+def test_completion_offers_public_names_only(name):
+    """`dir` of a package would list the modules that it is made of, and what they import."""
+    module = importlib.import_module(f"asyncgrad{name}")
+    offered = {*dir(module)}
+    assert {*module.__all__} <= offered
+    assert not offered.intersection(INNER) - {*module.__all__}
+    assert all(hasattr(module, one) for one in offered - {"bfloat16"})

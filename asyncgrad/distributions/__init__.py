@@ -3,6 +3,8 @@
 It is imported by itself, or when it is first asked for: `import asyncgrad.distributions`.
 """
 
+from functools import partial
+
 from asyncgrad.distributions import constraints, transforms
 from asyncgrad.distributions.composed import (
     ExpRelaxedCategorical,
@@ -78,3 +80,4 @@ __all__ = [
     "register_kl",
     "transforms",
 ]
+__dir__ = partial(sorted, __all__)

@@ -21,6 +21,24 @@ from asyncgrad.ops.tensors.rng import source_of
 if TYPE_CHECKING:
     from asyncgrad.ops.tensors.rng import Generator
 
+__all__ = [
+    "calculate_gain",
+    "constant_",
+    "dirac_",
+    "eye_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "sparse_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
 _T = TypeVar("_T", bound=Variable)
 
 _GAINS = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}

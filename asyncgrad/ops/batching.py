@@ -49,11 +49,10 @@ class Level:
         Args:
             size: the length of the batch.
             randomness: "error", "different" or "same".
-                outer: the enclosing level, or None.
-                outer: the enclosing level, or None.
-                loops: not opened by the user: what `vmap` refuses is allowed, and a custom Function
-                    without a `vmap` rule is called for each example.
-                tangents: only tangents are batched; values are the same for all examples.
+            outer: the enclosing level, or None.
+            loops: not opened by the user: what `vmap` refuses is allowed, and a custom Function
+                without a `vmap` rule is called for each example.
+            tangents: only tangents are batched; values are the same for all examples.
         """
         self.loops = loops
         self.size = size

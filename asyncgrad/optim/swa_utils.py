@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DeviceLike
 
+__all__ = [
+    "SWALR",
+    "AveragedModel",
+    "get_ema_avg_fn",
+    "get_ema_multi_avg_fn",
+    "get_swa_avg_fn",
+    "get_swa_multi_avg_fn",
+    "update_bn",
+]
+
 
 def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
     """The plain mean, as a function of the average, the new value and the number averaged."""

@@ -3,6 +3,8 @@
 A thin layer over anyio without a web framework: handlers of any framework can await these.
 """
 
+from functools import partial
+
 from asyncgrad.serving.admission import Admission, AdmissionStatistics, Overloaded
 from asyncgrad.serving.batcher import Batcher, BatcherStatistics
 from asyncgrad.serving.disconnect import Disconnected, unless_disconnected
@@ -11,3 +13,4 @@ __all__ = [
     "Admission", "AdmissionStatistics", "Batcher", "BatcherStatistics", "Disconnected",
     "Overloaded", "unless_disconnected",
 ]  # fmt: skip
+__dir__ = partial(sorted, __all__)

@@ -85,7 +85,7 @@ def test_each_mistake_is_refused(checker, request):
     [
         ("x.su", "sum", "The sum over some axes."),
         ("x.add", "add_", "`add`, in place."),
-        ("ag.tan", "tanh", "The hyperbolic tangents."),
+        ("ag.tan", "tanh", "The hyperbolic tangent of each element."),
         ("ag.nn.functional.rel", "relu", "The positive part"),
         ("ag.special.zet", "zeta", "zeta"),
     ],
