@@ -221,8 +221,9 @@ def __dir__():  # noqa: ANN202
 def _list_public_names(modules):  # noqa: ANN001, ANN202
     """Let `dir`, and with it completion, list what is public in modules and those in them."""
     for module in modules:
-        if isinstance(module, _ModuleType) and "__all__" in vars(module):
-            module.__dir__ = _partial(sorted, {*module.__all__})
+        own = vars(module) if isinstance(module, _ModuleType) else ()
+        if "__all__" in own and "__dir__" not in own:
+            module.__dir__ = _partial(sorted, module.__all__)
             _list_public_names([vars(module).get(name) for name in module.__all__])
 
 

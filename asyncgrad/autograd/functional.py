@@ -6,7 +6,7 @@ function may be a coroutine function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from asyncgrad.autograd.functional_parts import (
     check_dependent,
@@ -28,11 +28,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.aliases import Value
+    from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
+@overload
+def vjp(
+    func: Callable[..., Tensor],
+    inputs: Tensor,
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Tensor]: ...
+@overload
+def vjp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Any]: ...
 def vjp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -65,6 +82,22 @@ def vjp(
     return run_multi_pass(vjp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
+@overload
+def jvp(
+    func: Callable[..., Tensor],
+    inputs: Tensor,
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Tensor]: ...
+@overload
+def jvp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Any]: ...
 def jvp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -91,6 +124,24 @@ def jvp(
     return run_multi_pass(jvp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
+@overload
+def jacobian(
+    func: Callable[..., Tensor],
+    inputs: Tensor,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Tensor: ...
+@overload
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Results[Any]: ...
 def jacobian(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -131,6 +182,24 @@ def jacobian(
     return run_multi_pass(program, waits=waits(func))
 
 
+@overload
+def hessian(
+    func: Callable[..., Tensor],
+    inputs: Tensor,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Tensor: ...
+@overload
+def hessian(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Results[Any]: ...
 def hessian(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -185,6 +254,22 @@ def hessian(
     return run_multi_pass(program(), waits=waits(func))
 
 
+@overload
+def vhp(
+    func: Callable[..., Tensor],
+    inputs: Tensor,
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Tensor]: ...
+@overload
+def vhp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Any]: ...
 def vhp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -211,6 +296,22 @@ def vhp(
     return run_multi_pass(vhp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
+@overload
+def hvp(
+    func: Callable[..., Tensor],
+    inputs: Tensor,
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Tensor]: ...
+@overload
+def hvp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Results[Any]: ...
 def hvp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],

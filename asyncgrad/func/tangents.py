@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.ops.tensors.pytree import Structure
+    from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Tree
 
@@ -36,7 +37,7 @@ _JVP = "jvp(f, primals, tangents)"
 def jvp(
     func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *,
     strict: bool = False, has_aux: bool = False,
-) -> Any:  # fmt: skip
+) -> Results[Any]:  # fmt: skip
     """Compute the value of a function and its directional derivative, in forward mode.
 
     Args:
@@ -59,10 +60,11 @@ def jvp(
         >>> ag.func.jvp(lambda x: x * x, (x,), (ag.tensor(1.0),))[1].item()
         4.0
     """
-    return run_multi_pass(_jvp(func, primals, tangents, strict, has_aux), waits=waits(func))
+    program = _jvp(func, primals, tangents, strict, has_aux)
+    return run_multi_pass(program, waits=waits(func))  # type: ignore[no-any-return]
 
 
-def linearize(func: Callable[..., Any], *primals: Tree) -> Any:
+def linearize(func: Callable[..., Any], *primals: Tree) -> Results[Any]:
     """Compute the value of a function, and its linear approximation at the arguments.
 
     Args:
@@ -73,7 +75,8 @@ def linearize(func: Callable[..., Any], *primals: Tree) -> Any:
         `(output, jvp_fn)`; on a running loop, a future of it. `jvp_fn` takes a tangent for each
         argument and gives the output's tangent, without calling `func` again.
     """
-    return run_multi_pass(_linearize(func, primals), waits=waits(func))
+    program = _linearize(func, primals)
+    return run_multi_pass(program, waits=waits(func))  # type: ignore[no-any-return]
 
 
 @outside_inference

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,21 +24,20 @@ from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import ParamSpec, Protocol, TypeVar
 
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DeviceLike, DTypeLike
 
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R", covariant=True)
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R", covariant=True)
+    class _Forward(Protocol[_P, _R]):
+        """A module, of which `__call__` takes the arguments and the result of its `forward`."""
 
-
-class _Forward(Protocol[_P, _R]):
-    """A module, of which `__call__` takes the arguments and the result of its `forward`."""
-
-    @property
-    def forward(self) -> Callable[_P, _R]:
-        """The subclass's method."""
+        @property
+        def forward(self) -> Callable[_P, _R]:
+            """The subclass's method."""
 
 
 class Module(Hooked):

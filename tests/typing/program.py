@@ -93,7 +93,7 @@ def evaluate(model: Net, x: Tensor) -> Tensor:
     return F.softmax(model(x), 1).argmax(1)
 
 
-def norm(x: Tensor, power: float) -> Tensor:
+def norm(x: Tensor, power: float = 2.0) -> Tensor:
     return (x**power).sum()
 
 
@@ -116,6 +116,9 @@ async def results(x: Tensor, model: Net) -> None:
     assert_type(await ag.func.grad(norm)(x, 2.0), Tensor)
     assert_type(ag.func.vmap(norm)(x, 2.0), Tensor)
     assert_type(ag.func.hessian(norm)(x, 2.0), Tensor)
+    assert_type(ag.autograd.functional.jacobian(norm, x), Tensor)
+    value, product = await ag.autograd.functional.vjp(norm, x)
+    assert_type((value, product), tuple[Tensor, Tensor])
     assert_type(ag.autograd.gradcheck(norm, (x, 2.0)), bool)
     with ag.no_grad(), ag.autograd.set_nesting_limit(5), ag.inference_mode():
         assert_type(x + 1, Tensor)

@@ -12,7 +12,6 @@ import asyncgrad
 from tools import make_stubs
 
 ROOT = Path(asyncgrad.__file__).parent
-_FIRST = "self"
 
 
 def _stubbed(node, home):
@@ -49,11 +48,11 @@ def test_stubs_agree_with_signatures():
         arguments = form.args
         names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         names += [a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None]
-        assert {*names} - {_FIRST} <= {*known}, form.name
+        assert {*names} - {"self"} <= {*known}, form.name
         overloaded = any(ast.unparse(one) == "overload" for one in form.decorator_list)
         if not overloaded:
-            tensor = [*known][:1] if names[:1] == [_FIRST] else []
-            assert {*names} - {_FIRST} == {*known} - {*tensor}, form.name
+            tensor = [*known][:1] if names[:1] == ["self"] else []
+            assert {*names} - {"self"} == {*known} - {*tensor}, form.name
         seen += 1
     assert seen > 1000
 
@@ -65,7 +64,7 @@ def test_stubs_name_all_that_is_public(name):
     names = set()
     for node in ast.parse(make_stubs.path_of(name).read_text()).body:
         if isinstance(node, ast.ImportFrom):
-            names |= {a.asname for a in node.names if a.asname == a.name or a.asname}
+            names |= {alias.asname for alias in node.names}
         elif isinstance(node, ast.FunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign):
