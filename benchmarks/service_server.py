@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ class TorchPublished:
 
     model: Any
     step: int
+    learnt: tuple[str, ...] = ()
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
         """Of each digit: float32 (n, 10). It takes a tenth of a millisecond: on the loop."""
@@ -85,14 +87,19 @@ class TorchTrainer:
         self._optimizer.step()
         return loss.item()
 
-    async def publish(self, step: int) -> TorchPublished:
-        """The weights as they are now."""
-        return await self._run(self._copy, step)
+    async def state(self) -> Any:
+        """A copy of the weights and of the optimiser's state."""
+        parts = self._model.state_dict(), self._optimizer.state_dict()
+        return await self._run(copy.deepcopy, parts)
 
-    def _copy(self, step: int) -> TorchPublished:
+    async def publish(self, step: int, learnt: tuple[str, ...]) -> TorchPublished:
+        """The weights as they are now."""
+        return await self._run(self._copy, step, learnt)
+
+    def _copy(self, step: int, learnt: tuple[str, ...]) -> TorchPublished:
         model = torch_model()
         model.load_state_dict(self._model.state_dict())
-        return TorchPublished(model.eval().requires_grad_(False), step)
+        return TorchPublished(model.eval().requires_grad_(False), step, learnt)
 
     async def save(self, published: TorchPublished, path: Path) -> None:
         """Keep weights, as safely as the service does."""
