@@ -361,7 +361,8 @@ def methods_stub() -> str:
         if isinstance(node, ast.ClassDef) and node.name == "Tensor"
     ]  # fmt: skip
     seen = set(dir(object)) - {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
-    seen |= {"__module__", "__slots__", "__annotations__", "__static_attributes__"}
+    seen |= {"__module__", "__slots__", "__annotations__"}
+    seen |= {"__static_attributes__", "__firstlineno__"}  # since Python 3.13
     for node in kind.body:
         if isinstance(node, ast.FunctionDef):
             seen.add(node.name)
