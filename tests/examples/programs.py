@@ -31,31 +31,35 @@ def run(*arguments: str | Path, cwd: Path = ROOT) -> str:
 
 
 @contextmanager
+def a_port():
+    """A free port that nobody else is given meanwhile: it is bound, and not listened at."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
+
+
+@contextmanager
 def service(folder: Path, *arguments: str):
     """The digits service as a process of its own, once it is ready: the process and its port."""
-    # Bound and not listened at for as long as the service runs: nobody else is given the port.
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind(("127.0.0.1", 0))
-    port = kept.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "examples.service", "--port", str(port),
-         "--weights", str(folder / "w.safetensors"), "--timeout", "100", *arguments],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 100
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=100):
-                    break
-            except (urllib.error.URLError, ConnectionError):
-                assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield process, port
-    finally:
-        process.kill()
-        process.communicate()
-        kept.close()
+    with a_port() as port:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "examples.service", "--port", str(port),
+             "--weights", str(folder / "w.safetensors"), "--timeout", "100", *arguments],
+            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        try:
+            deadline = time.monotonic() + 100
+            while True:
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=100):
+                        break
+                except (urllib.error.URLError, ConnectionError):
+                    assert process.poll() is None, process.stderr.read()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield process, port
+        finally:
+            process.kill()
+            process.communicate()

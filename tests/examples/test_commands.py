@@ -12,7 +12,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from programs import ROOT, run
+from programs import ROOT, a_port, run
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 pytest.importorskip("fastapi", reason="fastapi is not installed")
@@ -34,26 +34,22 @@ def _command(module, folder, *options):
 @contextmanager
 def started(module, folder, *options):
     """A service's process, and its port, once it has said where it is."""
-    # Bound and not listened at for as long as the service runs: nobody else is given the port.
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind(("127.0.0.1", 0))
-    port = kept.getsockname()[1]
-    process = subprocess.Popen(
-        **_command(module, folder, "--port", str(port), *options),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Whoever runs the tests in the background may have had Ctrl-C ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        line = process.stdout.readline()
-        assert line.startswith(f"http://127.0.0.1:{port} (Ctrl-C ends it"), process.stderr.read()
-        yield process, port
-    finally:
-        process.kill()
-        process.communicate()
-        kept.close()
+    with a_port() as port:
+        process = subprocess.Popen(
+            **_command(module, folder, "--port", str(port), *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Whoever runs the tests in the background may have had Ctrl-C ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        try:
+            line = process.stdout.readline()
+            where = f"http://127.0.0.1:{port} (Ctrl-C ends it"
+            assert line.startswith(where), process.stderr.read()
+            yield process, port
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def ended(process, patience=100):
