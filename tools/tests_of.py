@@ -25,7 +25,10 @@ ROWS: dict[str, tuple[str, ...]] = {
         "scheduler/test_commits_in_turn.py", "scheduler/test_preemption.py",
         "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
     ),
-    "core/conclude.py": ("scheduler/test_commits_in_turn.py", "scheduler/test_every_node.py"),
+    "core/conclude.py": (
+        "scheduler/test_commits_in_turn.py", "scheduler/test_participants.py",
+        "scheduler/test_every_node.py",
+    ),
     "core/delivery.py": (
         "autograd/test_accumulation.py", "autograd/test_hooks.py", "scheduler/test_every_node.py",
     ),
