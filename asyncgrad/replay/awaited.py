@@ -20,7 +20,7 @@ from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.replay.program import BailError
-from asyncgrad.replay.recorder import UnrepeatableError
+from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.scheduler import engine
 
 if TYPE_CHECKING:

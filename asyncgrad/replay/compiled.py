@@ -20,8 +20,9 @@ from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.awaited import replay
 from asyncgrad.replay.program import BailError, Program
 from asyncgrad.replay.reach import Reached
-from asyncgrad.replay.recorder import Recorder, UnrepeatableError
+from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
+from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.scheduler import cooperate
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.memory import Layout
-from asyncgrad.replay.recorder import Compute, Place, Same, places_in
+from asyncgrad.replay.steps import Compute, Place, Same, places_in
 
 #: Ops whose functions and pulls take the same way whatever the values are.
 STRAIGHT = frozenset({

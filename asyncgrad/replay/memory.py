@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.replay.recorder import Again, Commit, Compute, Load, Place, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, places_in
 
 
 class Layout:

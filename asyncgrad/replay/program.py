@@ -21,7 +21,7 @@ from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
-from asyncgrad.replay.recorder import (
+from asyncgrad.replay.steps import (
     Again,
     Commit,
     Compute,
@@ -29,7 +29,6 @@ from asyncgrad.replay.recorder import (
     Made,
     Output,
     Place,
-    Recorder,
     Same,
     Source,
     UnrepeatableError,
@@ -38,6 +37,8 @@ from asyncgrad.replay.recorder import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncgrad.replay.recorder import Recorder
 
 _numbers = count()
 #: Held while a program is written: two threads may ask for it at once.
@@ -197,7 +198,7 @@ class Program:
             place.sample = place.sample.copy("K")
         self._outputs = outputs
         self._constants = recorder.constants
-        for place in recorder.places():
+        for place in recorder.places:
             if place not in recorder.constants:
                 # Only constants need their values any more.
                 place.sample = Layout(place.sample)

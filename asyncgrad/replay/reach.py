@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import builtins
 import cmath
-import dis
 import enum
 import functools
 import itertools
@@ -35,7 +34,8 @@ from asyncgrad.nn.module import Module
 from asyncgrad.ops.dtype import DType
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.recorder import UnrepeatableError
+from asyncgrad.replay.names import names_in
+from asyncgrad.replay.steps import UnrepeatableError
 
 _PACKAGE = __name__.partition(".")[0]
 #: Values that never change. Others of these types are compared by value.
@@ -73,9 +73,6 @@ _MOVING = frozenset({
 })  # fmt: skip
 #: What may be called of optimisers and schedules: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
-_ATTRIBUTES = frozenset({
-    "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
-})  # fmt: skip
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 _ABSENT: Any = object()
 _tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
@@ -450,63 +447,6 @@ _BY_TYPE: dict[type, Any] = {
     classmethod: Reached._wrapped,
     property: Reached._property,
 }
-
-
-@functools.lru_cache(1024)
-def names_in(
-    code: types.CodeType, outer: tuple[str, ...]
-) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
-    """The names in code and in the functions defined there.
-
-    Args:
-        code: the code.
-        outer: the variables that belong to an enclosing function.
-
-    Returns:
-        The global names that it reads, each with the attributes that it takes of them at once; and
-        all names of attributes.
-
-    Raises:
-        UnrepeatableError: if it sets globals or outer variables, or imports.
-    """
-    found: set[tuple[str, ...]] = set()
-    attributes: set[str] = set()
-    line = code.co_firstlineno
-    instructions = list(dis.get_instructions(code))
-    for place, instruction in enumerate(instructions):
-        position = instruction.positions
-        line = (position and position.lineno) or line
-        at = f"({code.co_filename}:{line})"
-        name = instruction.opname
-        if name in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            names = [instruction.argval]
-            for one in instructions[place + 1 :]:
-                if one.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
-                    break
-                names.append(str(one.argval))
-            found.add(tuple(names))
-        elif name in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
-            raise UnrepeatableError(f"its code sets the global {instruction.argval} {at}")
-        elif name in {"STORE_DEREF", "DELETE_DEREF"} and instruction.argval in outer:
-            raise UnrepeatableError(f"its code sets the outer variable {instruction.argval} {at}")
-        elif name == "IMPORT_NAME":
-            raise UnrepeatableError(f"its code imports {at}")
-        elif name == "PUSH_EXC_INFO" and instructions[place + 1].opname != "WITH_EXCEPT_START":
-            # Whether an operation fails may depend on values.
-            raise UnrepeatableError(f"its code catches errors {at}")
-        elif name in _ATTRIBUTES:
-            attributes.add(str(instruction.argval))
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            # Variables of the enclosing function are its own, not outer ones.
-            mine = tuple([name for name in constant.co_freevars if name in outer])
-            inner, named = names_in(constant, mine)
-            found |= inner
-            attributes |= named
-        elif isinstance(constant, str):
-            # It may name an attribute in `getattr`.
-            attributes.add(constant)
-    return frozenset(found), frozenset(attributes)
 
 
 def _is_own(module: str) -> bool:

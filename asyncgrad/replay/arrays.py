@@ -1,0 +1,237 @@
+"""The arrays and tensors that are known while a call is recorded.
+
+An array is known by its identity. All of them are kept, so that no identity is used twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, is_inference, requires_grad, view_of
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.dtype import DType
+from asyncgrad.replay.steps import Load, Made, Output, Place, Same, Source, UnrepeatableError, moves
+
+_CONSTANTS = (
+    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
+)  # fmt: skip
+_PACKAGE = f"{__name__.partition('.')[0]}."
+
+
+class KnownArrays:
+    """What a recorder knows, and the steps that it has noted so far.
+
+    Abstract: `Recorder` takes the reports.
+    """
+
+    def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
+        """Start with the tensors that the call may use.
+
+        Args:
+            arguments: the tensors among the arguments, each once.
+            reached: other tensors that the function can reach.
+            strict: raise an error where the call turns out to be unrepeatable.
+        """
+        #: Why the call can't be repeated, or None.
+        self.reason: str | None = None
+        self.strict = strict
+        self.steps: list[Any] = []
+        #: Arrays that every replay starts with as they are.
+        self.constants: set[Place] = set()
+        self.places: list[Place] = []
+        #: By the identity of an array: its place.
+        self.known: dict[int, Place] = {}
+        self._kept: list[Any] = []
+        #: By the identity of a tensor.
+        self.sources: dict[int, Source] = {}
+        self.loaded: dict[Source, Place] = {}
+        self._outputs: dict[int, Any] = {}
+        #: The version counters of returned tensors, and the `.grad`s that were read.
+        self._counters: list[Any] = []
+        self.gradients: list[Any] = []
+        for number, tensor in enumerate(arguments):
+            self.sources[id(tensor)] = Source(tensor, number)
+        for tensor in reached:
+            if id(tensor) not in self.sources:
+                self.sources[id(tensor)] = Source(tensor, None)
+        #: The sources by the identity of their present arrays.
+        self._holders: dict[int, Source] = {}
+        self.find_holders()
+
+    def find_holders(self) -> None:
+        """Note which source has which array now."""
+        self._holders = {id(s.tensor._array): s for s in self.sources.values()}
+        if len(self._holders) < len(self.sources):
+            self.refuse("two of its tensors are one array")
+
+    def refuse(self, why: str) -> None:
+        """Note why the call can't be repeated; the first reason stays."""
+        if self.reason is not None:
+            return
+        self.reason = f"{why} ({_line()})"
+        self.steps.clear()
+        if self.strict:
+            raise AutogradError(f"compile(fullgraph=True): {self.reason}")
+
+    # -- arrays -----------------------------------------------------------------------------------
+
+    def new(self, array: Any) -> Place:
+        """Make an array known, which a step makes or which is constant."""
+        place = Place(len(self.places), array)
+        self.places.append(place)
+        self.known[id(array)] = place
+        self.keep(array)
+        return place
+
+    def keep(self, value: Any) -> None:
+        """Keep an array or tensor until the recording is forgotten."""
+        self._kept.append(value)
+
+    def _load(self, source: Source) -> Place:
+        place = self.loaded.get(source)
+        array = source.tensor._array
+        if place is None or place.sample is not array:
+            place = self.loaded[source] = self.new(array)
+            self.steps.append(Load(source, place, False))
+        return place
+
+    def array_of(self, tensor: Any) -> Place:
+        """The place of a tensor's array."""
+        source = self.sources.get(id(tensor))
+        if source is not None:
+            return self._load(source)
+        return self.place_of(tensor._array)
+
+    def place_of(self, array: Any) -> Place:
+        """The place of an array."""
+        place = self.known.get(id(array))
+        if place is None:
+            source = self._holders.get(id(array))
+            if source is None:
+                raise UnrepeatableError(
+                    "it uses values that no recorded operation has made, and that were not there "
+                    "before the call"
+                )
+            return self._load(source)
+        return place
+
+    def template(self, value: Any, *, tensors: bool = False) -> Any:
+        """A value with places for its arrays; raises for what a replay could not make again.
+
+        Args:
+            value: an argument of a function.
+            tensors: keep tensors; otherwise they become their arrays.
+        """
+        kind = type(value)
+        if issubclass(kind, (np.ndarray, np.generic)):
+            return self.place_of(value)
+        if kind in _CONSTANTS or issubclass(kind, (type, np.dtype)):
+            return value
+        if kind is list and id(value) in self.known:
+            return self.known[id(value)]
+        if isinstance(value, Variable):
+            source = self.sources.get(id(value))
+            if tensors and source is not None:
+                return source
+            if tensors and (requires_grad(value) or view_of(value) is not None):
+                raise UnrepeatableError("it is given a tensor with a history")
+            place = self.array_of(value)
+            return Made(place, value._metadata) if tensors else place
+        if kind is slice:
+            return slice(*[self.template(x) for x in (value.start, value.stop, value.step)])
+        if isinstance(value, tuple):
+            parts = [self.template(part, tensors=tensors) for part in value]
+            if not any(map(moves, parts)):
+                return value
+            if kind is tuple:
+                return tuple(parts)
+        if kind is list and value:
+            return [self.template(part, tensors=tensors) for part in value]
+        if kind is dict and tensors:
+            return {key: self.template(part, tensors=tensors) for key, part in value.items()}
+        if kind.__module__.startswith(_PACKAGE) and kind.__name__ in {"Metadata", "AllAxes"}:
+            return value
+        raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
+
+    def result(self, result: Any) -> Any:
+        """The template of what a function has returned."""
+        if isinstance(result, (np.ndarray, np.generic)):
+            known = self.known.get(id(result))
+            return self.new(result) if known is None else known
+        if isinstance(result, Variable):
+            if result._batched:
+                raise UnrepeatableError("it returns a batch")
+            if requires_grad(result) or view_of(result) is not None:
+                raise UnrepeatableError("it returns a tensor with a history")
+            return Made(self.new(result._array), result._metadata)
+        if type(result) is tuple:
+            return tuple([self.result(part) for part in result])
+        if type(result) in _CONSTANTS:
+            return Same(result)
+        raise UnrepeatableError(f"it returns a {type(result).__name__}")
+
+    # -- what the function returns ----------------------------------------------------------------
+
+    def _check_alone(self, value: Any) -> None:
+        """Raise for a returned tensor that counts its changes with one that the caller knows."""
+        counter = value._counter
+        if any(value is grad for grad in self.gradients):
+            raise UnrepeatableError("it returns a .grad")
+        if counter is None:
+            return
+        known = [source.tensor._counter for source in self.sources.values()]
+        if any(counter is other for other in (*known, *self._counters)):
+            raise UnrepeatableError("it returns two tensors of the same memory")
+        self._counters.append(counter)
+
+    def output(self, value: Any) -> Any:
+        """The template of what the function returns."""
+        if isinstance(value, Variable):
+            source = self.sources.get(id(value))
+            if source is not None:
+                return source
+            if value._edge is not None or requires_grad(value):
+                raise UnrepeatableError(
+                    "it returns a tensor that requires grad, whose graph a replay would not make"
+                )
+            if view_of(value) is not None:
+                raise UnrepeatableError("it returns a view")
+            known = self._outputs.get(id(value))
+            if known is None:
+                self._check_alone(value)
+                place = self.array_of(value)
+                known = Output(place, value._metadata, is_inference(value))
+                self._outputs[id(value)] = known
+                self.keep(value)
+            return known
+        kind = type(value)
+        if kind in _CONSTANTS:
+            return value
+        if kind in {tuple, list} or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            return [kind, [self.output(part) for part in value]]
+        if kind.__module__.startswith(_PACKAGE) and kind.__name__ in {
+            "Results", "ResultList", "ResultDict", "Finished", "Size",
+        }:  # fmt: skip
+            if isinstance(value, (tuple, list)):
+                return [kind, [self.output(part) for part in value]]
+            if not isinstance(value, dict):
+                return value
+        if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
+            return {kind: [(key, self.output(part)) for key, part in value.items()]}
+        raise UnrepeatableError(f"it returns a value of type {kind.__name__}")
+
+
+def _line() -> str:
+    """The innermost line of code outside of this package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if not name.startswith(_PACKAGE):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "in a pass"

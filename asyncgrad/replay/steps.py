@@ -1,0 +1,151 @@
+"""The steps that a recorded call is made of, and the templates that describe their values.
+
+A template is a value in which a `Place` stands for each array, a `Source` for each tensor that the
+program starts from, and tuples, lists and dictionaries for themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class UnrepeatableError(Exception):
+    """Why a call can't be repeated from what was recorded."""
+
+
+class Place:
+    """An array of the program: one that a step makes, or that is read when the program is there."""
+
+    __slots__ = ("number", "sample")
+
+    def __init__(self, number: int, sample: Any) -> None:
+        """Note the number, and the array that the recorded call had there."""
+        self.number = number
+        self.sample = sample
+
+
+class Source:
+    """A tensor that the program starts from: an argument or one that the function reaches for."""
+
+    __slots__ = ("argument", "tensor")
+
+    def __init__(self, tensor: Any, argument: int | None) -> None:
+        """Note the tensor; `argument` is its number among the arguments, None for others."""
+        self.tensor = tensor
+        self.argument = argument
+
+
+class Made:
+    """A tensor of an array, for functions that are called anew."""
+
+    __slots__ = ("metadata", "place")
+
+    def __init__(self, place: Place, metadata: Any) -> None:
+        """Note the array and its metadata."""
+        self.place = place
+        self.metadata = metadata
+
+
+class Compute:
+    """A step: arrays from arrays."""
+
+    __slots__ = ("arguments", "cost", "function", "name", "outs")
+
+    def __init__(self, name: str, function: Any, arguments: Any, outs: Any, cost: int) -> None:
+        """Note what is called, and the template of what it returns: places, None, tuples."""
+        self.name = name
+        self.function = function
+        self.arguments = arguments
+        self.outs = outs
+        self.cost = cost
+
+
+class Load:
+    """A step: read the present array of a source, or of its `.grad`."""
+
+    __slots__ = ("gradient", "out", "source")
+
+    def __init__(self, source: Source, out: Place, gradient: bool) -> None:
+        """Note what is read."""
+        self.source = source
+        self.out = out
+        self.gradient = gradient
+
+
+class Again:
+    """A step: call a function anew, and compare what it returns besides arrays."""
+
+    __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "tensors")
+
+    def __init__(
+        self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool
+    ) -> None:
+        """Note the call and the template of its result."""
+        self.name = name
+        self.function = function
+        self.arguments = arguments
+        self.keywords = keywords
+        self.outs = outs
+        self.effect = effect
+
+
+class Commit:
+    """A step: add gradients to the `.grad` of leaves, all or none."""
+
+    __slots__ = ("staged",)
+
+    def __init__(self, staged: list[tuple[Source, Place]]) -> None:
+        """Note the leaves and their gradients."""
+        self.staged = staged
+
+
+class Output:
+    """A tensor that the function returns."""
+
+    __slots__ = ("inference", "metadata", "place")
+
+    def __init__(self, place: Place, metadata: Any, inference: bool) -> None:
+        """Note the array, and what the tensor knows of it."""
+        self.place = place
+        self.metadata = metadata
+        self.inference = inference
+
+
+class Same:
+    """A value that a replay passes on as it is, or that it compares."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def item_at(values: Any, path: tuple[int, ...]) -> Any:
+    """An item of nested lists."""
+    for number in path:
+        values = values[number]
+    return values
+
+
+def places_in(template: Any) -> list[Place]:
+    """The places of a template, in order."""
+    if template.__class__ is Place:
+        return [template]
+    if template.__class__ in {Output, Made}:
+        return [template.place]
+    if isinstance(template, (tuple, list)):
+        return [place for part in template for place in places_in(part)]
+    if isinstance(template, dict):
+        return [place for part in template.values() for place in places_in(part)]
+    if isinstance(template, slice):
+        return places_in((template.start, template.stop, template.step))
+    return []
+
+
+def moves(template: Any) -> bool:
+    """Whether a template holds a place."""
+    if isinstance(template, (tuple, list)):
+        return any(map(moves, template))
+    if isinstance(template, slice):
+        return any(map(moves, (template.start, template.stop, template.step)))
+    return isinstance(template, (Place, Source, Made))

@@ -1,0 +1,217 @@
+"""Watches the passes of a recorded call: which gradients come where, and how they are computed."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.autograd.arguments import ONES
+from asyncgrad.core.node import GraphRoot, as_edge
+from asyncgrad.devices import CPU
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.replay.steps import Compute, Place, Same, UnrepeatableError
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.replay.arrays import KnownArrays
+
+
+class WatchedPass:
+    """Watches one pass, as its observer: which gradients come where, and how they are computed."""
+
+    def __init__(self, recorder: KnownArrays) -> None:
+        self._recorder = recorder
+        #: By target and input number, the gradients that have arrived, with what orders them.
+        self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
+        self.captured: list[Place | None] = []
+        self._order = 0
+        #: By rule, the one that reports, and the node that runs.
+        self._watched: dict[Any, Any] = {}
+        self._node: Any = None
+
+    def forget(self) -> None:
+        """Drop the graph: what refers to it is part of a cycle."""
+        self.arrived.clear()
+        self._watched.clear()
+        self._node = None
+
+    def enter(self, task: GraphTask, node: Any) -> Any:
+        """Called when a node starts; makes its rule report what it computes."""
+        recorder = self._recorder
+        if recorder.reason is not None:
+            return None
+        rule = node.rule
+        if node.extras is not None:
+            recorder.refuse("it has hooks")
+        elif rule is None:
+            if node.__class__ is GraphRoot:
+                edges = node.following if node.following.__class__ is tuple else (node.following,)
+                try:
+                    for edge, gradient in zip(edges, node.gradients, strict=True):
+                        self._root(edge, gradient)
+                except UnrepeatableError as error:
+                    recorder.refuse(str(error))
+            else:
+                recorder.refuse(f"{node.name()} is not an operation of the table")
+        else:
+            watched = self._watched.get(rule)
+            if watched is None:
+                watched = self._watched[rule] = copy(rule)
+                watched.run = partial(self._run, rule.run, None)
+                if rule.pulls is not None:
+                    watched.pulls = tuple(
+                        [partial(self._run, pull, at) for at, pull in enumerate(rule.pulls)]
+                    )
+            # Nodes of a watched pass run one at a time.
+            self._node = node
+            node.rule = watched
+        return rule
+
+    def leave(self, task: GraphTask, node: Any, rule: Any) -> None:
+        """Called when a node has ended."""
+        if rule is not None:
+            node.rule = rule
+
+    def waited(self, task: GraphTask, nanoseconds: int) -> None:
+        """Called when a pass gets its turn."""
+
+    def _root(self, edge: Any, gradient: Any) -> None:
+        recorder = self._recorder
+        node, position = as_edge(edge)
+        place = recorder.known.get(id(gradient))
+        if place is None:
+            if not is_one(gradient):
+                raise UnrepeatableError("a pass starts from an array that is not known")
+            place = recorder.new(gradient)
+            recorder.constants.add(place)
+        self.arrived.setdefault((node, position), []).append((0, 0, place))
+
+    def sum(self, node: Any, position: int) -> Place | None:
+        """The sum of the gradients that have come to an input of a node."""
+        found = self.arrived.get((node, position))
+        if not found:
+            return None
+        found.sort(key=lambda entry: entry[:2])
+        total = found[0][2]
+        recorder = self._recorder
+        for _, _, place in found[1:]:
+            value = np.add(total.sample, place.sample)
+            made = recorder.new(value)
+            recorder.steps.append(
+                Compute("add", np.add, (total, place), made, _cost_of_sum(node, position))
+            )
+            total = made
+        self.arrived[node, position] = [(0, 0, total)]
+        return total
+
+    def capture(self, task: GraphTask) -> None:
+        """Note the places of the gradients that `grad` returns."""
+        recorder = self._recorder
+        self.captured = [None] * len(task.captured)
+        for node, wanted in (task.captures or {}).items():
+            for position, number in wanted:
+                gradient = task.captured[number]
+                if gradient is None:
+                    continue
+                place = self.sum(node, position)
+                if place is None and node is task.root:
+                    self._root(node, gradient)
+                    place = self.sum(node, position)
+                if place is None:
+                    raise UnrepeatableError("the way of a gradient is not known")
+                _check_alike(gradient, place)
+                self.captured[number] = place
+                recorder.known[id(gradient)] = place
+                recorder.keep(gradient)
+
+    def _run(self, function: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
+        """Call a rule, or one of its pulls, and note what it computes."""
+        recorder, node = self._recorder, self._node
+        if recorder.reason is not None:
+            return function(F, gradient, saved)
+        try:
+            self._take(node, gradient)
+            places = (
+                recorder.template(gradient)
+                if gradient.__class__ is not list
+                else [None if part is None else recorder.place_of(part) for part in gradient]
+            )
+            arguments = (Same(F), places, recorder.template(saved))
+        except UnrepeatableError as error:
+            recorder.refuse(str(error))
+            return function(F, gradient, saved)
+        received = function(F, gradient, saved)
+        try:
+            self._give(node, function, at, arguments, received)
+        except UnrepeatableError as error:
+            recorder.refuse(str(error))
+        return received
+
+    def _take(self, node: Any, gradient: Any) -> None:
+        """Make known the gradient that a rule is called with."""
+        recorder = self._recorder
+        several = node.output_metadata.__class__ is tuple
+        for position, part in enumerate(gradient if several else (gradient,)):
+            if part is None:
+                continue
+            place = self.sum(node, position)
+            if place is None:
+                # Only the root is handed a gradient that no node has computed.
+                if self.arrived:
+                    raise UnrepeatableError("the way of a gradient is not known")
+                self._root(node if position == 0 else (node, position), part)
+                place = self.sum(node, position)
+            assert place is not None
+            _check_alike(part, place)
+            recorder.known[id(part)] = place
+            recorder.keep(part)
+
+    def _give(
+        self, node: Any, function: Any, at: int | None, arguments: Any, received: Any
+    ) -> None:
+        recorder = self._recorder
+        following = node.following
+        values: tuple[Any, ...]
+        if following.__class__ is not tuple:
+            following, values = (following,), (received,)
+        elif at is None:
+            values = received if received is not None else (None,) * len(following)
+        else:
+            following, values = (following[at],), (received,)
+        known = [value is None or id(value) in recorder.known for value in values]
+        outs = [None if value is None else recorder.result(value) for value in values]
+        if any(out is not None and not isinstance(out, Place) for out in outs):
+            raise UnrepeatableError(f"the gradient of {node.name()} is no array")
+        template = outs[0] if received.__class__ is not tuple else tuple(outs)
+        if not all(known):
+            recorder.steps.append(Compute(node.name(), function, arguments, template, node.cost))
+        for edge, out in zip(following, outs, strict=True):
+            if out is not None:
+                self._order += 1
+                key = tuple(as_edge(edge))
+                self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
+
+
+def is_one(gradient: Any) -> bool:
+    """Whether an array is one that `backward()` and `grad()` keep for roots without a gradient."""
+    return ONES.get(metadata_of(gradient, CPU)) is gradient
+
+
+def _cost_of_sum(node: Any, position: int) -> int:
+    """The expected nanoseconds of adding two gradients of a node."""
+    metadata = node.output_metadata
+    cost: int = (metadata[position] if metadata.__class__ is tuple else metadata).cost
+    return cost
+
+
+def _check_alike(gradient: Any, place: Place) -> None:
+    sample = place.sample
+    if (
+        gradient.dtype != sample.dtype
+        or gradient.shape != sample.shape
+        or gradient.strides != sample.strides
+    ):
+        raise UnrepeatableError("a gradient is converted on its way")
