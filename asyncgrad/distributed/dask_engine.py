@@ -23,8 +23,7 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.distributed.engine import Message
-    from asyncgrad.distributed.host import Host
+    from asyncgrad.distributed.engine import Host, Message
 
 #: Clients in use by a world: the topic that tells of lost workers has one handler for each.
 _used: weakref.WeakSet[Any] = weakref.WeakSet()

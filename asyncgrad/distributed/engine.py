@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from asyncgrad.distributed.host import Host
-
 
 class Message(NamedTuple):
     """A call of a host's method."""
@@ -26,6 +24,17 @@ class Message(NamedTuple):
     number: int
     method: str
     args: tuple[Any, ...]
+
+
+class Host(Protocol):
+    """What an engine runs on a worker."""
+
+    async def take(self, message: Message) -> tuple[bool, Any]:
+        """Run the method that a message names.
+
+        Returns:
+            Whether it has succeeded, and its result or error.
+        """
 
 
 class Peers(Protocol):

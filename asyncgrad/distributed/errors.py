@@ -35,6 +35,11 @@ class PassEndedError(AutogradError):
     """Something came late: the pass, call or run that it belongs to has ended."""
 
 
+def late(what: str) -> PassEndedError:
+    """The error for a message about something that has ended."""
+    return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")
+
+
 def sendable(error: BaseException) -> BaseException:
     """An error that arrives on another machine: itself, or one that describes it."""
     try:

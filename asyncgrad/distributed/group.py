@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 from enum import Enum
-from inspect import isawaitable
 from itertools import count, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,13 +18,14 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
+from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable
 
+    from asyncgrad.distributed.lifetimes import Lifetimes
     from asyncgrad.distributed.site import Site
     from asyncgrad.tensor import Tensor
 
@@ -195,7 +195,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 async def all_gather(tensor: Any) -> list[Any]:
     """What each rank gives, in the order of the ranks: tensors or plain data, also unlike ones."""
     group = current_group()
-    own = tensor.detach() if isinstance(tensor, Variable) else tensor  # type: ignore[attr-defined]
+    own = cut(tensor)
     tag = group.next_tag("all_gather")
     return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
 
@@ -208,7 +208,7 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
     tag = group.next_tag("broadcast")
     if group.rank != src:
         return await group.receive(src, tag)
-    own = tensor.detach() if isinstance(tensor, Variable) else tensor  # type: ignore[attr-defined]
+    own = cut(tensor)
     others = [rank for rank in range(group.size) if rank != src]
     await asyncio.gather(*[group.send(rank, tag, own) for rank in others])
     return own
@@ -223,22 +223,10 @@ async def barrier() -> None:
 class Runs:
     """The runs of one host."""
 
-    def __init__(
-        self,
-        site: Site,
-        scope: Callable[[Any], AbstractAsyncContextManager[None]],
-        ended: Any,
-    ) -> None:
-        """Start with none.
-
-        Args:
-            site: the host's site.
-            scope: what runs within is ended with the run.
-            ended: the keys of runs that have ended.
-        """
+    def __init__(self, site: Site, lives: Lifetimes) -> None:
+        """Start with none."""
         self._site = site
-        self._scope = scope
-        self._ended = ended
+        self._lives = lives
         #: The groups of runs that consist of several calls.
         self._groups: dict[Any, Group] = {}
         #: By run, tag and sender: what has come, or who waits for it.
@@ -249,13 +237,10 @@ class Runs:
 
     async def run(self, run: Any, function: Any, args: Any, kwargs: Any) -> Any:
         """Run a function as one of a group."""
-        async with self._scope(run):
+        async with self._lives.scope(run):
             group = Group(self._site, run, self)
             _group.set(group)
-            found = function(*args, **kwargs)
-            if not isawaitable(found) or isinstance(found, Variable):
-                return found
-            return await found
+            return await awaited(function(*args, **kwargs))
 
     def enter(self, run: Any) -> None:
         """Make a run's group the current one."""
@@ -275,7 +260,7 @@ class Runs:
 
     def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come, for a run that may not have begun here."""
-        if run in self._ended:
+        if run in self._lives.ended:
             raise PassEndedError("the run has ended")
         box = self._box(run, tag, sender)
         if not box.done():
@@ -307,8 +292,3 @@ class Runs:
         self._groups.pop(run, None)
         for box in self._mail.pop(run, {}).values():
             box.cancel()
-
-
-def tensors_require_grad(values: Iterable[Any]) -> bool:
-    """Whether a tensor among some values requires grad."""
-    return any(isinstance(x, Variable) and x.requires_grad for x in values)  # type: ignore[attr-defined]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
-from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.staging import context, turn_of_passes
-from asyncgrad.errors import AutogradError
+from asyncgrad.distributed.values import as_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,17 +117,12 @@ class Pipeline:
                     for stage in self._stages:
                         # A micro-batch enters a stage before the next one does.
                         value = await stage(value).sent()
-                    loss = await loss_part(value, target[start:stop])
-                    if not isinstance(loss, Variable) or loss._metadata.size != 1:
-                        raise AutogradError(
-                            f"Pipeline.step: the loss function gave {type(loss).__name__}, not a "
-                            f"tensor of one element"
-                        )
+                    loss = as_loss("Pipeline.step", await loss_part(value, target[start:stop]))
                     if self._schedule == "gpipe":
                         await filled.wait()
-                    share, found = (stop - start) / rows, cast("Tensor", loss)
-                    await backward(found, full_like(found, share), deadline=deadline)
-                    return found.detach() * share
+                    share = (stop - start) / rows
+                    await backward(loss, full_like(loss, share), deadline=deadline)
+                    return loss.detach() * share
 
             async with context():
                 losses = await _all([run(number) for number in range(self._microbatches)])

@@ -16,7 +16,6 @@ from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import is_grad_enabled
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros
-from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import current_staging
 from asyncgrad.errors import AutogradError
@@ -323,8 +322,3 @@ def _refuse_to_record() -> None:
             "a pass with create_graph=True met a part on a worker, whose backward can't be "
             "recorded: differentiate twice within one part"
         )
-
-
-def late(what: str) -> PassEndedError:
-    """The error for a message about something that has ended."""
-    return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")

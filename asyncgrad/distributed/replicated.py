@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.nn.parallel import DistributedDataParallel
+from asyncgrad.distributed.values import as_loss, awaited, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from asyncgrad.distributed.remote import RemoteModule
     from asyncgrad.distributed.site import Site
-    from asyncgrad.distributed.world import World
     from asyncgrad.tensor import Tensor
 
 
@@ -29,9 +28,8 @@ class ReplicatedModel:
             gradients.
     """
 
-    def __init__(self, world: World, site: Site, run: Any, parts: list[RemoteModule]) -> None:
+    def __init__(self, site: Site, run: Any, parts: list[RemoteModule]) -> None:
         """Refer to the copies; `World.replicate` makes it."""
-        self._world = world
         self._site = site
         self._run = run
         self._steps = 0
@@ -91,7 +89,7 @@ class ReplicatedModel:
             )
             for rank in range(site.size)
         ]
-        losses = await self._world.call_each("in_group", arguments)
+        losses = await site.call_each("in_group", arguments)
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
 
@@ -102,7 +100,7 @@ def _rows(shard: Any) -> int:
         return 0
     for leaf in flatten(shard)[0]:
         if isinstance(leaf, Variable):
-            if leaf.requires_grad:  # type: ignore[attr-defined]
+            if requires_grad(leaf):
                 raise AutogradError(
                     "forward_backward: a tensor of a shard requires grad, but no gradient would "
                     "come back to it: pass x.detach()"
@@ -116,10 +114,9 @@ async def build(
     parts: dict[int, Any], number: int, make: Callable[..., Any], bucket_cap_mb: float
 ) -> None:
     """Make a copy, on its worker."""
-    made = make()
-    if isawaitable(made) and not isinstance(made, Variable):
-        made = await made
-    parts[number] = await DistributedDataParallel(made, bucket_cap_mb=bucket_cap_mb)
+    parts[number] = await DistributedDataParallel(
+        await awaited(make()), bucket_cap_mb=bucket_cap_mb
+    )
 
 
 async def _step(
@@ -137,15 +134,7 @@ async def _step(
     if shard is None:
         await model.skip()
         return None
-    loss = loss_fn(model, *shard)
-    if isawaitable(loss) and not isinstance(loss, Variable):
-        loss = await loss
-    if not isinstance(loss, Variable) or loss._metadata.size != 1:
-        raise AutogradError(
-            f"forward_backward: the loss function gave {type(loss).__name__}, not a tensor of one "
-            f"element"
-        )
+    loss = as_loss("forward_backward", await awaited(loss_fn(model, *shard)))
     deadline = None if left is None else model.loop.time() + left
-    found = cast("Tensor", loss)
-    await backward(found, full_like(found, weight), deadline=deadline)
-    return found.detach()
+    await backward(loss, full_like(loss, weight), deadline=deadline)
+    return loss.detach()

@@ -13,7 +13,7 @@ from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Sequence
 
     from asyncgrad.distributed.engine import Peers
 
@@ -179,6 +179,42 @@ class Site:
             elif task.exception() is not None:
                 errors[rank] = task.exception()
         return errors
+
+    async def call_each(
+        self, method: str, arguments: Sequence[tuple[Any, ...]], call: Any = None
+    ) -> list[Any]:
+        """Call a method of each host; if it fails on one, it is ended on all.
+
+        Args:
+            method: the method, which takes a key under which it is ended.
+            arguments: for each rank, the arguments that follow the key.
+            call: the key.
+        """
+        call = ("call", next(self.numbers)) if call is None else call
+        calls = [
+            asyncio.ensure_future(self.call(rank, method, call, *arguments[rank]))
+            for rank in range(self.size)
+        ]
+        try:
+            # If cancelled here, the run is ended below.
+            await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+            failed = [one for one in calls if one.done() and one.exception() is not None]
+            # One that waits for a lost worker fails, too: the loss itself says more.
+            for one in failed:
+                if isinstance(one.exception(), WorkerLostError):
+                    failed = [one]
+                    break
+            if failed:
+                await failed[0]
+            return [one.result() for one in calls]
+        finally:
+            for one in calls:
+                one.cancel()
+                if one.done() and not one.cancelled():
+                    one.exception()
+            if self.ended is None:
+                await self.tell_all(range(self.size), "stop", call)
+            del calls
 
     def drop(self, rank: int, kind: str, number: Any) -> None:
         """Tell a host soon that something is not needed any more; may be called in any thread."""

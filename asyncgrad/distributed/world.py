@@ -11,14 +11,13 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from asyncgrad.distributed.errors import WorkerLostError
-from asyncgrad.distributed.group import tensors_require_grad
 from asyncgrad.distributed.host import Host
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel, build
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.trace import Trace, recording, save
+from asyncgrad.distributed.values import requires_grad
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
@@ -120,13 +119,13 @@ class World:
         self._site.check()
         if not iscoroutinefunction(function):
             raise TypeError(f"run: {function!r} is no coroutine function: write `async def`")
-        if tensors_require_grad(flatten((args, kwargs))[0]):
+        if any(map(requires_grad, flatten((args, kwargs))[0])):
             raise AutogradError(
                 "run: a tensor among the arguments requires grad, but no gradient would come back "
                 "to it: pass x.detach(), or call a part, whose call is recorded"
             )
         run = "run", next(self._site.numbers)
-        return await self.call_each("run", [(function, args, kwargs)] * self.size, run)
+        return await self._site.call_each("run", [(function, args, kwargs)] * self.size, run)
 
     async def replicate(
         self, make_model: Callable[..., Any], *, bucket_cap_mb: float = 25.0
@@ -146,45 +145,8 @@ class World:
         run = "group", next(self._site.numbers)
         arguments = [(run, number, build, (make_model, bucket_cap_mb))] * self.size
         parts = [RemoteModule(self._site, rank, number) for rank in range(self.size)]
-        await self.call_each("in_group", arguments)
-        return ReplicatedModel(self, self._site, run, parts)
-
-    async def call_each(
-        self, method: str, arguments: Sequence[tuple[Any, ...]], call: Any = None
-    ) -> list[Any]:
-        """Call a method of each host; if it fails on one, it is ended on all.
-
-        Args:
-            method: the method, which takes a key under which it is ended.
-            arguments: for each rank, the arguments that follow the key.
-            call: the key.
-        """
-        call = ("call", next(self._site.numbers)) if call is None else call
-        site = self._site
-        calls = [
-            asyncio.ensure_future(site.call(rank, method, call, *arguments[rank]))
-            for rank in range(self.size)
-        ]
-        try:
-            # If cancelled here, the run is ended below.
-            await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
-            failed = [one for one in calls if one.done() and one.exception() is not None]
-            # One that waits for a lost worker fails, too: the loss itself says more.
-            for one in failed:
-                if isinstance(one.exception(), WorkerLostError):
-                    failed = [one]
-                    break
-            if failed:
-                await failed[0]
-            return [one.result() for one in calls]
-        finally:
-            for one in calls:
-                one.cancel()
-                if one.done() and not one.cancelled():
-                    one.exception()
-            if site.ended is None:
-                await site.tell_all(range(self.size), "stop", call)
-            del calls
+        await self._site.call_each("in_group", arguments)
+        return ReplicatedModel(self._site, run, parts)
 
     @asynccontextmanager
     async def trace_passes(self, path: str | PathLike[str]) -> AsyncIterator[None]:

@@ -104,7 +104,7 @@ class Engine:
         """End a host at once; the news comes at once, too."""
         if rank not in self.dead:
             self.dead.add(rank)
-            for tasks in tuple(self.hosts[rank]._working.values()):
+            for tasks in tuple(self.hosts[rank]._lives.working.values()):
                 for task in tasks:
                     task.cancel()
             self._lost[rank].set_result("killed")

@@ -1,0 +1,120 @@
+"""What a call of a part leaves on its worker, and how a pass goes through it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd import graph
+from asyncgrad.autograd.function import Function
+from asyncgrad.autograd.passes import backward
+from asyncgrad.core.variable import Variable
+from asyncgrad.distributed.staging import Ambient, Staged, ambient
+from asyncgrad.distributed.values import cut
+from asyncgrad.ops.tensors.pytree import flatten
+
+if TYPE_CHECKING:
+    from asyncgrad.distributed.remote import Ref
+
+
+class Entry:
+    """What a forward has left for its backward, and for other parts."""
+
+    __slots__ = ("inputs", "outputs", "part", "refs", "structure")
+
+    def __init__(self) -> None:
+        #: The tensors that the caller has sent, as leaves.
+        self.inputs: list[Any] = []
+        #: What was fetched from other workers, as leaves.
+        self.refs: list[tuple[Ref, list[Any]]] = []
+        #: The results, with whether they require grad.
+        self.outputs: list[tuple[Any, bool]] = []
+        self.structure: Any = None
+        self.part = 0
+
+    def take(self, output: Any) -> None:
+        """Keep the results of the part."""
+        leaves, self.structure = flatten(output)
+        places = [
+            place
+            for place, leaf in enumerate(leaves)
+            if isinstance(leaf, Variable) and leaf.requires_grad  # type: ignore[attr-defined]
+        ]
+        if places:
+            for place, tensor in zip(
+                places, _Border.apply(*[leaves[place] for place in places]), strict=True
+            ):
+                leaves[place] = tensor
+        self.outputs = [(leaf, place in places) for place, leaf in enumerate(leaves)]
+
+    def values(self) -> list[Any]:
+        """The results, cut from the graph."""
+        return [cut(leaf) for leaf, _ in self.outputs]
+
+
+class StagedPass:
+    """What a host has staged under one key."""
+
+    __slots__ = ("deposits", "gradients", "totals")
+
+    def __init__(self) -> None:
+        self.gradients = Staged()
+        #: By turn and call: for each consumer, the gradients of the call's results.
+        self.deposits: dict[Any, dict[Any, list[Any]]] = {}
+        #: The sums, once all is prepared.
+        self.totals: dict[Any, Any] | None = None
+
+
+class _Border(Function):
+    """Where a pass enters a part: its gradients are collected instead of committed."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        graph.join(_collector.get())
+        return gradients
+
+
+class _Collector:
+    """Takes part in a host's pass, and keeps all its gradients back."""
+
+    def __init__(self) -> None:
+        self.gradients: dict[Any, Any] = {}
+
+    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
+        self.gradients = gradients
+        return dict.fromkeys(gradients)
+
+    async def commit(self) -> None: ...
+
+    async def abort(self) -> None: ...
+
+
+#: What keeps the gradients of a host's pass back.
+_collector: ContextVar[_Collector] = ContextVar("asyncgrad_collector")
+
+
+async def collected(
+    within: Ambient,
+    outputs: list[Any],
+    gradients: list[Any],
+    retain_graph: bool,
+    deadline: float | None,
+    priority: int,
+) -> dict[Any, Any]:
+    """Run a pass, and give its gradients by leaf instead of adding them."""
+    collector = _Collector()
+
+    async def collect() -> dict[Any, Any]:
+        ambient.set(within)
+        _collector.set(collector)
+        await backward(outputs, gradients, retain_graph, priority=priority, deadline=deadline)
+        return collector.gradients
+
+    # In a task, so that what is set in its context is set nowhere else.
+    return await asyncio.ensure_future(collect())

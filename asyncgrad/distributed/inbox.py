@@ -1,0 +1,99 @@
+"""How a host takes messages, which may come late, twice, or not at all.
+
+Each is taken once, and what comes from a lost worker is not listened to. No method lets a
+CancelledError out, which would cut the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.distributed.errors import PassEndedError, late, sendable
+from asyncgrad.distributed.lifetimes import Memory, cancelled
+from asyncgrad.distributed.site import Site, here
+from asyncgrad.distributed.trace import Trace, recording
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from asyncgrad.distributed.engine import Message
+
+
+class Inbox:
+    """Takes messages, and runs the methods `on_...` that they name."""
+
+    def __init__(self, session: str, rank: int) -> None:
+        """Take messages of one world."""
+        self._session = session
+        self._rank = rank
+        #: None until the world is open.
+        self._site: Site | None = None
+        self._trace: Trace | None = None
+        #: What runs for each message.
+        self._requests: dict[tuple[int, int], asyncio.Task[Any]] = {}
+        self._taken = Memory()
+
+    @property
+    def site(self) -> Site:
+        """The site of this worker."""
+        assert self._site is not None
+        return self._site
+
+    async def take(self, message: Message) -> tuple[bool, Any]:
+        """Run the method that a message names.
+
+        Returns:
+            Whether it has succeeded, and its result or error.
+        """
+        if message.session != self._session:
+            return False, AutogradError("a message of another world was refused")
+        site = self._site
+        if site is None and message.method != "open":
+            return False, AutogradError("the host was made anew, and what it held is gone")
+        if site is not None and message.sender in site.lost:
+            return False, PassEndedError(f"worker {message.sender} was declared lost")
+        if self._taken.add((message.sender, message.number)):
+            return False, PassEndedError("the message has been taken before")
+        # In a task of its own, which can be cancelled while the connection lives on.
+        working = asyncio.ensure_future(self._run(message))
+        request = message.sender, message.number
+        self._requests[request] = working
+        try:
+            # If cancelled here, nobody will read the answer.
+            await asyncio.wait([working])
+        except asyncio.CancelledError:
+            working.cancel()
+            return False, late("what was asked for")
+        finally:
+            del self._requests[request]
+        if working.cancelled():
+            return False, late(f"{message.method} was cancelled: its pass or call")
+        error = working.exception()
+        if error is None:
+            return True, working.result()
+        try:
+            return False, sendable(error)
+        finally:
+            # The error's traceback may hold this frame: a cycle.
+            del error
+
+    async def _run(self, message: Message) -> Any:
+        here.set(self._site)
+        with recording(None if self._trace is None else self._trace.recorder):
+            return await getattr(self, f"on_{message.method}")(*message.args)
+
+    async def on_give_up(self, sender: int, number: int) -> None:
+        """End what a message has asked for, or will ask for if it comes later."""
+        self._taken.add((sender, number))
+        working = self._requests.get((sender, number))
+        if working is not None:
+            await cancelled([working])
+
+    async def on_trace(self) -> None:
+        """Record all passes from now on."""
+        self._trace = Trace(f"worker {self._rank}")
+
+    async def on_traced(self) -> Any:
+        """What has been recorded, and record no more."""
+        trace, self._trace = self._trace, None
+        return None if trace is None else trace.collected()

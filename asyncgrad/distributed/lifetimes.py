@@ -1,0 +1,88 @@
+"""Which passes, calls and runs have ended on a host, and what runs for those that have not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.distributed.errors import late
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+#: How many ended passes, calls and runs, and how many messages, a host remembers.
+_REMEMBERED = 4_096
+
+
+class Memory:
+    """The latest keys, with a word on each."""
+
+    def __init__(self) -> None:
+        self._words: OrderedDict[Any, str] = OrderedDict()
+
+    def add(self, key: Any, word: str = "") -> bool:
+        """Remember a key; True, with nothing changed, if it is known."""
+        if key in self._words:
+            return True
+        self._words[key] = word
+        if len(self._words) > _REMEMBERED:
+            self._words.popitem(last=False)
+        return False
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._words
+
+    def __getitem__(self, key: Any) -> str:
+        return self._words[key]
+
+
+class Lifetimes:
+    """What belongs to a pass, call or run ends with it, and what comes later is refused."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        #: Keys of passes and runs that have ended, with how; calls released.
+        self.ended = Memory()
+        self.released = Memory()
+        #: The asyncio tasks that work for each.
+        self.working: dict[Any, set[asyncio.Task[Any]]] = {}
+
+    @asynccontextmanager
+    async def scope(self, key: Any) -> AsyncIterator[None]:
+        """What runs in the block belongs to a pass, call or run, and is cancelled with it."""
+        if key in self.ended or key in self.released:
+            raise late("the pass, call or run")
+        task = asyncio.current_task()
+        assert task is not None
+        self.working.setdefault(key, set()).add(task)
+        try:
+            yield
+        finally:
+            tasks = self.working[key]
+            tasks.discard(task)
+            if not tasks:
+                del self.working[key]
+
+    async def stop(self, key: Any) -> None:
+        """Cancel what runs for a pass, call or run, and wait for its end."""
+        await cancelled(self.working.get(key, ()))
+
+    async def end(self, key: Any, word: str) -> None:
+        """End a pass or run, unless that is done: cancel what runs, and wait for its end."""
+        if not self.ended.add(key, word):
+            await self.stop(key)
+
+    async def stop_all(self) -> None:
+        """Cancel all that runs, and wait for its end."""
+        await cancelled(task for tasks in self.working.values() for task in tasks)
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait for their end."""
+    tasks = [task for task in tasks if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -1,0 +1,47 @@
+"""What users' functions are given and return: tensors, plain data, and what is to be awaited."""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler import offload, waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+
+def cut(value: Any) -> Any:
+    """A tensor without its graph; plain data as it is."""
+    return value.detach() if isinstance(value, Variable) else value  # type: ignore[attr-defined]
+
+
+def requires_grad(value: Any) -> bool:
+    """Whether a value is a tensor that requires grad."""
+    return isinstance(value, Variable) and value.requires_grad  # type: ignore[attr-defined]
+
+
+async def awaited(found: Any) -> Any:
+    """What a function or coroutine function has returned: a tensor is not awaited."""
+    return await found if isawaitable(found) and not isinstance(found, Variable) else found
+
+
+async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a user's function returns: a plain one runs in a thread, to leave the loop alone."""
+    # What a class makes may be called with an await, but the class itself is not.
+    if waits(function) and not isinstance(function, type):
+        return await function(*args, **kwargs)
+    return await offload(function, *args, **kwargs)
+
+
+def as_loss(name: str, found: Any) -> Tensor:
+    """What a loss function has given; raises unless it is a tensor of one element."""
+    if not isinstance(found, Variable) or found._metadata.size != 1:
+        raise AutogradError(
+            f"{name}: the loss function gave {type(found).__name__}, not a tensor of one element"
+        )
+    return cast("Tensor", found)
