@@ -22,6 +22,7 @@ from asyncgrad.autograd.functional_programs import (
     vhp_program,
     vjp_program,
 )
+from asyncgrad.autograd.signatures import product
 from asyncgrad.scheduler import run_multi_pass, waits
 
 if TYPE_CHECKING:
@@ -34,22 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
-@overload
-def vjp(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Tensor]: ...
-@overload
-def vjp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Any]: ...
+@product
 def vjp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -82,22 +68,7 @@ def vjp(
     return run_multi_pass(vjp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
-@overload
-def jvp(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Tensor]: ...
-@overload
-def jvp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Any]: ...
+@product
 def jvp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -254,22 +225,7 @@ def hessian(
     return run_multi_pass(program(), waits=waits(func))
 
 
-@overload
-def vhp(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Tensor]: ...
-@overload
-def vhp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Any]: ...
+@product
 def vhp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],
@@ -296,22 +252,7 @@ def vhp(
     return run_multi_pass(vhp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
-@overload
-def hvp(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Tensor]: ...
-@overload
-def hvp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
-) -> Results[Any]: ...
+@product
 def hvp(
     func: Callable[..., Any],
     inputs: Tensor | tuple[Tensor, ...],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, ParamSpec, overload
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import passes
 from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.autograd.signatures import gradient, gradient_and_value
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import ones_like
 from asyncgrad.errors import AutogradError
@@ -17,14 +18,11 @@ from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Concatenate, Literal
 
     from asyncgrad.ops.batching import Level
     from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Tree
-
-_P = ParamSpec("_P")
 
 __all__ = ["grad", "grad_and_value", "vjp"]
 
@@ -48,16 +46,7 @@ def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable
 # -- the public functions -------------------------------------------------------------------------
 
 
-@overload
-def grad(
-    func: Callable[Concatenate[Tensor, _P], object],
-    argnums: Literal[0] = 0,
-    has_aux: Literal[False] = False,
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
-@overload
-def grad(
-    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
-) -> Callable[_P, Any]: ...
+@gradient
 def grad(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -89,16 +78,7 @@ def grad(
     return transform(program, func)
 
 
-@overload
-def grad_and_value(
-    func: Callable[Concatenate[Tensor, _P], object],
-    argnums: Literal[0] = 0,
-    has_aux: Literal[False] = False,
-) -> Callable[Concatenate[Tensor, _P], Results[Tensor]]: ...
-@overload
-def grad_and_value(
-    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
-) -> Callable[_P, Any]: ...
+@gradient_and_value
 def grad_and_value(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
