@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Setting
 
 #: Where a pass asks whether anybody looks on.
-_MODULES = ("core/graph_task.py", "scheduler/worker.py", "autograd/passes.py")
+_MODULES = ("core/graph_task.py", "scheduler/worker.py", "autograd/new_pass.py")
 #: What is None when nobody does, and what is false.
 _NONE, _FALSE = frozenset({"extras", "observer"}), frozenset({"careful"})
 

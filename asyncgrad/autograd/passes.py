@@ -1,10 +1,8 @@
-"""`backward` and `grad`: check the arguments, make a graph task and start it."""
+"""`backward` and `grad`: check the arguments, start a pass, and give its results to the caller."""
 
 from __future__ import annotations
 
 import warnings
-from contextvars import copy_context
-from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from asyncgrad.autograd.arguments import (
@@ -12,18 +10,14 @@ from asyncgrad.autograd.arguments import (
     batches_of,
     by_old_name,
     differentiable_edge,
-    fitting,
     inputs_of,
     one_of,
     sequence_of,
-    wrong_number,
 )
-from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
-from asyncgrad.autograd.request import checked_deadline, checked_priority
-from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.autograd.edges import GradientEdge, metadata_at
+from asyncgrad.autograd.new_pass import is_set, new_pass, start_pass
 from asyncgrad.core.history import retain_grad
-from asyncgrad.core.modes import DEFAULT, Mode, current, refuse_in_transform
-from asyncgrad.core.pass_state import running_pass
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import (
     AccumulateGrad,
     Variable,
@@ -33,18 +27,19 @@ from asyncgrad.core.variable import (
     wrap,
     zeros_of,
 )
-from asyncgrad.errors import AutogradError, NestingError
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import batch_of, level_of, unwrap_batch, wrap_batch
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
-from asyncgrad.scheduler import check_deadline, run_multi_pass, start
+from asyncgrad.scheduler import run_multi_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Literal
 
-    from asyncgrad.aliases import DType, Namespace, Value
+    from asyncgrad.aliases import DType, Value
     from asyncgrad.autograd.edges import Root
+    from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.metadata import Metadata
     from asyncgrad.scheduler import BackwardFuture
     from asyncgrad.scheduler.results import ResultDict, Results
@@ -112,17 +107,17 @@ def backward_from(
     """`backward`, with the roots as a tuple."""
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
-        task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, False)
+        task = new_pass(roots, grad_tensors, retain_graph, create_graph, None, False)
         task.wait_enqueued = enqueued
-        return _start(task, priority, deadline)  # type: ignore[no-any-return]
+        return start_pass(task, priority, deadline)  # type: ignore[no-any-return]
     wanted = inputs_of(inputs, "backward")
     edges = [differentiable_edge(tensor) for tensor in wanted]
-    task = _graph_task(roots, grad_tensors, retain_graph, create_graph, edges, False)
+    task = new_pass(roots, grad_tensors, retain_graph, create_graph, edges, False)
     task.wait_enqueued = enqueued
     for tensor in wanted:
         if isinstance(tensor, Variable):
             retain_grad(tensor)
-    return _start(task, priority, deadline)  # type: ignore[no-any-return]
+    return start_pass(task, priority, deadline)  # type: ignore[no-any-return]
 
 
 def _is_enqueued(wait: str) -> bool:
@@ -130,37 +125,6 @@ def _is_enqueued(wait: str) -> bool:
     if wait not in {"done", "enqueued"}:
         raise ValueError(f"backward(): wait must be 'done' or 'enqueued', not {wait!r}")
     return wait == "enqueued"
-
-
-def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any:
-    """Start a pass, with priority and deadline of the call, the context or the parent pass."""
-    modes = current()
-    if modes is DEFAULT and priority is None and deadline is None:
-        return start(task)
-    parent = task.parent
-    if parent is not None and task.depth > modes.nesting_limit:
-        raise NestingError(modes.nesting_limit)
-    if priority is not None:
-        task.priority = checked_priority(priority)
-    elif parent is None:
-        task.priority = modes.priority
-    else:
-        task.priority = max(parent.priority, modes.priority)
-    deadline = modes.deadline if deadline is None else checked_deadline(deadline)
-    if parent is not None and parent.deadline is not None:
-        # The parent waits for this pass, so its deadline holds for both.
-        deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
-    if deadline is not None:
-        task.deadline = deadline
-        check_deadline(task)
-    if modes.recorder is not None:
-        modes.recorder.begin(task)
-    return start(task)
-
-
-def start_pass(task: GraphTask) -> Any:
-    """Start a pass with the priority and deadline of the context."""
-    return _start(task, None, None)
 
 
 @overload
@@ -265,8 +229,8 @@ def grad(
         TimeoutError: from the future, if the deadline has passed.
     """
     if allow_unused is not None:
-        allow_unused = _is_set(allow_unused)
-    if materialize_grads and _is_set(materialize_grads) and allow_unused is False:
+        allow_unused = is_set(allow_unused)
+    if materialize_grads and is_set(materialize_grads) and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
@@ -336,11 +300,11 @@ def grad(
     if is_grads_batched:
         gradients, level = batches_of(roots, grad_outputs)
         with Mode(batch=level):
-            task = _graph_task(roots, gradients, retain_graph, create_graph, edges, True)
+            task = new_pass(roots, gradients, retain_graph, create_graph, edges, True)
     else:
-        task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, True)
+        task = new_pass(roots, grad_outputs, retain_graph, create_graph, edges, True)
     task.collect = collect
-    return _start(task, priority, deadline)
+    return start_pass(task, priority, deadline)
 
 
 def _zeros(
@@ -406,113 +370,3 @@ def _in_dtype(captured: Value, dtype: DType, within: Callable[..., Any]) -> Any:
     if dtype is None or captured._metadata.dtype == dtype:
         return captured
     return within(cast, captured, dtype)
-
-
-def _graph_task(
-    roots: tuple[Any, ...],
-    given: Value,
-    retain_graph: bool | None,
-    create_graph: bool,
-    inputs: list[Any] | None,
-    grad: bool,
-    recorded: Namespace = None,
-) -> GraphTask:
-    """Check the roots and their gradients, and make the pass.
-
-    Arguments are passed by position here and below: keywords would cost a tenth of a small pass.
-    """
-    if given is not None:
-        given = sequence_of(given)
-        if len(given) != len(roots):
-            raise wrong_number(roots, given)
-    edges: list[Any] = []
-    gradients = []
-    streamed = False
-    modes = current()
-    if modes is not DEFAULT:
-        if not grad and (modes.transform is not None or modes.batch is not None):
-            refuse_in_transform("backward()")
-        if modes.dual_level is not None:
-            # Here gradients have tangents, and only recorded functions compute tangents.
-            recorded = RECORDED
-    if create_graph and _is_set(create_graph):
-        recorded = RECORDED
-    for root in roots:
-        # Quicker than `enumerate` for a single root, the usual case.
-        place = len(edges)
-        if isinstance(root, Variable):
-            edge = root._edge or gradient_edge(root)
-            metadata = root._metadata
-        elif isinstance(root, GradientEdge):
-            edge = stored(root)
-            metadata = metadata_at(root)
-        else:
-            raise TypeError(
-                f"element {place} of tensors must be a Tensor or a GradientEdge, not "
-                f"{type(root).__name__}"
-            )
-        gradient = None if given is None else given[place]
-        if gradient is not None:
-            gradient = fitting(place, metadata, gradient)
-        if edge is None:
-            raise AutogradError(
-                f"element {place} of tensors does not require grad and does not have a grad_fn. "
-                f"Call requires_grad_() on a leaf it is computed from, outside of no_grad()."
-            )
-        if gradient is None:
-            array = ONES.get(metadata)
-            if array is None:
-                array = one_of(metadata)
-                streamed = streamed or metadata.device.streamed
-            gradients.append(array if recorded is None else wrap(array, metadata))
-        else:
-            if recorded is None:
-                if gradient._batched:
-                    # Only recorded functions support batched gradients.
-                    flags = (retain_graph, create_graph, inputs, grad)
-                    return _graph_task(roots, given, *flags, RECORDED)
-                gradient = gradient._array
-            gradients.append(gradient)
-            streamed = streamed or metadata.device.streamed
-        edges.append(edge)
-    if create_graph and not grad:
-        _warn_of_cycle()
-    keep_graph = create_graph if retain_graph is None else _is_set(retain_graph)
-    parent = modes.graph_task
-    if parent is not None:
-        # An asyncio task that a hook started may outlive the hook's pass.
-        parent = running_pass(parent)
-    task = GraphTask(
-        edges, gradients, keep_graph, create_graph, inputs, not grad, recorded, copy_context(),
-        parent,
-    )  # fmt: skip
-    if modes is not DEFAULT and (modes.observer is not None or modes.anomaly):
-        task.observer = modes.observer
-        task.careful = True
-    if streamed:
-        task.enter_streams().begin(task)
-    return task
-
-
-def _is_set(flag: Any) -> bool:
-    """A flag as a bool; PyTorch also accepts integers."""
-    return flag if flag.__class__ is bool else index(flag) != 0
-
-
-#: Not empty once the warning about `backward(create_graph=True)` has been shown.
-_warned: list[bool] = []
-
-
-def _warn_of_cycle() -> None:
-    """Warn once that `create_graph=True` makes a reference cycle of a leaf and its gradient."""
-    if not _warned:
-        _warned.append(True)
-        warnings.warn(
-            "Using backward() with create_graph=True will create a reference cycle between the "
-            "parameter and its gradient which can cause a memory leak. We recommend using "
-            "autograd.grad when creating the graph to avoid this. If you have to use this "
-            "function, make sure to reset the .grad fields of your parameters to None after use "
-            "to break the cycle and avoid the leak.",
-            UserWarning,
-            stacklevel=5,
-        )

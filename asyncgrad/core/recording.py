@@ -1,7 +1,7 @@
 """What functions that are no ops tell the recorder of a compiled function, if one is active.
 
 A recorder (`Modes.recorder`) is told of every op by `ops.mode_hooks` and of every pass by
-`autograd.passes`. All else that a replay must repeat, or that makes a replay impossible, is
+`autograd.new_pass`. All else that a replay must repeat, or that makes a replay impossible, is
 reported here.
 """
 

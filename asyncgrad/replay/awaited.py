@@ -12,7 +12,7 @@ from asyncio.events import _get_running_loop
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.passes import start_pass
+from asyncgrad.autograd.new_pass import start_pass
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node

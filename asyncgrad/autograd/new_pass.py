@@ -1,0 +1,158 @@
+"""Make a pass from its roots and their gradients, and start it."""
+
+from __future__ import annotations
+
+import warnings
+from contextvars import copy_context
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.arguments import ONES, fitting, one_of, sequence_of, wrong_number
+from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
+from asyncgrad.autograd.request import checked_deadline, checked_priority
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
+from asyncgrad.core.pass_state import running_pass
+from asyncgrad.core.variable import Variable, gradient_edge, wrap
+from asyncgrad.errors import AutogradError, NestingError
+from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.scheduler import check_deadline, start
+
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Namespace, Value
+
+
+def start_pass(task: GraphTask, priority: int | None = None, deadline: float | None = None) -> Any:
+    """Start a pass, with priority and deadline of the call, the context or the parent pass."""
+    modes = current()
+    if modes is DEFAULT and priority is None and deadline is None:
+        return start(task)
+    parent = task.parent
+    if parent is not None and task.depth > modes.nesting_limit:
+        raise NestingError(modes.nesting_limit)
+    if priority is not None:
+        task.priority = checked_priority(priority)
+    elif parent is None:
+        task.priority = modes.priority
+    else:
+        task.priority = max(parent.priority, modes.priority)
+    deadline = modes.deadline if deadline is None else checked_deadline(deadline)
+    if parent is not None and parent.deadline is not None:
+        # The parent waits for this pass, so its deadline holds for both.
+        deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
+    if deadline is not None:
+        task.deadline = deadline
+        check_deadline(task)
+    if modes.recorder is not None:
+        modes.recorder.begin(task)
+    return start(task)
+
+
+def new_pass(
+    roots: tuple[Any, ...],
+    given: Value,
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: list[Any] | None,
+    grad: bool,
+    recorded: Namespace = None,
+) -> GraphTask:
+    """Check the roots and their gradients, and make the pass.
+
+    Arguments are passed by position here and below: keywords would cost a tenth of a small pass.
+    """
+    if given is not None:
+        given = sequence_of(given)
+        if len(given) != len(roots):
+            raise wrong_number(roots, given)
+    edges: list[Any] = []
+    gradients = []
+    streamed = False
+    modes = current()
+    if modes is not DEFAULT:
+        if not grad and (modes.transform is not None or modes.batch is not None):
+            refuse_in_transform("backward()")
+        if modes.dual_level is not None:
+            # Here gradients have tangents, and only recorded functions compute tangents.
+            recorded = RECORDED
+    if create_graph and is_set(create_graph):
+        recorded = RECORDED
+    for root in roots:
+        # Quicker than `enumerate` for a single root, the usual case.
+        place = len(edges)
+        if isinstance(root, Variable):
+            edge = root._edge or gradient_edge(root)
+            metadata = root._metadata
+        elif isinstance(root, GradientEdge):
+            edge = stored(root)
+            metadata = metadata_at(root)
+        else:
+            raise TypeError(
+                f"element {place} of tensors must be a Tensor or a GradientEdge, not "
+                f"{type(root).__name__}"
+            )
+        gradient = None if given is None else given[place]
+        if gradient is not None:
+            gradient = fitting(place, metadata, gradient)
+        if edge is None:
+            raise AutogradError(
+                f"element {place} of tensors does not require grad and does not have a grad_fn. "
+                f"Call requires_grad_() on a leaf it is computed from, outside of no_grad()."
+            )
+        if gradient is None:
+            array = ONES.get(metadata)
+            if array is None:
+                array = one_of(metadata)
+                streamed = streamed or metadata.device.streamed
+            gradients.append(array if recorded is None else wrap(array, metadata))
+        else:
+            if recorded is None:
+                if gradient._batched:
+                    # Only recorded functions support batched gradients.
+                    flags = (retain_graph, create_graph, inputs, grad)
+                    return new_pass(roots, given, *flags, RECORDED)
+                gradient = gradient._array
+            gradients.append(gradient)
+            streamed = streamed or metadata.device.streamed
+        edges.append(edge)
+    if create_graph and not grad:
+        _warn_of_cycle()
+    keep_graph = create_graph if retain_graph is None else is_set(retain_graph)
+    parent = modes.graph_task
+    if parent is not None:
+        # An asyncio task that a hook started may outlive the hook's pass.
+        parent = running_pass(parent)
+    task = GraphTask(
+        edges, gradients, keep_graph, create_graph, inputs, not grad, recorded, copy_context(),
+        parent,
+    )  # fmt: skip
+    if modes is not DEFAULT and (modes.observer is not None or modes.anomaly):
+        task.observer = modes.observer
+        task.careful = True
+    if streamed:
+        task.enter_streams().begin(task)
+    return task
+
+
+def is_set(flag: Any) -> bool:
+    """A flag as a bool; PyTorch also accepts integers."""
+    return flag if flag.__class__ is bool else index(flag) != 0
+
+
+#: Not empty once the warning about `backward(create_graph=True)` has been shown.
+_warned: list[bool] = []
+
+
+def _warn_of_cycle() -> None:
+    """Warn once that `create_graph=True` makes a reference cycle of a leaf and its gradient."""
+    if not _warned:
+        _warned.append(True)
+        warnings.warn(
+            "Using backward() with create_graph=True will create a reference cycle between the "
+            "parameter and its gradient which can cause a memory leak. We recommend using "
+            "autograd.grad when creating the graph to avoid this. If you have to use this "
+            "function, make sure to reset the .grad fields of your parameters to None after use "
+            "to break the cycle and avoid the leak.",
+            UserWarning,
+            stacklevel=5,
+        )
