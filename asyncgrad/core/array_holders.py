@@ -10,13 +10,15 @@ the counter tells whether there are holders, at no cost to operations. An array 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.variable import Variable, view_of
 from asyncgrad.core.versions import VersionCounter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncgrad.aliases import Array
 
 #: Serializes new values for parameters with the taking of snapshots.
@@ -50,11 +52,14 @@ def is_held(variable: Variable) -> bool:
     return _references(variable) > _ALONE + others
 
 
-def rebind(variable: Variable, array: Array) -> None:
-    """Give a leaf a new array and counter; holders of the old array keep it unchanged."""
-    counter = VersionCounter()
-    if variable._counter is not None:
-        counter.value = variable._counter.version + 1
-    # The counter first: another thread that saves the new array must hold it by the new counter.
-    variable._counter = counter
-    variable._array = array
+def rebind(arrays: Mapping[Any, Array]) -> None:
+    """Give leaves new arrays and counters; holders of the old arrays keep them unchanged."""
+    with weights_lock:
+        for variable, array in arrays.items():
+            counter = VersionCounter()
+            if variable._counter is not None:
+                counter.value = variable._counter.version + 1
+            # The counter first: another thread that saves the new array must hold it by the new
+            # counter.
+            variable._counter = counter
+            variable._array = array

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
-from asyncgrad.core.array_holders import is_held, rebind, weights_lock
+from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.recording import called_anew, unrepeatable
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
@@ -191,7 +191,7 @@ class Optimizer(Hooked):
             with enable_grad():
                 loss = closure()
             self._check_awaited("step")
-        self._run()
+        rebind(self._updates(False))
         return loss
 
     @overload
@@ -232,7 +232,7 @@ class Optimizer(Hooked):
         args = (self,) if closure is None else (self, closure)
         if cost < _WORTH_A_THREAD:
             self._before(args, {})
-            self._run()
+            rebind(self._updates(False))
             self._after(args, {})
             return loss
         made: list[dict[Any, Any]] = []
@@ -241,16 +241,13 @@ class Optimizer(Hooked):
         finally:
             # On the loop no other task sees a partial update. A cancelled step is complete, too.
             if made:
-                _rebind(made[0])
+                rebind(made[0])
                 self._after(args, {})
         return loss
 
     def _check_awaited(self, method: str) -> None:
         """Raise if this task has not awaited a pass that it started."""
         check_awaited(f"{type(self).__name__}.{method}")
-
-    def _run(self) -> None:
-        _rebind(self._updates(False))
 
     def _prepare(self, args: tuple[Any, ...], made: list[dict[Any, Any]]) -> None:
         """In a thread, call the pre-hooks and compute the parameters' new arrays."""
@@ -401,10 +398,3 @@ class Optimizer(Hooked):
 
 
 _REQUIRED: Any = object()
-
-
-def _rebind(drafts: dict[Any, Any]) -> None:
-    """Give parameters the new arrays that a step has computed."""
-    with weights_lock:
-        for parameter, array in drafts.items():
-            rebind(parameter, array)

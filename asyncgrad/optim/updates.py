@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
-from asyncgrad.core.array_holders import is_held, rebind, weights_lock
+from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
@@ -67,8 +67,7 @@ def copied_beside(key: str, value: Any, parameter: Tensor) -> Any:
 def put_values(variable: Tensor, values: Array) -> None:
     """Copy new values into a leaf, or give it the new array if its old values are still needed."""
     if is_held(variable):
-        with weights_lock:
-            rebind(variable, values)
+        rebind({variable: values})
     else:
         bump_version(variable)
         variable._metadata.device.launching(np.copyto)(variable._array, values)

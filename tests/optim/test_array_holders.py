@@ -251,9 +251,9 @@ async def test_a_step_in_a_thread_is_shown_by_the_loop(monkeypatch):
     p.grad = ag.ones(1_000_000)
     where = []
 
-    def noting(parameter, array):
+    def noting(arrays):
         where.append(threading.get_ident())
-        rebind(parameter, array)
+        rebind(arrays)
 
     monkeypatch.setattr(optimizer_module, "rebind", noting)
     await SGD([p], lr=1.0).step_async()
