@@ -1,4 +1,8 @@
-"""The tensor class that users see: a `Variable` with operators and PyTorch's methods."""
+"""The tensor class that users see: a `Variable` with operators and PyTorch's methods.
+
+This file is long because it is one class, of which Python wants all in one place: what the table's
+rows do not give to tensors.
+"""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/parallel_nodes.py": ("scheduler/test_parallel_nodes.py",),
     "core/pass_state.py": ("scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py"),
     "core/rule.py": ("autograd/test_saved_tensors.py", "ops/test_every_op.py"),
+    "core/prepared.py": ("devices/test_shared_gradients.py", "scheduler/test_commits_in_turn.py"),
     "core/run_node.py": (
         "autograd/test_hooks.py", "autograd/test_function.py", "autograd/test_anomaly.py",
         "scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py",

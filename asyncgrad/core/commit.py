@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import acquiring, lasting_lock
+from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, restoring
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -22,13 +22,11 @@ from asyncgrad.core.variable import (
     version_of,
     wrap,
 )
-from asyncgrad.errors import AutogradError
-from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.aliases import Array, Gradient, Namespace
+    from asyncgrad.aliases import Array, Namespace
     from asyncgrad.core.variable import AutogradMeta
 
 #: Passes commit one at a time, so that no update is lost.
@@ -39,107 +37,6 @@ _awaiting: deque[Callable[[], None]] = deque()
 
 #: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
-
-_held = [object()]
-#: The `getrefcount` of an object that only a list refers to.
-_ALONE = getrefcount(_held[0])
-
-
-class Prepared(NamedTuple):
-    """The new `.grad` of a leaf on a device with streams."""
-
-    #: The arguments of `prepare` that it was computed from.
-    staged: tuple[Variable, Any, bool, Any]
-    #: The leaf's `.grad` when it was computed (or None), with its array and version.
-    grad: Variable | None
-    before: Any
-    version: int
-    #: The new array, or a new tensor in the place of the old.
-    after: Any
-    #: A copy of the old array, if others share its memory: then `.grad` is changed in place.
-    kept: Any
-    #: Calls a function in the stream of the leaf, and makes the caller's stream wait for it.
-    within: Callable[..., Any]
-
-    def is_valid(self) -> bool:
-        """Whether `.grad` is unchanged since `prepare`."""
-        grad = self.grad
-        if autograd_meta(self.staged[0]).grad is not grad:
-            return False
-        return grad is None or (grad._array is self.before and version_of(grad) == self.version)
-
-
-def _is_seen(grad: Variable) -> bool:
-    """Whether anything but its tensor, or but the array for its base, refers to the memory."""
-    # One more reference than the list's: the tensor's to its array, or the array's to its base.
-    held: list[Any] = [grad._array]
-    if getrefcount(held[0]) > _ALONE + 1:
-        return True
-    held = [held[0].base]
-    return held[0] is not None and getrefcount(held[0]) > _ALONE + 1
-
-
-def prepare(
-    variable: Variable,
-    gradient: Gradient,
-    owned: bool,
-    recorded: Namespace,
-    within: Callable[..., Any],
-) -> Prepared:
-    """Compute what `commit` would make a leaf's `.grad`, without touching it.
-
-    Args:
-        variable: the leaf.
-        gradient: what is added.
-        owned: nothing else refers to the gradient's array.
-        recorded: the recorded functions, if the pass records itself.
-        within: calls a function in the stream of the leaf.
-
-    Raises:
-        RuntimeError: if the gradient does not fit the leaf.
-    """
-    staged = (variable, gradient, owned, recorded)
-    metadata = variable._metadata
-    F = metadata.F
-    facts = gradient._metadata if isinstance(gradient, Variable) else gradient
-    if facts.shape != metadata.shape:
-        _refuse(variable, facts.shape)
-    grad = autograd_meta(variable).grad
-    seen = grad is not None and recorded is None and _is_seen(grad)
-    before: Any = None if grad is None else grad._array
-    version = 0 if grad is None else version_of(grad)
-    if recorded is not None:
-        total = _recorded_sum(variable, grad, gradient, recorded)
-        return Prepared(staged, grad, before, version, total, None, within)
-    if grad is not None:
-        # Into a new array: if `.grad` changes meanwhile, the sum is made again from both.
-        total, _ = F.accumulate(before, False, gradient, False)
-        if total.dtype != grad._metadata.dtype:
-            total = F.in_dtype(total, grad._metadata.dtype)
-        kept = before.copy() if seen else None
-        return Prepared(staged, grad, before, version, total, kept, within)
-    dtype = grad_dtype(variable) or gradient.dtype
-    total = F.keep_gradient(gradient, variable._array, owned, dtype)
-    return Prepared((variable, gradient, False, recorded), None, None, 0, total, None, within)
-
-
-def _exchange(prepared: Prepared) -> None:
-    """Set a leaf's `.grad` to the prepared one; prepare it again if `.grad` has changed."""
-    if not prepared.is_valid():
-        prepared = prepared.within(prepare, *prepared.staged, prepared.within)
-    after = prepared.after
-    variable = prepared.staged[0]
-    meta = autograd_meta(variable)
-    if isinstance(after, Variable):
-        meta.grad = after
-    elif prepared.grad is None:
-        meta.grad = wrap(after, variable._metadata.F.metadata_of(after))
-    else:
-        if prepared.kept is not None:
-            prepared.within(variable._metadata.F.assign, prepared.before, after)
-        else:
-            prepared.grad._array = after
-        bump_version(prepared.grad)
 
 
 def commit(
@@ -184,7 +81,7 @@ def commit(
                 _apply(replaced, fresh, added)
                 raise
             for one in prepared:
-                _exchange(one)
+                exchange(one)
             if end is not None:
                 end()
         finally:
@@ -210,7 +107,7 @@ def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, An
         if gradient.__class__ is not F.array_type:
             gradient = F.as_array(gradient)
         if gradient.shape != metadata.shape:
-            _refuse(variable, gradient.shape)
+            refuse(variable, gradient.shape)
         grad = meta.grad
         if grad is not None:
             before = grad._array
@@ -311,23 +208,13 @@ def _made_anew(
     for variable, gradient, _ in staged:
         meta = autograd_meta(variable)
         if gradient._metadata.shape != variable._metadata.shape:
-            _refuse(variable, gradient._metadata.shape)
+            refuse(variable, gradient._metadata.shape)
         dtype = grad_dtype(variable)
         if dtype is not None and gradient._metadata.dtype != dtype:
             gradient = recorded.to(gradient, dtype)
         _, grad = sums.get(id(meta), (meta, meta.grad))
-        sums[id(meta)] = (meta, _recorded_sum(variable, grad, gradient, recorded))
+        sums[id(meta)] = (meta, recorded_sum(variable, grad, gradient, recorded))
     return list(sums.values())
-
-
-def _recorded_sum(
-    variable: Variable, grad: Variable | None, gradient: Gradient, recorded: Namespace
-) -> Any:
-    """The new, recorded `.grad`, with the memory layout of the old one or else of the leaf."""
-    made = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
-    array, like = made._array, (variable if grad is None else grad)._array
-    made._array = made._metadata.F.keep_gradient(array, like, True, array.dtype)
-    return made
 
 
 def commit_revocably(
@@ -358,7 +245,7 @@ def commit_revocably(
                 restore = partial(_write, array, kept)
                 copied += kept.size
             before.append((meta, grad, restore))
-        before.extend((autograd_meta(one.staged[0]), one.grad, _restoring(one)) for one in prepared)
+        before.extend((autograd_meta(one.staged[0]), one.grad, restoring(one)) for one in prepared)
 
     after: list[Any] = []
 
@@ -387,14 +274,6 @@ def commit_revocably(
     return revoke if commit(staged, recorded, wait, prepared, remember, look) else None
 
 
-def _restoring(one: Prepared) -> Callable[[], None]:
-    """A function that restores the values of a `.grad` as they were when it was prepared."""
-    if one.grad is not None and one.kept is not None:
-        return partial(one.within, one.grad._metadata.F.assign, one.before, one.kept)
-    # `_exchange` replaces the array, so the old one is unchanged and needs no copy.
-    return partial(setattr, one.grad, "_array", one.before)
-
-
 def _write(target: Array, values: Array) -> None:
     target[...] = values
 
@@ -411,11 +290,3 @@ def _tell() -> None:
         with suppress(IndexError):
             # Another thread may take the last entry first.
             _awaiting.popleft()()
-
-
-def _refuse(variable: Variable, shape: tuple[int, ...]) -> None:
-    raise AutogradError(
-        f"accumulating a gradient of shape {shape} into a leaf of shape "
-        f"{variable._metadata.shape}: the leaf's data was replaced after the forward pass. Run "
-        f"the forward again after changing .data."
-    )

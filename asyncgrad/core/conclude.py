@@ -1,10 +1,10 @@
-"""The end of a pass that has more to do than to commit: participants, callbacks, devices."""
+"""The end of a pass: participants, its commit, callbacks, devices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.commit import commit_revocably
+from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.participants import check_given, staged_given
 from asyncgrad.core.run_node import in_turn
@@ -19,8 +19,34 @@ if TYPE_CHECKING:
     from asyncgrad.core.streams import PassStreams
 
 
+def commit_staged(task: PassState, wait: bool) -> bool:
+    """Add what a pass has staged to every `.grad`, or to none.
+
+    Args:
+        task: the pass, which has run.
+        wait: block while another pass commits.
+
+    Returns:
+        False, with nothing changed, where another pass commits and `wait` is false.
+    """
+    staged = task.staged
+    if task.streams is not None:
+        prepared = task.streams.prepared
+        if not commit(staged, task.recorded, wait, prepared):
+            return False
+        # Free the replaced `.grad` arrays now, even if the pass object is kept.
+        prepared.clear()
+        return True
+    if not staged:
+        return True
+    if task.recorded is None:
+        return commit(staged, None, wait)
+    # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
+    return bool(task.within(commit, staged, task.recorded, wait))
+
+
 def conclude(task: PassState) -> Generator[Any, Any, None]:
-    """Commit the gradients of a pass that has run, and call the queued callbacks.
+    """Commit where there are callbacks or devices to wait for, and call the queued callbacks.
 
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
     commit is undone when the pass ends.

@@ -21,9 +21,8 @@ from functools import partial
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.commit import commit
 from asyncgrad.core.conclude import ask, conclude
-from asyncgrad.core.delivery import accumulates, deliver, pass_on, take_report
+from asyncgrad.core.delivery import accumulates, deliver, pass_on
 from asyncgrad.core.dependencies import count, plan
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Callbacks, Devices, Freed, stored_edges
@@ -46,7 +45,6 @@ from asyncgrad.core.states import (
     RUNNING,
     WAITING,
     Outcome,
-    Ready,
     Resumed,
     Suspended,
 )
@@ -55,9 +53,9 @@ from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.core.versions import VersionCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
 
-    from asyncgrad.aliases import Gradient, NodeGradient, Owned, Value
+    from asyncgrad.aliases import NodeGradient, Owned, Value
     from asyncgrad.core.node import Node
     from asyncgrad.core.parallel_nodes import Helpers
 
@@ -353,19 +351,6 @@ class GraphTask(PassState):
         else:
             self._resume(node, evaluation, result)
 
-    def finish(
-        self, node: Node, gradients: Sequence[Gradient], *, fresh: bool = False
-    ) -> list[Ready]:
-        """Take the report of a node that was handed out by `launch`.
-
-        Returns:
-            The nodes that have become ready.
-        """
-        before = {entry[2] for entry in self.ready}
-        take_report(self, node, gradients, fresh)
-        self.outcome()
-        return [Ready(*entry) for entry in self.ready if entry[2] not in before]
-
     # -- ending ---------------------------------------------------------------------------------
 
     def outcome(self, *, thread: bool = False) -> Outcome:
@@ -400,30 +385,6 @@ class GraphTask(PassState):
             self._resume(_CALLBACKS, conclude(self), None)
             return self.outcome(thread=thread)
         return FINISHED
-
-    def commit(self, wait: bool) -> bool:
-        """Add what was staged to every `.grad`, or to none.
-
-        Args:
-            wait: block while another pass commits.
-
-        Returns:
-            False, with nothing changed, where another pass commits and `wait` is false.
-        """
-        staged = self.staged
-        if self.streams is not None:
-            prepared = self.streams.prepared
-            if not commit(staged, self.recorded, wait, prepared):
-                return False
-            # Free the replaced `.grad` arrays now, even if the pass object is kept.
-            prepared.clear()
-            return True
-        if not staged:
-            return True
-        if self.recorded is None:
-            return commit(staged, None, wait)
-        # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
-        return bool(self.within(commit, staged, self.recorded, wait))
 
 
 def _nothing() -> None:

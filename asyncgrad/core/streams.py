@@ -13,10 +13,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.commit import Prepared, prepare
 from asyncgrad.core.delivery import deliver
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata, stored_edges
+from asyncgrad.core.prepared import Prepared, prepare
 from asyncgrad.core.run_node import evaluate, modes_within
 from asyncgrad.core.variable import AccumulateGrad, gradient_edge
 

@@ -8,6 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from asyncgrad.core.conclude import commit_staged
 from asyncgrad.core.states import RUNNING
 from asyncgrad.errors import AutogradError, described
 
@@ -66,7 +67,7 @@ def end_pass(task: GraphTask, wait: bool) -> bool:
         False, with nothing changed, where another pass commits and `wait` is false.
     """
     try:
-        if not task.commit(wait):
+        if not commit_staged(task, wait):
             return False
         task.succeed()
     except BaseException as error:

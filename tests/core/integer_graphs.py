@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.delivery import take_report
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node
 from asyncgrad.core.rule import Rule
-from asyncgrad.core.states import Outcome
+from asyncgrad.core.states import Outcome, Ready
 from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, gradient_edge
 
 if TYPE_CHECKING:
@@ -168,6 +169,14 @@ def pass_over(
         inputs = [as_edge(_stored(edge)) for edge in inputs]
     values = [1] * len(edges) if gradients is None else list(gradients)
     return GraphTask(edges, values, inputs=inputs, **options)
+
+
+def finish(task: GraphTask, node: Node, gradients: Any) -> list[Ready]:
+    """Report a node that was handed out by `launch`; returns the nodes that have become ready."""
+    before = {entry[2] for entry in task.ready}
+    take_report(task, node, gradients, False)
+    task.outcome()
+    return [Ready(*entry) for entry in task.ready if entry[2] not in before]
 
 
 def run_through(task: GraphTask) -> GraphTask:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from integer_graphs import ENDLESS, Answer, Asks, Fails, Step, leaf, pass_over, run_through, staged
+from integer_graphs import (
+    ENDLESS,
+    Answer,
+    Asks,
+    Fails,
+    Step,
+    finish,
+    leaf,
+    pass_over,
+    run_through,
+    staged,
+)
 
 from asyncgrad.core.states import Outcome, State
 
@@ -159,7 +170,7 @@ class TestFailure:
         task = pass_over(Step([x]), Step([y]))
         task.start()
         root = task.launch()
-        task.finish(root.node, root.node.apply((), task))
+        finish(task, root.node, root.node.apply((), task))
         first, second = task.launch(), task.launch()
         task.fail(error := ValueError(), first.node)
         assert task.outcome() is Outcome.WAITING
@@ -232,7 +243,7 @@ class TestCancellation:
         task.start()
         entry = task.launch()
         task.cancel()
-        assert task.finish(entry.node, (1,)) == []
+        assert finish(task, entry.node, (1,)) == []
         task.validate()
         assert task.state is State.CANCELLED
         assert task.staged == []
@@ -244,12 +255,12 @@ class TestCancellation:
         task.start()
         before = dict(task.dependencies), list(task.ready), task.state
         with pytest.raises(ValueError, match="not handed out"):
-            task.finish(root, (1,))
+            finish(task, root, (1,))
         assert (dict(task.dependencies), list(task.ready), task.state) == before
         entry = task.launch()
-        task.finish(entry.node, (1,))
+        finish(task, entry.node, (1,))
         with pytest.raises(ValueError, match="has reported already"):
-            task.finish(entry.node, (1,))
+            finish(task, entry.node, (1,))
         assert staged(run_through(task)) == {x: 1}
 
     def test_cancelling_twice_is_cancelling_once(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from integer_graphs import ENDLESS, Step, by_rule, leaf, pass_over, run_through, staged
+from integer_graphs import ENDLESS, Step, by_rule, finish, leaf, pass_over, run_through, staged
 
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Identity
 from asyncgrad.core.states import Outcome, State
@@ -80,10 +80,10 @@ def test_an_accumulator_runs_before_anything_else_that_is_ready() -> None:
         order.append(entry.node)
         if entry.node.__class__ is AccumulateGrad:
             task.staged.append((entry.node.variable, entry.gradient, False))
-            task.finish(entry.node, ())
+            finish(task, entry.node, ())
             continue
         gradient = entry.gradient if type(entry.gradient) is list else [entry.gradient]
-        task.finish(entry.node, entry.node.apply(tuple(gradient), task))
+        finish(task, entry.node, entry.node.apply(tuple(gradient), task))
     kinds = [type(node).__name__ for node in order]
     assert kinds == ["Step", "Identity", "AccumulateGrad", "Step"]
     assert staged(task) == {x: 1, y: 1}

@@ -20,6 +20,7 @@ from integer_graphs import (
     Step,
     accumulate,
     by_rule,
+    finish,
     leaf,
     pass_over,
     staged,
@@ -233,14 +234,14 @@ class Interleavings(RuleBasedStateMachine):
         if node.__class__ is AccumulateGrad:
             if self.is_running() and self.runs(node):
                 accumulate(self.task, node, gradient)
-            self.task.finish(node, ())
+            finish(self.task, node, ())
             return
         if not isinstance(node, Mixes):
             answer = node.apply((), self.task)
         else:
             several = node.output_metadata.__class__ is tuple
             answer = node.answer(tuple(gradient) if several else (gradient,))
-        ready = self.task.finish(node, answer if self.runs(node) else (None,) * len(answer))
+        ready = finish(self.task, node, answer if self.runs(node) else (None,) * len(answer))
         assert self.is_running() or ready == []
 
     @precondition(lambda self: self.task.suspended)

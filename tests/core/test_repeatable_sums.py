@@ -10,7 +10,18 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from integer_graphs import ENDLESS, FACTS, Answer, Asks, Step, accumulate, leaf, pass_over, staged
+from integer_graphs import (
+    ENDLESS,
+    FACTS,
+    Answer,
+    Asks,
+    Step,
+    accumulate,
+    finish,
+    leaf,
+    pass_over,
+    staged,
+)
 
 from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.node import Edge
@@ -89,12 +100,12 @@ def test_any_order_of_finishing_gives_the_same_sum(order: tuple[int, ...]) -> No
     task = pass_over(*producers)
     task.start()
     root = task.launch()
-    task.finish(root.node, root.node.apply((), task))
+    finish(task, root.node, root.node.apply((), task))
     launched = [task.launch() for _ in producers]
     assert [entry.node.label for entry in launched] == ["d", "c", "b", "a"]
     for place in order:
         node = launched[place].node
-        task.finish(node, node.apply((1,), task))
+        finish(task, node, node.apply((1,), task))
         task.validate()
     assert task.run(ENDLESS) is Outcome.FINISHED
     assert staged(task) == {x: ("d0", "d1", "c0", "c1", "b0", "b1", "a0", "a1")}
@@ -129,7 +140,7 @@ def test_the_moment_at_which_a_slow_node_ends_does_not_change_the_sum() -> None:
             x, task = graph_with_a_slow_node()
             task.start()
             slow = task.launch()
-            task.finish(slow.node, slow.node.apply((), task)) if slow.node is task.root else None
+            finish(task, slow.node, slow.node.apply((), task)) if slow.node is task.root else None
             slow = task.launch()
             others = []
             for _ in range(steps):
@@ -138,12 +149,12 @@ def test_the_moment_at_which_a_slow_node_ends_does_not_change_the_sum() -> None:
                     break
                 others.append(entry.node)
                 if not hand_out:
-                    task.finish(entry.node, entry.node.apply((1,), task))
-            task.finish(slow.node, (1,))
+                    finish(task, entry.node, entry.node.apply((1,), task))
+            finish(task, slow.node, (1,))
             task.validate()
             if hand_out:
                 for node in others:
-                    task.finish(node, node.apply((1,), task))
+                    finish(task, node, node.apply((1,), task))
             assert task.run(ENDLESS) is Outcome.FINISHED
             assert staged(task) == {x: EXPECTED}, (steps, hand_out)
 
@@ -153,11 +164,11 @@ def test_a_node_that_is_ready_but_not_handed_out_comes_before_older_ones_that_en
     x, task = graph_with_a_slow_node()
     task.start()
     root = task.launch()
-    task.finish(root.node, root.node.apply((), task))
+    finish(task, root.node, root.node.apply((), task))
     slow, old = task.launch(), task.launch()
     assert old.node.label == "old"
-    task.finish(slow.node, (1,))
-    task.finish(old.node, old.node.apply((1,), task))
+    finish(task, slow.node, (1,))
+    finish(task, old.node, old.node.apply((1,), task))
     assert task.run(ENDLESS) is Outcome.FINISHED
     assert staged(task) == {x: EXPECTED}
 
@@ -179,11 +190,11 @@ def test_outputs_of_a_node_are_summed_each_by_itself() -> None:
     task = pass_over(a, b)
     task.start()
     root = task.launch()
-    task.finish(root.node, root.node.apply((), task))
+    finish(task, root.node, root.node.apply((), task))
     first, second = task.launch(), task.launch()
     assert (first.node, second.node) == (b, a)
-    task.finish(a, a.apply((1,), task))
-    task.finish(b, b.apply((1,), task))
+    finish(task, a, a.apply((1,), task))
+    finish(task, b, b.apply((1,), task))
     assert task.run(ENDLESS) is Outcome.FINISHED
     assert seen == [(("b1", "a0"), ("b0", "a1"))]
 
@@ -194,10 +205,10 @@ def test_a_driver_that_launches_accumulators_stages_what_they_get() -> None:
     task = pass_over(Says([x, x], label="a"))
     task.start()
     entry = task.launch()
-    ready = task.finish(entry.node, entry.node.apply((1,), task))
+    ready = finish(task, entry.node, entry.node.apply((1,), task))
     assert [r.gradient for r in ready] == [("a0", "a1")]
     entry = task.launch()
     accumulate(task, entry.node, entry.gradient)
-    assert task.finish(entry.node, ()) == []
+    assert finish(task, entry.node, ()) == []
     assert task.outcome() is Outcome.FINISHED
     assert staged(task) == {x: ("a0", "a1")}
