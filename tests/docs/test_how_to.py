@@ -21,8 +21,10 @@ PAGES = {
     "coming-from-pytorch": (),
     "errors": ("trio",),
     "jupyter": (),
+    "pictures": (),
     "tensorboard": ("tensorboardX",),
     "tqdm": ("tqdm",),
+    "types": (),
     "uvicorn": ("fastapi",),
     "why-not-to-thread": (),
 }

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from page_programs import blocks
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -22,14 +23,25 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def found_by_mypy(tmp_path_factory):
-    """The lines of both files that mypy refuses, without the settings of this project."""
+def sources(tmp_path_factory):
+    """The programs, that of the page on types among them, away from this project's settings."""
+    folder = tmp_path_factory.mktemp("typed")
+    for name in ("typing/program.py", "typing/mistakes.py", "newcomer/typed.py"):
+        shutil.copy(ROOT / "tests" / name, folder)
+    page = "\n".join(code for kind, code in blocks("how-to/types.md") if kind == "python")
+    (folder / "page.py").write_text(page, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found_by_mypy(sources, tmp_path_factory):
+    """The lines that mypy refuses."""
     api = pytest.importorskip("mypy.api", reason="mypy is not installed")
     before, os.environ["MYPYPATH"] = os.environ.get("MYPYPATH"), str(ROOT)
     cache = tmp_path_factory.mktemp("mypy")
     options = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={cache}"]
     try:
-        text, errors, _ = api.run([*options, str(HERE / "program.py"), str(HERE / "mistakes.py")])
+        text, errors, _ = api.run([*options, *map(str, sorted(sources.glob("*.py")))])
     finally:
         if before is None:
             del os.environ["MYPYPATH"]
@@ -41,18 +53,14 @@ def found_by_mypy(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found_by_pyright(tmp_path_factory):
+def found_by_pyright(sources):
     """The same of pyright, in strict mode."""
     pyright = shutil.which("pyright", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if pyright is None:
         pytest.skip("pyright is not installed")
-    folder = tmp_path_factory.mktemp("pyright")
-    names = ["program.py", "mistakes.py"]
-    for name in names:
-        shutil.copy(HERE / name, folder)
-    settings = {"include": names, "typeCheckingMode": "strict", "extraPaths": [str(ROOT)]}
-    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-    command = [pyright, "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
+    settings = {"include": ["*.py"], "typeCheckingMode": "strict", "extraPaths": [str(ROOT)]}
+    (sources / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [pyright, "--outputjson", "--pythonpath", sys.executable, "-p", str(sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         report = json.loads(done.stdout)
@@ -66,10 +74,10 @@ def found_by_pyright(tmp_path_factory):
 
 
 @pytest.mark.parametrize("checker", ["found_by_mypy", "found_by_pyright"])
-def test_a_users_program_is_accepted(checker, request):
-    """A strict one: with a module, a Function, a loop, a service, hooks, and transforms."""
+def test_users_programs_are_accepted(checker, request):
+    """Strict ones: with modules, a Function, loops, a service, hooks, and transforms."""
     found = request.getfixturevalue(checker)
-    assert [one for one in found if one[0] == "program"] == []
+    assert [one for one in found if one[0] != "mistakes"] == []
 
 
 @pytest.mark.parametrize("checker", ["found_by_mypy", "found_by_pyright"])
