@@ -67,3 +67,21 @@ def test_the_gradient_of_cross_entropy_of_logits_that_do_not_lie_in_a_row():
         T.nn.functional.cross_entropy(x.T * 1, T.tensor([0, 1, 1])).backward()
         gradients.append(x.grad.tolist())
     assert gradients[1] == [pytest.approx(row) for row in gradients[0]]
+
+
+def test_the_gradient_of_binary_cross_entropy_by_its_target():
+    """PyTorch's between 0 and 1; at the ends that of the bounded logarithms, also when recorded."""
+    probabilities = [0.25, 0.5, 0.9]
+    gradients = []
+    for T in (torch, ag):
+        target = T.tensor([0.2, 0.7, 1.0], dtype=T.float64, requires_grad=True)
+        x = T.tensor(probabilities, dtype=T.float64)
+        T.nn.functional.binary_cross_entropy(x, target, reduction="sum").backward()
+        gradients.append(target.grad.tolist())
+    assert gradients[1] == pytest.approx(gradients[0])
+    ends = ag.tensor([0.0, 1.0], dtype=ag.float64)
+    target = ag.tensor([0.2, 0.3], dtype=ag.float64, requires_grad=True)
+    for recorded in (False, True):
+        loss = ag.nn.functional.binary_cross_entropy(ends, target, reduction="sum")
+        (gradient,) = ag.autograd.grad(loss, target, create_graph=recorded)
+        assert gradient.tolist() == [100, -100]
