@@ -97,7 +97,14 @@ e, inf, nan, pi, newaxis = _np.e, _np.inf, _np.nan, _np.pi, None
 
 
 def __getattr__(name):  # noqa: ANN001, ANN202  types are in __init__.pyi
-    """`bfloat16`, which needs an optional package, and `distributions`, imported on use."""
+    """What is imported or read on use."""
+    if name == "__version__":  # said by the tag, which the installation's metadata repeat
+        metadata = _import_module("importlib.metadata")
+        try:
+            found = metadata.version("asyncgrad")
+        except metadata.PackageNotFoundError:
+            found = "0+unknown"
+        return globals().setdefault(name, found)
     if name == "distributions":
         return _import_module("asyncgrad.distributions")
     if name == "bfloat16":
@@ -105,7 +112,6 @@ def __getattr__(name):  # noqa: ANN001, ANN202  types are in __init__.pyi
     raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
 
 
-__version__ = "0.1.0"
 __all__ = [
     "AcceleratorError",
     "BackwardFuture",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-import asyncgrad
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -79,7 +78,7 @@ def metadata(wheel: Path) -> Message:
 def test_wheel_holds_the_package_its_licence_and_nothing_else(wheel: Path) -> None:
     """Top-level `tests` or `examples` in site-packages would clash with other projects'."""
     names = files_in(wheel)
-    version = asyncgrad.__version__
+    version = wheel.name.split("-")[1]
     kinds = {".py", ".pyi"}
     files = [path for path in (ROOT / "asyncgrad").rglob("*") if path.suffix in kinds]
     sources = {str(path.relative_to(ROOT)) for path in files}
@@ -88,13 +87,59 @@ def test_wheel_holds_the_package_its_licence_and_nothing_else(wheel: Path) -> No
     assert f"asyncgrad-{version}.dist-info/licenses/LICENSE" in names
 
 
-def test_wheel_is_importable_by_itself(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_is_importable_by_itself_and_says_its_version(wheel: Path, tmp_path: Path) -> None:
     """A file that only the tree has would go unnoticed in an editable installation."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    code = "import asyncgrad; print(asyncgrad.__file__)"
-    found = run_python(code, cwd=tmp_path, path=tmp_path / "site")
+    code = "import asyncgrad; print(asyncgrad.__file__, asyncgrad.__version__, sep='\\n')"
+    found, version = run_python(code, cwd=tmp_path, path=tmp_path / "site").splitlines()
     assert Path(found) == tmp_path / "site" / "asyncgrad" / "__init__.py"
+    assert version == wheel.name.split("-")[1]
+
+
+def test_a_package_that_is_not_installed_has_no_known_version(tmp_path: Path) -> None:
+    code = f"""if True:
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        import asyncgrad, importlib.metadata as metadata
+        def none(name):
+            raise metadata.PackageNotFoundError(name)
+        metadata.version = none
+        print(asyncgrad.__version__)
+        """
+    assert run_python(code, cwd=tmp_path, path=ROOT) == "0+unknown"
+
+
+#: What to do to a copy of the project, and the version that is then built.
+HISTORIES = {
+    "no git": ([], r"0\.1\.0\.dev0"),
+    "no tag": (["init", "add", "commit"], r"0\.1\.0\.dev1"),
+    "a tag": (["init", "add", "commit", "tag v1.2.3"], r"1\.2\.3"),
+    "commits since": (["init", "add", "commit", "tag v1.2.3", "commit"], r"1\.2\.4\.dev1"),
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_version_is_that_of_the_tag(history: str, tmp_path: Path) -> None:
+    """Archives and clones without tags are built, too."""
+    pytest.importorskip("hatch_vcs")
+    steps, expected = HISTORIES[history]
+    if steps and shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, project)
+    (project / "asyncgrad").mkdir()
+    (project / "asyncgrad" / "__init__.py").touch()
+    more = {"add": ["."], "commit": ["-q", "--allow-empty", "-m", "-"], "init": ["-q"]}
+    for step in steps:
+        name, *arguments = step.split()
+        identity = ["-c", "user.name=-", "-c", "user.email=-", "-c", "commit.gpgsign=false"]
+        command = ["git", *identity, name, *arguments, *more.get(name, [])]
+        subprocess.run(command, cwd=project, check=True)
+    sdist = build("sdist", project, tmp_path / "built")
+    assert re.fullmatch(rf"asyncgrad-{expected}\.tar\.gz", sdist.name)
 
 
 def test_sdist_builds_the_same_wheel_as_the_tree(
@@ -136,8 +181,7 @@ def test_links_and_pictures_of_the_page_on_an_index_are_absolute(metadata: Messa
     assert f"]({raw}docs/img/event_loop.svg)" in page
 
 
-def test_the_metadata_has_the_version_of_the_package_and_its_addresses(metadata: Message) -> None:
-    assert metadata["Version"] == asyncgrad.__version__
+def test_the_metadata_has_the_addresses(metadata: Message) -> None:
     named = dict(line.split(", ") for line in metadata.get_all("Project-URL", []))
     assert named == PROJECT["urls"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps, loads
 
-import asyncgrad
+from asyncgrad import __version__
 from asyncgrad.distributed.errors import sendable
 from asyncgrad.errors import AutogradError
 
@@ -235,7 +235,7 @@ def _versions() -> dict[str, str]:
     """What has to be the same on all machines."""
     python = platform.python_version_tuple()
     return {
-        "asyncgrad": asyncgrad.__version__,
+        "asyncgrad": __version__,
         "numpy": np.__version__,
         "Python": ".".join(python[:2]),
     }
