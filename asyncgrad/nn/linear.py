@@ -76,8 +76,7 @@ class Linear(_Affine, shown=("in_features", "out_features")):
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the map to an input of shape (..., in_features)."""
-        out = input @ self.weight.T
-        return out if self.bias is None else out + self.bias
+        return F.linear(input, self.weight, self.bias)
 
 
 class Bilinear(
