@@ -67,7 +67,7 @@ class Adam(ElementwiseOptimizer):
             )  # fmt: skip
             if done is not NotImplemented:
                 return
-        self._run_kernel(group, state, step, arrays)
+        self._join(group, state, step, arrays)
 
     def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         eps = group["eps"]

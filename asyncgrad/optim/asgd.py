@@ -21,6 +21,7 @@ class ASGD(ElementwiseOptimizer):
     """
 
     _entries = ("ax",)
+    _alike = False
 
     def __init__(
         self, params: Params, lr: Rate = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.together import Part, Together, is_small, joined
 from asyncgrad.optim.updates import Array, Group, count_step, in_tiles, zeros_like
 
 if TYPE_CHECKING:
@@ -22,6 +24,13 @@ class ElementwiseOptimizer(Optimizer):
 
     #: Tensors of the state that have the parameter's shape, in the order of the kernel's arguments.
     _entries: tuple[str, ...] = ()
+    #: The kernel depends on the options and the number of the step, and not on a parameter's state.
+    _alike = True
+
+    def _declare(self, given: Mapping[str, Any]) -> None:
+        #: By the number of a group: where the states of its small parameters lie.
+        self._together: dict[int, Together] = {}
+        super()._declare(given)
 
     def _wanted(self, group: Group) -> tuple[str, ...]:
         """The entries that the group's options ask for."""
@@ -54,7 +63,31 @@ class ElementwiseOptimizer(Optimizer):
         return state, step, arrays
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        self._run_kernel(group, *self._operands(group, parameter, gradient))
+        self._join(group, *self._operands(group, parameter, gradient))
+
+    def _join(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
+        """Run the update of one parameter, or leave it for all small ones of the group."""
+        if self._alike and is_small(arrays):
+            self._small.append((step, state, arrays))
+        else:
+            self._run_kernel(group, state, step, arrays)
+
+    def _updates(self, beside: bool) -> dict[Any, Any]:
+        self._small: list[Part] = []
+        return super()._updates(beside)
+
+    def _finish(self, number: int, group: Group) -> None:
+        small, self._small = self._small, []
+        together = joined(self._together, number, small, self._wanted(group))
+        if together is None:
+            for step, state, arrays in small:
+                self._run_kernel(group, state, step, arrays)
+        else:
+            together.update(small, partial(self._run_kernel, group, {}, small[0][0]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what a copy makes anew: hooks, and the common memory of states."""
+        return {**super().__getstate__(), "_together": {}}
 
     def _run_kernel(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
         kernel = self._kernel(group, state, step)

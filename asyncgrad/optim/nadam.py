@@ -27,6 +27,7 @@ class NAdam(ElementwiseOptimizer):
     """
 
     _entries = ("exp_avg", "exp_avg_sq")
+    _alike = False
 
     def __init__(
         self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,

@@ -266,20 +266,26 @@ class Optimizer(Hooked):
         drafts = self._drafts = {}
         try:
             with np.errstate(all="ignore"):
-                for group in self.param_groups:
-                    for parameter in group["params"]:
-                        meta = parameter._autograd
-                        # Read it once: another task may drop the gradient meanwhile.
-                        grad = None if meta is None else meta.grad
-                        if grad is None:
-                            continue
-                        change = parameter._metadata.device.launching(self._change)
-                        change(group, parameter, grad._array, beside)
-                        if parameter not in drafts:
-                            bump_version(parameter)
+                for number, group in enumerate(self.param_groups):
+                    try:
+                        for parameter in group["params"]:
+                            meta = parameter._autograd
+                            # Read it once: another task may drop the gradient meanwhile.
+                            grad = None if meta is None else meta.grad
+                            if grad is None:
+                                continue
+                            change = parameter._metadata.device.launching(self._change)
+                            change(group, parameter, grad._array, beside)
+                            if parameter not in drafts:
+                                bump_version(parameter)
+                    finally:
+                        self._finish(number, group)
         finally:
             self._drafts = {}
         return drafts
+
+    def _finish(self, number: int, group: Group) -> None:
+        """Do what `_update` has left for the end of a group."""
 
     def _change(
         self, group: Group, parameter: Tensor, gradient: Array | Rows, beside: bool

@@ -94,7 +94,7 @@ def count_step(state: dict[str, Any]) -> int:
     if step is None:
         step = state["step"] = host_number(0.0)
     array = step._array
-    array += 1
+    array.fill(int(array) + 1)
     return int(array)
 
 

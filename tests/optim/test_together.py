@@ -1,0 +1,111 @@
+"""Small parameters are updated together: the bits, and when they are not."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+SHAPES = [(3, 4), (5,), (), (2, 2, 2), (40, 30)]
+KINDS = [
+    "Adam",
+    "AdamW",
+    "Adagrad",
+    "RMSprop",
+    "Adadelta",
+    "Adamax",
+    "RAdam",
+    "Rprop",
+    "NAdam",
+    "ASGD",
+]
+
+
+def parameters(dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return [ag.tensor(rng.standard_normal(s).astype(dtype), requires_grad=True) for s in SHAPES]
+
+
+def give(leaves, seed, without=()):
+    rng = np.random.default_rng(seed)
+    for number, leaf in enumerate(leaves):
+        value = rng.standard_normal(leaf.shape).astype(leaf.detach().numpy().dtype)
+        leaf.grad = None if number in without else ag.tensor(value)
+
+
+def bits(leaves, optimizers):
+    states = [o.state[p] for o in optimizers for g in o.param_groups for p in g["params"]]
+    return [leaf.detach().numpy().tobytes() for leaf in leaves] + [
+        value.numpy().tobytes() for state in states for _, value in sorted(state.items())
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"maximize": True}])
+def test_bits_are_those_of_single_updates(kind, options):
+    make = getattr(ag.optim, kind)
+    if kind == "Rprop":
+        options = {key: value for key, value in options.items() if key == "maximize"}
+    joint, single = parameters(), parameters()
+    one = make(joint, **options)
+    others = [make([leaf], **options) for leaf in single]
+    for seed in range(4):
+        without = {1} if seed == 2 else ()
+        give(joint, seed, without)
+        give(single, seed, without)
+        one.step()
+        for other in others:
+            other.step()
+        assert bits(joint, [one]) == bits(single, others)
+
+
+def test_states_lie_side_by_side():
+    leaves = parameters()
+    optimizer = ag.optim.Adam(leaves)
+    give(leaves, 0)
+    optimizer.step()
+    first, second = (optimizer.state[leaf]["exp_avg"] for leaf in leaves[:2])
+    assert first.data_ptr() + first.numel() * 4 == second.data_ptr()
+
+
+def test_memory_that_others_see_stays():
+    leaves = parameters()
+    optimizer = ag.optim.Adagrad(leaves)
+    seen = optimizer.state[leaves[0]]["sum"].numpy()
+    give(leaves, 0)
+    optimizer.step()
+    assert seen.any()
+    assert optimizer.state[leaves[0]]["sum"].numpy().tobytes() == seen.tobytes()
+
+
+def test_copies_and_loaded_states_go_on_alike():
+    leaves = parameters()
+    optimizer = ag.optim.Adam(leaves)
+    for seed in range(2):
+        give(leaves, seed)
+        optimizer.step()
+    twin_leaves, twin = copy.deepcopy((leaves, optimizer))
+    loaded_leaves = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+    loaded = ag.optim.Adam(loaded_leaves)
+    loaded.load_state_dict(optimizer.state_dict())
+    for seed in range(2, 5):
+        for tensors, one in ((leaves, optimizer), (twin_leaves, twin), (loaded_leaves, loaded)):
+            give(tensors, seed)
+            one.step()
+    wanted = bits(leaves, [optimizer])
+    assert bits(twin_leaves, [twin]) == wanted
+    assert bits(loaded_leaves, [loaded]) == wanted
+
+
+def test_an_error_leaves_the_parameters_before_it_updated():
+    table = ag.nn.Embedding(3, 2, sparse=True)
+    leaves, single = parameters()[:2], parameters()[:2]
+    optimizer, other = ag.optim.Adam([*leaves, table.weight]), ag.optim.Adam(single)
+    table(ag.tensor([1])).sum().backward()
+    give(leaves, 0)
+    give(single, 0)
+    other.step()
+    with pytest.raises(RuntimeError, match="sparse"):
+        optimizer.step()
+    assert bits(leaves, []) == bits(single, [])
