@@ -2,8 +2,9 @@
 
 Tenants share the frozen weights of a base model; each has low-rank adapters of its own, which only
 its token reaches. Passes run with the tenant's priority, within its quota, and end when their
-client goes away. Requests carry numbers and nothing that could run. Left out: billing, and adapters
-that outlive the process.
+client goes away. Requests carry numbers and nothing that could run. With `--dask ADDRESS` the
+workers of a cluster compute, and one may die. Left out: billing, and adapters that outlive the
+process.
 
 Run `python -m examples.training_api`; it prints a token. Then, in another terminal,
 `python -m examples.training_api.script TOKEN`.

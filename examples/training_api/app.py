@@ -1,6 +1,7 @@
 """The application: a tenant's passes and steps, in its turn, with its priority."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -22,7 +23,9 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
 import asyncgrad as ag
+from asyncgrad.distributed import World
 from asyncgrad.serving import Disconnected, Overloaded, unless_disconnected
+from examples.training_api.cluster import Cluster
 from examples.training_api.model import CLASSES, INPUTS
 from examples.training_api.tenants import Plan, QuotaExceeded, Tenant, Tenants
 from examples.web import Limited, disconnection
@@ -89,10 +92,25 @@ class Step(Strict):
     lr: Annotated[float, Field(gt=0, le=10)] = 1e-2
 
 
-def create_app(plans: dict[str, Plan], hosts: Sequence[str] = ("*",)) -> FastAPI:
-    """The application for some tenants, which answers under some names."""
+def create_app(
+    plans: dict[str, Plan],
+    hosts: Sequence[str] = ("*",),
+    open_world: Callable[[], AbstractAsyncContextManager[World]] | None = None,
+) -> FastAPI:
+    """The application for some tenants, which answers under some names.
+
+    With `open_world`, the workers of that world compute, and this process answers.
+    """
     tenants = Tenants(plans)
-    app = FastAPI(title="Training", docs_url=None, redoc_url=None)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with nullcontext() if open_world is None else open_world() as world:
+            if world is not None:
+                tenants.compute_on(Cluster(world))
+            yield
+
+    app = FastAPI(title="Training", docs_url=None, redoc_url=None, lifespan=lifespan)
     # Base64 takes four bytes for three; the rest is for labels.
     app.add_middleware(Limited, most=MAX_ROWS * (ROW * 4 // 3 + 16))
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
@@ -158,13 +176,10 @@ def create_app(plans: dict[str, Plan], hosts: Sequence[str] = ("*",)) -> FastAPI
         tenant.charge(len(batch))
 
         async def work() -> dict[str, Any]:
-            logits = await ag.offload(tenant.adapter, ag.from_numpy(batch.array()))
-            loss = ag.nn.functional.cross_entropy(logits, ag.tensor(batch.labels))
-            # All or nothing: cancelled, it leaves no part of its gradients.
-            await loss.backward()
+            inputs, labels = ag.from_numpy(batch.array()), ag.tensor(batch.labels)
+            loss, right = await tenant.training.forward_backward(inputs, labels)
             tenant.passes += 1
-            right = (logits.detach().argmax(dim=-1) == ag.tensor(batch.labels)).sum().item()
-            return {"loss": loss.item(), "right": right, "rows": len(batch.labels)}
+            return {"loss": loss, "right": right, "rows": len(batch.labels)}
 
         return await in_turn(tenant, request, work)
 
@@ -175,12 +190,9 @@ def create_app(plans: dict[str, Plan], hosts: Sequence[str] = ("*",)) -> FastAPI
         """Take a step by what has been added up, and begin anew."""
 
         async def work() -> dict[str, Any]:
-            for group in tenant.optimizer.param_groups:
-                group["lr"] = step.lr
             # All or nothing: what was begun is ended, whether or not its client has gone.
             with anyio.CancelScope(shield=True):
-                await tenant.optimizer.step_async()
-            tenant.optimizer.zero_grad()
+                await tenant.training.step(step.lr)
             tenant.steps += 1
             return {"steps": tenant.steps}
 
@@ -194,9 +206,7 @@ def create_app(plans: dict[str, Plan], hosts: Sequence[str] = ("*",)) -> FastAPI
         tenant.charge(len(rows))
 
         async def work() -> dict[str, Any]:
-            with ag.no_grad():
-                logits = await ag.offload(tenant.adapter, ag.from_numpy(rows.array()))
-            return {"classes": logits.argmax(dim=-1).tolist()}
+            return {"classes": await tenant.training.predict(ag.from_numpy(rows.array()))}
 
         return await in_turn(tenant, request, work)
 

@@ -6,9 +6,11 @@ import argparse
 import json
 import secrets
 import sys
+from functools import partial
 from pathlib import Path
 
 from examples.training_api.app import create_app
+from examples.training_api.cluster import connected
 from examples.training_api.tenants import Plan
 from examples.web import add_host_options, allowed_hosts, serve
 
@@ -21,6 +23,11 @@ def main() -> int:
         "--tenants",
         type=Path,
         help='JSON: {"name": {"token": "...", "priority": 0, "rows_per_second": 10000}}',
+    )
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="compute on the workers of a Dask cluster, whose scheduler is at tcp://... or tls://...",
     )
     args = parser.parse_args()
     url = f"http://{args.host}:{args.port}"
@@ -38,4 +45,5 @@ def main() -> int:
     else:
         listed = json.loads(args.tenants.read_text())
         plans = {name: Plan(**facts) for name, facts in listed.items()}
-    return serve(create_app(plans, allowed_hosts(args)), args, welcome)
+    world = None if args.dask is None else partial(connected, args.dask)
+    return serve(create_app(plans, allowed_hosts(args), world), args, welcome)

@@ -8,9 +8,10 @@ import hmac
 import time
 from dataclasses import dataclass
 
-import asyncgrad as ag
 from asyncgrad.serving import Admission
-from examples.training_api.model import Adapter, Base
+from examples.training_api.cluster import Cluster, ClusterTraining
+from examples.training_api.model import Base
+from examples.training_api.training import Training
 
 #: A quota may be used ahead by so many seconds of it.
 BURST = 2.0
@@ -43,7 +44,7 @@ class QuotaExceeded(Exception):
 
 
 class Tenant:
-    """One tenant's adapter, optimiser and quota."""
+    """One tenant's training and quota."""
 
     def __init__(self, name: str, plan: Plan, base: Base) -> None:
         self.name = name
@@ -51,17 +52,16 @@ class Tenant:
         self.admission = Admission(plan.concurrent, max_waiting=plan.max_waiting)
         #: One pass or step of a tenant at a time: what it sends is applied in its order.
         self.turn = asyncio.Lock()
-        self._base = base
+        # The name is data, here too: no part of it is used but its hash.
+        self.seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+        self.training: Training | ClusterTraining = Training(base, self.seed)
+        self.passes = self.steps = 0
         self._rows = plan.rows_per_second * BURST
         self._filled = time.monotonic()
-        self.reset()
 
     def reset(self) -> None:
         """Begin anew with an adapter that changes nothing."""
-        # The name is data, here too: no part of it is used but its hash.
-        seed = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:4], "big")
-        self.adapter = Adapter(self._base, seed)
-        self.optimizer = ag.optim.Adam(self.adapter.parameters(), lr=1e-2)
+        self.training.reset()
         self.passes = self.steps = 0
 
     def charge(self, rows: int) -> None:
@@ -87,6 +87,11 @@ class Tenants:
             raise ValueError("two tenants have the same token")
         base = Base()
         self._by_token = [(plan.token.encode(), Tenant(n, plan, base)) for n, plan in plans.items()]
+
+    def compute_on(self, cluster: Cluster) -> None:
+        """Train on a cluster's workers from now on, all anew."""
+        for _, tenant in self._by_token:
+            tenant.training = ClusterTraining(cluster, tenant.seed)
 
     def find(self, token: str) -> Tenant | None:
         """Whose token it is. All are compared, each in constant time."""

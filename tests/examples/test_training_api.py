@@ -59,7 +59,7 @@ async def test_gradients_add_up_until_the_step_and_are_what_one_pass_gives():
     reference = Adapter(Base(), 0)
     # The same weights as the tenant's, by its hash.
     tenant = Tenants(plans()).find(TOKENS["ann"])
-    reference.load_state_dict(tenant.adapter.state_dict())
+    reference.load_state_dict(tenant.training.trainer.adapter.state_dict())
     optimizer = ag.optim.Adam(reference.parameters(), lr=1e-2)
     async with client(app, TOKENS["ann"]) as ann:
         losses = await asyncio.gather(*(

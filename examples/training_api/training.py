@@ -1,0 +1,65 @@
+"""What is trained for a tenant: its adapter and optimiser, in the process that computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncgrad as ag
+from examples.training_api.model import Adapter, Base
+
+
+class Trainer(ag.nn.Module):
+    """An adapter with its optimiser: it gives the loss of a batch, and how many rows were right."""
+
+    def __init__(self, base: Base, seed: int, state: Any = None) -> None:
+        super().__init__()
+        self.adapter = Adapter(base, seed)
+        self.optimizer = ag.optim.Adam(self.adapter.parameters(), lr=1e-2)
+        if state is not None:
+            self.adapter.load_state_dict(state["adapter"])
+            self.optimizer.load_state_dict(state["optimizer"])
+
+    def forward(self, inputs: Any, labels: Any) -> tuple[Any, int]:
+        """Of the mean over the batch, a pass can be started."""
+        logits = self.adapter(inputs)
+        right = (logits.detach().argmax(dim=-1) == labels).sum().item()
+        return ag.nn.functional.cross_entropy(logits, labels), right
+
+    async def step(self, lr: float) -> None:
+        """Take a step by what has been added up, and begin anew."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        await self.optimizer.step_async()
+        self.optimizer.zero_grad()
+
+    async def predict(self, inputs: Any) -> list[int]:
+        """The likeliest classes."""
+        with ag.no_grad():
+            logits = await ag.offload(self.adapter, inputs)
+        return logits.argmax(dim=-1).tolist()
+
+
+class Training:
+    """A tenant's training in this process."""
+
+    def __init__(self, base: Base, seed: int) -> None:
+        self._base, self._seed = base, seed
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew with an adapter that changes nothing."""
+        self.trainer = Trainer(self._base, self._seed)
+
+    async def forward_backward(self, inputs: Any, labels: Any) -> tuple[float, int]:
+        """Add a batch's gradients; all or nothing: cancelled, it leaves no part of them."""
+        loss, right = await ag.offload(self.trainer, inputs, labels)
+        await loss.backward()
+        return loss.item(), right
+
+    async def step(self, lr: float) -> None:
+        """Take a step."""
+        await self.trainer.step(lr)
+
+    async def predict(self, inputs: Any) -> list[int]:
+        """The likeliest classes."""
+        return await self.trainer.predict(inputs)
