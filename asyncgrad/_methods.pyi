@@ -293,16 +293,19 @@ class Methods(Variable):
             storage_offset: the number of the first element in memory; None for that of `input`.
 
         Returns:
-            The view, such as all windows of a signal:
-
-                >>> import asyncgrad as ag
-                >>> ag.arange(5).as_strided((3, 3), (1, 1)).tolist()
-                [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+            The view, such as all windows of a signal.
 
         Raises:
             RuntimeError: if an element would be outside of the memory, strides are negative, or their
                 number is not that of the axes.
             TypeError: if `size` or `stride` is not a sequence of integers.
+
+        Example:
+            >>> import asyncgrad as ag
+            >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))
+            tensor([[0, 1, 2],
+                    [1, 2, 3],
+                    [2, 3, 4]])
         """
     def as_strided_(self, *args: Any, **kwargs: Any) -> Tensor:
         """`as_strided`, in place: the same tensor with other axes."""

@@ -1,11 +1,12 @@
 """The pages of the API reference: every public name with its signature, docstring and example.
 
     python tools/api_pages.py FOLDER          writes the pages into a folder
-    python tools/api_pages.py --examples      counts the examples, and says what has none
+    python tools/api_pages.py --examples      says which names have no example
 
 The documentation's site makes them anew each time it is built (`tools/site_hooks.py`). What is
 public is said by `tools/public_names.py`; an example comes from the docstring or, where that has
-none, from `tools/examples.txt`.
+none, from a file of `tools/examples`. A function that works in place has the example of the other
+form, if it prints the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -30,7 +30,7 @@ from asyncgrad.ops.api import CHAPTERS  # noqa: E402  likewise
 from asyncgrad.scheduler import BackwardFuture, Engine  # noqa: E402  likewise
 from asyncgrad.scheduler.statistics import EngineStatistics  # noqa: E402  likewise
 
-EXAMPLES = _TOOLS / "examples.txt"
+EXAMPLES = _TOOLS / "examples"
 #: The pages: a file's name, a title, and the modules whose public names stand there. A name of the
 #: package itself stands on the page of the module that defines its value.
 PAGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -282,12 +282,14 @@ def _prose(text: str) -> list[str]:
     return written
 
 
-def _example(code: str) -> list[str]:
-    """An example as code and, where it prints something, what it prints."""
-    return ["```pycon", code.strip("\n"), "```", ""]
+def _example(example: str) -> list[str]:
+    """An example as code with what it prints, or a link to the name it is shown at."""
+    if re.fullmatch(r"ag[\w.]+", example):
+        return [f"See the example of [`{example}`](#{_anchor(example)}).", ""]
+    return ["```pycon", example.strip("\n"), "```", ""]
 
 
-def documented(value: Any, names: list[str], *, examples: dict[str, str]) -> list[str]:
+def documented(value: Any, example: str) -> list[str]:
     """A docstring as Markdown."""
     found = _sections(_doc(value))
     written = _prose(found[""])
@@ -297,10 +299,7 @@ def documented(value: Any, names: list[str], *, examples: dict[str, str]) -> lis
             written += [f"**{name}**", "", *_items(found[title]), ""]
     if found.get("Source"):
         written += [f"**Source**: {_text(found['Source'])}", ""]
-    example = example_of(value, names, examples)
-    if example:
-        written += _example(example)
-    return written
+    return written + (_example(example) if example else [])
 
 
 def _doc(value: Any) -> str:
@@ -310,23 +309,43 @@ def _doc(value: Any) -> str:
     return inspect.getdoc(value) or "" if callable(value) else ""
 
 
-def example_of(value: Any, names: list[str], examples: dict[str, str]) -> str:
-    """The example of a name, from its docstring or from the file of examples."""
-    doc = _doc(value)
-    found = _sections(doc).get("Example", "")
-    if found or ">>>" in doc:
-        return found
-    return next((examples[name] for name in names if name in examples), "")
+def own_example(value: Any) -> str:
+    """The example in a docstring; nothing where it has none."""
+    return _sections(_doc(value)).get("Example", "")
 
 
 def read_examples() -> dict[str, str]:
-    """The examples beside the docstrings, by the names they are of."""
-    text = EXAMPLES.read_text(encoding="utf-8")
-    blocks = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    """The examples beside the docstrings, by the names they are of.
+
+    Of several names in a heading, the first has the example and the others have its name.
+    """
+    found: dict[str, str] = {}
+    for file in sorted(EXAMPLES.glob("*.txt")):
+        for block in re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            heading, _, code = block.partition("\n")
+            first, *others = heading.split()
+            if twice := found.keys() & {first, *others}:
+                raise ValueError(f"{file}: a second example of {twice}")
+            found |= {first: code.strip("\n")} | dict.fromkeys(others, first)
+    return found
+
+
+def examples() -> dict[str, str]:
+    """The example of each value that can be called, by its first name."""
+    beside = read_examples()
+    public = [entry for page in entries().values() for entry in page if callable(entry.value)]
+    named = {name: entry for entry in public for name in entry.names}
     found = {}
-    for block in blocks:
-        names, _, code = block.partition("\n")
-        found.update(dict.fromkeys(names.split(), code.strip("\n")))
+    for entry in public:
+        given = (beside[name] for name in entry.names if name in beside)
+        found[entry.names[0]] = own_example(entry.value) or next(given, "")
+    for first in [name for name, example in found.items() if not example]:
+        for name in named[first].names:
+            base = named.get(name.removesuffix("_"))
+            if base and base is not named[first]:
+                called = "|".join(map(re.escape, base.names))
+                found[first] = re.sub(rf"\b({called})\(", f"{name}(", found[base.names[0]])
+                break
     return found
 
 
@@ -352,7 +371,7 @@ def _one(entry: Entry, public: set[Any], examples: dict[str, str]) -> list[str]:
         lines += ["```python", signature(name, value), "```", ""]
     if others:
         lines += ["Also " + ", ".join(f"`{other}`" for other in others) + ".", ""]
-    lines += documented(value, entry.names, examples=examples)
+    lines += documented(value, examples[name])
     if isinstance(value, type):
         lines += _members(value, public)
     return lines
@@ -399,7 +418,7 @@ def _first(doc: str) -> str:
 
 def pages() -> dict[str, str]:
     """The pages as Markdown, by the names of their files, and an index of all names."""
-    examples = read_examples()
+    shown = examples()
     found = entries()
     public = {entry.value for page in found.values() for entry in page
               if isinstance(entry.value, type)}  # fmt: skip
@@ -407,7 +426,7 @@ def pages() -> dict[str, str]:
     for slug, title, _ in PAGES:
         lines = [f"# {title}", ""]
         for entry in found[slug]:
-            lines += _one(entry, public, examples)
+            lines += _one(entry, public, shown)
         written[f"{slug}.md"] = "\n".join(lines)
     written["index.md"] = _index(found)
     return written
@@ -416,7 +435,7 @@ def pages() -> dict[str, str]:
 def _index(found: dict[str, list[Entry]]) -> str:
     lines = [
         "# API reference", "",
-        "Every public name with its signature, what it does and, for most, an example. `ag` is "
+        "Every public name with its signature, what it does and an example. `ag` is "
         "`asyncgrad`. The examples begin with `import asyncgrad as ag`; all of them are run by the "
         "tests. What the gradient of each function is made of, and how it differs from PyTorch, "
         "is in [functions and their derivatives](../reference.md).", "",
@@ -428,24 +447,15 @@ def _index(found: dict[str, list[Entry]]) -> str:
     return "\n".join(lines)
 
 
-def lacking() -> tuple[int, list[str]]:
-    """How many names have an example, and those that have none."""
-    examples = read_examples()
-    counts: dict[bool, list[str]] = defaultdict(list)
-    for page in entries().values():
-        for entry in page:
-            if callable(entry.value):
-                has = bool(example_of(entry.value, entry.names, examples))
-                counts[has].append(entry.names[0])
-    return len(counts[True]), counts[False]
+def lacking() -> list[str]:
+    """The names that have no example."""
+    return [name for name, example in examples().items() if not example]
 
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or say which examples are missing."""
     if arguments == ["--examples"]:
-        have, lack = lacking()
-        print(f"{have} of {have + len(lack)} have an example; these have none:")
-        print(*lack)
+        print(f"{len(examples())} names; without an example:", *lacking())
         return 0
     (folder,) = map(Path, arguments)
     folder.mkdir(parents=True, exist_ok=True)
