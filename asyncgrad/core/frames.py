@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 #: Modules whose frames compute nodes, and so have ended when their pass has.
 _OURS = ("asyncgrad.core.", "asyncgrad.ops.", "asyncgrad.autograd.function_node")
+#: Modules out of which a pass raises its error.
+_EXITS = {"asyncgrad.scheduler.future", "asyncgrad.scheduler.inline"}
 
 
 def clear_frames(error: BaseException) -> None:
@@ -31,9 +33,16 @@ def clear_frames(error: BaseException) -> None:
             caller = traceback.tb_frame.f_back
             while caller is not None and _clear(caller):
                 caller = caller.f_back
-        while traceback is not None:
+        # An error of a nested pass: that pass has cleared the rest. To clear it again at each level
+        # would take a minute 4,000 levels deep.
+        while traceback is not None and not _is_exit(traceback.tb_frame):
             _clear(traceback.tb_frame)
             traceback = traceback.tb_next
+
+
+def _is_exit(frame: FrameType) -> bool:
+    """Whether a pass has raised its error from a frame."""
+    return frame.f_globals.get("__name__") in _EXITS
 
 
 def _clear(frame: FrameType) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from parity import attempt, both, leaf
 
 import asyncgrad as ag
+from asyncgrad.core import frames
 from asyncgrad.core.modes import current
 from asyncgrad.errors import NestingError
 
@@ -340,6 +341,24 @@ def runaway():
     return Runaway.apply(leaf(ag, 1.0))
 
 
+async def awaited_runaway():
+    """The same, each pass awaiting the next."""
+
+    class Runaway(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        async def backward(ctx, gradient):
+            await awaited_runaway()
+            return gradient
+
+    with ag.enable_grad():
+        out = Runaway.apply(leaf(ag, 1.0))
+    await out.backward()
+
+
 def test_runaway_nesting_ends_with_a_clear_error():
     """The limit is set like a mode."""
     with (
@@ -362,6 +381,21 @@ def test_runaway_nesting_ends_with_a_clear_error():
     out, _, levels = nest(ag, 30)
     out.backward()
     assert len(levels) == 30
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_an_error_costs_the_same_at_each_level(monkeypatch, awaited):
+    """Each pass clears its own frames of the traceback, and not those of the passes in it."""
+    cleared, clear = [], frames._clear
+    monkeypatch.setattr(frames, "_clear", lambda frame: cleared.append(frame) or clear(frame))
+    counts = []
+    for limit in (30, 60, 90):
+        cleared.clear()
+        with ag.autograd.set_nesting_limit(limit), pytest.raises(NestingError):
+            asyncio.run(awaited_runaway()) if awaited else runaway().backward()
+        counts.append(len(cleared))
+    assert counts[0] > 30
+    assert counts[2] - counts[1] == counts[1] - counts[0]
 
 
 @pytest.mark.asyncio

@@ -30,6 +30,13 @@ async def fail_later(*_: Any) -> Any:
     raise Stop
 
 
+async def fail_in_a_nested_pass(*_: Any) -> Any:
+    with ag.enable_grad():
+        x = ag.ones(2, requires_grad=True)
+        y = with_hook(fail, "tensor")(ag.tanh(x))
+    await y.sum().backward()
+
+
 class Failing(ag.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: ag.Tensor) -> ag.Tensor:
@@ -77,6 +84,7 @@ FUNCTIONS = {
     "hook before a node": with_hook(fail, "before"),
     "hook after a node": with_hook(fail, "after"),
     "coroutine after a node": with_hook(fail_later, "after"),
+    "nested pass": with_hook(fail_in_a_nested_pass, "tensor"),
     "bad result": with_hook(lambda gradient: ag.ones(7), "tensor"),
     "function": Failing.apply,
     "unpack": with_unpack,

@@ -263,18 +263,20 @@ async def test_a_failure_before_all_have_agreed_aborts_all(pair: Any, where: str
 
 @pytest.mark.asyncio
 async def test_the_deadline_ends_those_that_prepare(pair: Any) -> None:
-    member = Member([])
-    started = asyncio.Event()
+    """On a busy machine a pass may end at its deadline before it comes to that: try a later one."""
+    started, within = asyncio.Event(), 0.01
 
     async def prepare(gradients: Any) -> None:
         started.set()
         await asyncio.Event().wait()
 
-    member.prepare = prepare  # type: ignore[method-assign]
-    now = asyncio.get_running_loop().time()
-    with pytest.raises(TimeoutError, match=r"no \.grad was touched"):
-        await loss_of(*pair, member).backward(deadline=now + 0.01)
-    assert started.is_set()
+    while not started.is_set():
+        member = Member([])
+        member.prepare = prepare  # type: ignore[method-assign]
+        deadline = asyncio.get_running_loop().time() + within
+        with pytest.raises(TimeoutError, match=r"no \.grad was touched"):
+            await loss_of(*pair, member).backward(deadline=deadline)
+        within *= 2
     assert member.verbs() == ["abort", "abort ends"]
     assert pair[0].grad is None
     await assert_nothing_runs()
