@@ -34,7 +34,7 @@ _SMALL = 4096
 _FEW = 16
 #: BLAS computes products with fewer multiplications from where they are, without packing them
 #: first, if no side is shorter than this.
-_SMALL_PRODUCT, _NARROW = 10**6, 64
+_SMALL_PRODUCT, _NARROW = 10**6, 32
 #: Elements between two rows of a matrix.
 _APART = 16
 #: How many shapes and window layouts are cached.
@@ -390,7 +390,7 @@ def _convolution_input(
     if not y.size:
         out[...] = 0
     for images in _some_images(len(y), groups * matrix.shape[1] * prod(image)):
-        part = _of_groups(xp, matrix, _beside(xp, y[images], groups))
+        part = _in_parts(xp, matrix, _beside(xp, y[images], groups))
         part = part.reshape(shape[1], *kernel, *image, -1)
         total = xp.zeros((shape[1], *spread, part.shape[-1]), y.dtype)
         for offset in np.ndindex(*kernel):
