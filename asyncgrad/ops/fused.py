@@ -25,8 +25,8 @@ _BLOCK = 1 << 16
 PART = 1 << 18
 #: Columns of a matrix that are copied at a time.
 _COLUMNS = 64
-#: From this many elements on, multiplying bits is faster than `where`.
-_FEW = 1024
+#: Arrays with fewer elements take as long as the call itself: the plainest call is the fastest.
+FEW = 1024
 #: Zeros and ones of floating dtypes: NumPy converts Python's numbers anew in each call, which takes
 #: as long as a function of few elements.
 ZEROS, ONES = (
@@ -195,7 +195,7 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     if known is None or xp.ndarray is not np.ndarray:
         return xp.where(keep, x, 0.0)
     bits, zero = known
-    if keep.size < _FEW:
+    if keep.size < FEW:
         return xp.where(keep, x, zero)
     if keep.dtype.kind != "b":
         keep = keep != zero
@@ -204,6 +204,24 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     out = xp.empty_like(x)
     xp.multiply(x.view(bits), keep, out.view(bits))
     return out
+
+
+@functools.lru_cache(8)
+def _level(value: float, dtype: Any) -> Any:
+    """A block of one number."""
+    block = np.full(_BLOCK, value, dtype)
+    block.flags.writeable = False
+    return block
+
+
+def bounded(xp: Any, bound: Any, x: Any, limit: float, out: Any = None) -> Any:
+    """Call `minimum` or `maximum` with a number.
+
+    NumPy compares two arrays several elements at a time, but an array and a number one by one.
+    """
+    if x.__class__ is np.ndarray and FEW < x.size <= _BLOCK and x.flags.c_contiguous:
+        limit = _level(limit, x.dtype)[: x.size].reshape(x.shape)
+    return bound(x, limit, out=out)
 
 
 def in_one_block(array: Any) -> bool:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, elementwise
+from asyncgrad.ops.fused import along, bounded, elementwise
 from asyncgrad.ops.op import fused, operation, unary
 from asyncgrad.ops.special import special_function
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library, Namespace, Value
 
-#: From this many elements on, NumPy's `clip` with two bounds is faster than `minimum`.
-_CLIP = 4096
+#: From this many elements on, BLAS adds up the lines of a matrix.
+_MANY = 4096
 _FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
@@ -36,14 +36,12 @@ _CDF = (
 
 def at_most(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
     """The elements, bounded from above by a number."""
-    return (
-        xp.minimum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, -math.inf, limit, out=out)
-    )
+    return bounded(xp, xp.minimum, x, limit, out)
 
 
 def at_least(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
     """The elements, bounded from below by a number."""
-    return xp.maximum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, limit, math.inf, out=out)
+    return bounded(xp, xp.maximum, x, limit, out)
 
 
 def sigmoid(xp: Library, out: Array | None, x: Array) -> Any:
@@ -259,7 +257,7 @@ def _hardswish_pull(F: Namespace, g: Value, x: Value) -> Any:
 
 def line_total(xp: Library, x: Array, dim: int) -> Any:
     """The sums along an axis, with length 1; for a large matrix BLAS computes them."""
-    if x.ndim == 2 and dim == 1 and x.size >= _CLIP:
+    if x.ndim == 2 and dim == 1 and x.size >= _MANY:
         return xp.dot(x, xp.ones(x.shape[1], x.dtype))[:, None]
     return xp.add.reduce(x, dim, None, None, True)
 

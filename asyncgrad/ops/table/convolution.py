@@ -30,6 +30,13 @@ _COLUMNS = 1 << 18
 _SHORT, _SIDE_BY_SIDE = 32, 8
 #: Up to this many elements, gradients are spread out with zeros between them.
 _SMALL = 4096
+#: Images that are put side by side at a time.
+_FEW = 16
+#: BLAS computes products with fewer multiplications from where they are, without packing them
+#: first, if no side is shorter than this.
+_SMALL_PRODUCT, _NARROW = 10**6, 32
+#: Elements between two rows of a matrix.
+_APART = 16
 #: How many shapes and window layouts are cached.
 _REMEMBERED = 1024
 
@@ -142,7 +149,7 @@ def _pieces(windows: Array, ndim: int) -> Iterator[tuple[slice, slice, Any]]:
             yield slice(place, place + 1), cut, part.reshape(groups, length, -1)
 
 
-def _has_short_rows(x: Array, kernel: Shape, image: Shape, geometry: Geometry) -> bool:
+def _has_short_rows(x: Array, kernel: Shape, image: Shape) -> bool:
     """Whether it is faster to put the images of a batch side by side.
 
     NumPy copies row by row: long rows at the speed of memory, while each short row costs a step of
@@ -152,34 +159,69 @@ def _has_short_rows(x: Array, kernel: Shape, image: Shape, geometry: Geometry) -
     return (
         image[-1] < _SHORT
         and len(x) >= _SIDE_BY_SIDE
-        and 0 < columns * _SIDE_BY_SIDE <= _COLUMNS
+        and 0 < columns * _SIDE_BY_SIDE <= 4 * _COLUMNS
         and x.__class__ is np.ndarray
     )
 
 
+def _some_images(batch: int, columns: int, least: int = 1) -> list[slice]:
+    """Images that are put side by side, from the elements of one's columns."""
+    step = max(least, _COLUMNS // max(1, columns))
+    return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
+
+
+def _matrices(xp: Library, dtype: Any, groups: int, rows: int, width: int) -> Any:
+    """Undefined matrices whose rows are some elements apart.
+
+    Rows whose distance is a power of two would fall on the same lines of the cache.
+    """
+    return xp.empty((groups, rows, width + _APART), dtype)[..., :width]
+
+
 def _side_by_side(
-    x: Array, kernel: Shape, image: Shape, geometry: Geometry
+    xp: Library, x: Array, kernel: Shape, image: Shape, geometry: Geometry
 ) -> Iterator[tuple[slice, Any]]:
     """The windows as matrices of columns, for some images at a time along the last axis.
 
     Yields:
-        The images, and columns of shape (groups, channels * kernel, places * images).
+        The images, and columns of shape (groups, channels * kernel, places * images), which are
+        written over by the next ones.
     """
-    ndim, groups = len(kernel), geometry.groups
-    length = x.shape[1] // groups * prod(kernel)
-    step = _COLUMNS // (x.shape[1] * prod(kernel) * prod(image))
-    for start in range(0, len(x), step):
-        images = slice(start, start + step)
-        part = x[images].transpose((*range(1, ndim + 2), 0))
-        part = np.ascontiguousarray(padded(np, part, (*geometry.padding, (0, 0))))
-        # The layout of one image, each of whose elements is a vector over the images.
-        shape, strides = _layout(
-            (1, *part.shape[:-1]), (0, *part.strides[:-1]), kernel, image, geometry
-        )
-        windows = np.ndarray(
-            (*shape[1:], part.shape[-1]), part.dtype, part, 0, (*strides[1:], part.itemsize)
-        )
-        yield images, windows.reshape(groups, length, -1)
+    groups = geometry.groups
+    length, places = x.shape[1] // groups * prod(kernel), prod(image)
+    pieces = _some_images(len(x), groups * length * places, _SIDE_BY_SIDE)
+    most = pieces[0].stop
+    frame, kept, inner = _frame(x.shape, geometry.padding)
+    frame, inner = (*frame[1:], most), (*inner, slice(None))
+    # Each element of an image is a vector over the images.
+    space = xp.zeros(frame, x.dtype)
+    # The layout of one such image.
+    shape, strides = _layout((1, *frame[:-1]), (0, *space.strides[:-1]), kernel, image, geometry)
+    memory = _matrices(xp, x.dtype, groups, length, places * most)
+    for images in pieces:
+        part = x[images]
+        count = len(part)
+        _put_beside(space[..., :count][inner], part[kept])
+        windows = np.ndarray((*shape[1:], count), x.dtype, space, 0, (*strides[1:], space.itemsize))
+        columns = memory[..., : places * count]
+        columns.reshape(windows.shape)[...] = windows
+        yield images, columns
+
+
+def _put_beside(target: Array, images: Array) -> None:
+    """Copy images to vectors over the images, a few at a time: all would not fit into L1."""
+    order = (*range(1, images.ndim), 0)
+    for start in range(0, len(images), _FEW):
+        some = slice(start, start + _FEW)
+        target[..., some] = images[some].transpose(order)
+
+
+def _beside(xp: Library, y: Array, groups: int) -> Any:
+    """Some images as matrices of shape (groups, channels, places * images)."""
+    shape = (groups, y.shape[1] // groups, *y.shape[2:], len(y))
+    out = _matrices(xp, y.dtype, *shape[:2], prod(shape[2:]))
+    _put_beside(out.reshape(y.shape[1:] + shape[-1:]), y)
+    return out
 
 
 def _is_pointwise(kernel: Shape, geometry: Geometry) -> bool:
@@ -193,9 +235,42 @@ def _is_pointwise(kernel: Shape, geometry: Geometry) -> bool:
 
 def _of_groups(xp: Library, a: Array, b: Array) -> Any:
     """The matrix products for each group, or for each image and group."""
-    out = xp.dot(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else a @ b
+    out = xp.matmul(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else a @ b
     # Products of bfloat16 have dtype float32.
     return out if out.dtype == a.dtype else out.astype(a.dtype)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _parts(length: int, others: int) -> int:
+    """Into how many parts a side of a product is cut, given the product of the other two sides."""
+    count = 1
+    while length // count * others > _SMALL_PRODUCT:
+        if length % (2 * count) or length // (2 * count) < _NARROW:
+            return 1
+        count *= 2
+    return count
+
+
+def _in_parts(xp: Library, a: Array, b: Array) -> Any:
+    """The products of `a` with some columns of `b` at a time, for each group."""
+    groups, rows, inner = a.shape
+    count = _parts(b.shape[2], rows * inner)
+    if count == 1 or a.dtype.kind == "V":
+        return _of_groups(xp, a, b)
+    out = _matrices(xp, a.dtype, groups, rows, b.shape[2])
+    b, cut = [x.reshape(groups, len(x[0]), count, -1).swapaxes(1, 2) for x in (b, out)]
+    np.matmul(a[:, None], b, cut)
+    return out
+
+
+def _sum_of_parts(xp: Library, a: Array, b: Array) -> Any:
+    """The products of some columns of `a` with the same rows of `b`, summed, for each group."""
+    groups, rows, inner = a.shape
+    count = _parts(inner, rows * b.shape[2])
+    if count == 1 or a.dtype.kind == "V":
+        return _of_groups(xp, a, b)
+    a = a.reshape(groups, rows, count, -1).swapaxes(1, 2)
+    return np.matmul(a, b.reshape(groups, count, -1, b.shape[2])).sum(axis=1)
 
 
 def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> Any:
@@ -207,10 +282,10 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
         columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:]))
         return _of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
-    if _has_short_rows(x, kernel, image, geometry):
+    if _has_short_rows(x, kernel, image):
         out = xp.empty((batch, outs, *image), x.dtype)
-        for images, columns in _side_by_side(x, kernel, image, geometry):
-            made = _of_groups(xp, matrix, columns).reshape(outs, *image, -1)
+        for images, columns in _side_by_side(xp, x, kernel, image, geometry):
+            made = _in_parts(xp, matrix, columns).reshape(outs, *image, -1)
             out[images] = made.transpose((ndim + 1, *range(ndim + 1)))
         return out
     windows = _windows(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
@@ -243,25 +318,27 @@ def _convolution_weight(
     kernel = shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
-    if _has_short_rows(x, kernel, y.shape[2:], geometry):
-        total = xp.zeros((groups, outs, length), y.dtype)
-        for images, columns in _side_by_side(x, kernel, y.shape[2:], geometry):
-            part = y[images].transpose((*range(1, ndim + 2), 0)).reshape(groups, outs, -1)
-            total += _of_groups(xp, part, columns.swapaxes(1, 2))
-        return total.reshape(shape)
+    if _has_short_rows(x, kernel, y.shape[2:]):
+        total = xp.zeros((groups, length, outs), y.dtype)
+        for images, columns in _side_by_side(xp, x, kernel, y.shape[2:], geometry):
+            part = y[images].reshape(-1, groups, outs, *y.shape[2:])
+            part = part.transpose((1, *range(3, ndim + 3), 0, 2)).reshape(groups, -1, outs)
+            total += _sum_of_parts(xp, columns, part)
+        return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
     windows = _windows(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= _COLUMNS:
         columns = windows.reshape(groups, length, -1)
         return _of_groups(xp, y.reshape(groups, outs, -1), columns.swapaxes(1, 2)).reshape(shape)
     y = y.reshape(y.shape[0], groups, outs, *y.shape[2:])
-    total = xp.zeros((groups, outs, length), y.dtype)
+    # Columns first: BLAS takes twice the time for few rows times a transposed matrix.
+    total = xp.zeros((groups, length, outs), y.dtype)
     for images, rows, columns in _pieces(windows, ndim):
         part = y[images, :, :, rows]
         if len(part) > 1:
             part = part.transpose((1, 2, 0, *range(3, part.ndim)))
         part = part.reshape(groups, outs, columns.shape[2])
-        total += _of_groups(xp, part, columns.swapaxes(1, 2))
-    return total.reshape(shape)
+        total += _of_groups(xp, columns, part.swapaxes(1, 2))
+    return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
 
 
 def _apart(xp: Library, y: Array, stride: tuple[int, ...]) -> Any:
@@ -299,28 +376,29 @@ def _convolution_input(
         )
         near = geometry._replace(stride=(1,) * ndim, padding=padding)
         return _convolution(xp, y, turned, near)
+    image = y.shape[2:]
+    matrix = weight.reshape(groups, weight.shape[1], -1).swapaxes(1, 2)
     spread = [
         n + before + max(0, after)
         for n, (before, after) in zip(shape[2:], geometry.padding, strict=True)
     ]
-    out = xp.zeros((shape[0], groups, shape[1] // groups, *spread), y.dtype)
-    matrix = weight.reshape(groups, weight.shape[1], -1).swapaxes(1, 2)
-    image = y.shape[2:]
-    y = y.reshape(y.shape[0], groups, y.shape[1] // groups, prod(image))
-    step = max(1, _COLUMNS // max(1, matrix.shape[1] * groups * prod(image)))
-    for start in range(0, len(y), step):
-        part = matrix @ y[start : start + step]
-        part = part.reshape(len(part), groups, shape[1] // groups, *kernel, *image)
+    inner = tuple(
+        slice(before, before + n)
+        for n, (before, _) in zip(shape[2:], geometry.padding, strict=True)
+    )
+    out = xp.empty(shape, y.dtype)
+    if not y.size:
+        out[...] = 0
+    for images in _some_images(len(y), groups * matrix.shape[1] * prod(image)):
+        part = _in_parts(xp, matrix, _beside(xp, y[images], groups))
+        part = part.reshape(shape[1], *kernel, *image, -1)
+        total = xp.zeros((shape[1], *spread, part.shape[-1]), y.dtype)
         for offset in np.ndindex(*kernel):
             axes = zip(offset, image, geometry.stride, geometry.dilation, strict=True)
-            places = tuple(slice(i * d, i * d + (n - 1) * s + 1, s) for i, n, s, d in axes)
-            out[(slice(start, start + step), slice(None), slice(None), *places)] += part[
-                (slice(None), slice(None), slice(None), *offset)
-            ]
-    padding = geometry.padding
-    out = out.reshape(shape[0], shape[1], *spread)
-    inner = (slice(b, b + n) for n, (b, _) in zip(shape[2:], padding, strict=True))
-    return out[(..., *inner)] if any(map(any, padding)) else out
+            places = tuple([slice(i * d, i * d + (n - 1) * s + 1, s) for i, n, s, d in axes])
+            total[(slice(None), *places)] += part[(slice(None), *offset)]
+        out[images] = total[(slice(None), *inner)].transpose((ndim + 1, *range(ndim + 1)))
+    return out
 
 
 def _bias_gradient(xp: Library, g: Array) -> Any:

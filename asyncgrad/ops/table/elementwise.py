@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import ONES, ZEROS, elementwise, masked
+from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import (
     Op,
@@ -113,6 +113,18 @@ def refuse_rectified_bool(x: Any) -> None:
     """Raise for `relu` of booleans."""
     if x._metadata.dtype.kind == "b":
         raise RuntimeError("Boolean inputs not supported for relu. Convert them with .to().")
+
+
+@elementwise()
+def _rectified(xp: Library, out: Array | None, x: Array) -> Any:
+    return bounded(xp, xp.maximum, x, 0, out)
+
+
+def _relu(xp: Library, x: Array) -> Any:
+    zero = ZEROS.get(x.dtype)
+    if zero is None or x.__class__ is not np.ndarray:
+        return xp.maximum(x, 0)
+    return xp.maximum(x, zero) if x.size <= FEW else _rectified(xp, x)
 
 
 def refuse_bool_difference(x: Any, y: Any) -> None:
@@ -740,7 +752,7 @@ OPS = (
     ),
     unary(
         "relu",
-        forward=lambda xp, x: xp.maximum(x, 0),
+        forward=_relu,
         pulls={"x": lambda F, g, out: F.rectified(g, out)},
         linear=True,
         # The result is not 0 where the input is positive or NaN.

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 #: BLAS adds up products line by line if there are few elements or the lines are long.
 _FEW = 1024
 _LONG = 64
+#: Channels with as many places are gone through one by one.
+_WIDE = 4096
+#: From this many images on their channels are added up image by image.
+_MANY = 4
 
 # -- over the last axes ---------------------------------------------------------------------------
 
@@ -248,25 +252,44 @@ def _channels(x: Array) -> Any:
     return x.reshape(shape[0], shape[1], prod(shape[2:]))
 
 
+def _on_places(xp: Library, values: Array, x: Array) -> Any:
+    """A value for each channel as an operand for (batch, channels, places).
+
+    NumPy goes through channels of few places one by one, and through places with values of their
+    own in one go.
+    """
+    column = values[:, None]
+    return column if x.shape[2] > _WIDE else xp.repeat(column, x.shape[2], axis=1)
+
+
+def _channel_sums(xp: Library, x: Array) -> Any:
+    """The sum of each channel; BLAS adds up the images of a batch."""
+    if len(x) < _MANY or x.dtype.kind == "V":
+        return x.sum(axis=2).sum(axis=0)
+    images = xp.dot(xp.ones(len(x), x.dtype), x.reshape(len(x), -1))
+    return images.reshape(x.shape[1:]).sum(axis=1)
+
+
 def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
     """The sums of products for each channel."""
-    if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[2] >= _LONG):
+    if xp.ndarray is np.ndarray and x.dtype.kind != "V" and (len(x) < _MANY or x.shape[2] > _LONG):
         return np.vecdot(x, y).sum(axis=0)
-    return xp.einsum("ncs,ncs->c", x, y)
+    images = xp.einsum("ns,ns->s", x.reshape(len(x), -1), y.reshape(len(y), -1))
+    return images.reshape(x.shape[1:]).sum(axis=1)
 
 
 def channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
     """The mean and the variance of each channel."""
     x = _channels(x)
     n = x.shape[0] * x.shape[2]
-    mean = x.sum(axis=2).sum(axis=0) / n
-    column = mean[:, None]
-    if in_one_block(x):
-        y = x - column
-        return mean, _channel_dots(xp, y, y) / n
+    blocks = list(blocks_of(x))
+    mean = sum(_channel_sums(xp, x[block]) for block in blocks) / n
+    middle = _on_places(xp, mean, x)
+    space = xp.empty_like(x[blocks[0]])
     total = xp.zeros_like(mean)
-    for block in blocks_of(x):
-        y = x[block] - column
+    for block in blocks:
+        part = x[block]
+        y = xp.subtract(part, middle, space[: len(part)])
         total += _channel_dots(xp, y, y)
     return mean, total / n
 
@@ -276,7 +299,7 @@ def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     shape = x.shape
     x = _channels(x)
     out = xp.empty_like(x)
-    scale, shift = scale[:, None], shift[:, None]
+    scale, shift = _on_places(xp, scale, x), _on_places(xp, shift, x)
     for block in blocks_of(x):
         y = xp.multiply(x[block], scale, out[block])
         xp.add(y, shift, y)
@@ -306,14 +329,11 @@ def _batch_norm_by_moments(
 
 def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, Any]:
     """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
-    column = mean[:, None]
-    if in_one_block(x):
-        return g.sum(axis=2).sum(axis=0), _channel_dots(xp, g, x - column)
+    middle = _on_places(xp, mean, x)
     plain, product = xp.zeros_like(mean), xp.zeros_like(mean)
     for block in blocks_of(x):
-        part = g[block]
-        plain += part.sum(axis=2).sum(axis=0)
-        product += _channel_dots(xp, part, x[block] - column)
+        plain += _channel_sums(xp, g[block])
+        product += _channel_dots(xp, g[block], xp.subtract(x[block], middle))
     return plain, product
 
 
@@ -327,13 +347,13 @@ def _batch_by_input(
     n = x.shape[0] * x.shape[2]
     scale = inverse * weight
     slope = -scale * inverse * inverse * product / n
-    shift = (-scale * plain / n - slope * mean)[:, None]
-    scale, slope = scale[:, None], slope[:, None]
+    shift = -scale * plain / n - slope * mean
+    scale, slope, shift = (_on_places(xp, values, x) for values in (scale, slope, shift))
     out = xp.empty_like(x)
     for block in blocks_of(x):
         d = xp.multiply(g[block], scale, out[block])
-        y = x[block] * slope
-        y += shift
+        y = xp.multiply(x[block], slope)
+        xp.add(y, shift, y)
         xp.add(d, y, d)
     return out.reshape(shape)
 
