@@ -6,6 +6,7 @@ An array is known by its identity. All of them are kept, so that no identity is 
 from __future__ import annotations
 
 import sys
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -125,13 +126,16 @@ class KnownArrays:
             value: an argument of a function.
             tensors: keep tensors; otherwise they become their arrays.
         """
+        known = self.known.get(id(value))
+        if known is not None:
+            return known
         kind = type(value)
+        if kind in _CONSTANTS:
+            return value
         if issubclass(kind, (np.ndarray, np.generic)):
             return self.place_of(value)
-        if kind in _CONSTANTS or issubclass(kind, (type, np.dtype)):
+        if issubclass(kind, (type, np.dtype)):
             return value
-        if kind is list and id(value) in self.known:
-            return self.known[id(value)]
         if isinstance(value, Variable):
             source = self.sources.get(id(value))
             if tensors and source is not None:
@@ -144,7 +148,7 @@ class KnownArrays:
             return slice(*[self.template(x) for x in (value.start, value.stop, value.step)])
         if isinstance(value, tuple):
             parts = [self.template(part, tensors=tensors) for part in value]
-            if not any(map(moves, parts)):
+            if all(map(is_, parts, value)) or not any(map(moves, parts)):
                 return value
             if kind is tuple:
                 return tuple(parts)

@@ -8,6 +8,7 @@ an elementwise function even for its own result.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,33 @@ import numpy as np
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, places_in
 
 
+#: A list of arrays counts as a large one.
+_LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
+
+
 class Layout:
     """What is known of an array of the recorded call, without its memory."""
 
-    __slots__ = ("dtype", "is_array", "nbytes", "ndim", "shape", "strides")
+    __slots__ = ("dtype", "is_array", "shape", "strides")
 
     def __init__(self, sample: Any) -> None:
         """Note the facts of an array, a scalar, or a list of intermediate values."""
         self.is_array = sample.__class__ is np.ndarray
-        holds_others = sample.__class__ is list
-        if holds_others:
-            sample = np.empty(0)
+        if sample.__class__ is list:
+            sample = _LIST
         self.shape: tuple[int, ...] = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
-        #: A list of arrays counts as large.
-        self.nbytes = 1 << 40 if holds_others else sample.nbytes
-        self.ndim = sample.ndim
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return prod(self.shape) * int(self.dtype.itemsize)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -57,24 +68,28 @@ class Families:
         self._parents: dict[Place, Place] = {}
         #: Places of memory that is not the program's own.
         self.foreign: set[Place] = set(constants)
+        lists = any(step.__class__ is Compute and step.function is list for step in steps)
         for step in steps:
             if step.__class__ is Commit:
                 continue
             if step.__class__ is Load:
                 self.foreign.add(step.out)
                 continue
-            for out in places_in(step.outs):
-                if step.__class__ is Again:
-                    self.foreign.add(out)
-                read = places_in(step.arguments)
-                lists = [place for place in read if place.sample.__class__ is list]
-                if lists:
+            outs = places_in(step.outs)
+            if step.__class__ is Again:
+                self.foreign.update(outs)
+            elif not lists and all(out.sample.base is None for out in outs):
+                # All of them have memory of their own.
+                continue
+            read = places_in(step.arguments)
+            holding = [place for place in read if place.sample.__class__ is list]
+            for out in outs:
+                if holding:
                     # The list may hold what the step has read, and what it gives.
                     for place in (out, *read):
-                        self._join(place, lists[0])
+                        self._join(place, holding[0])
                     continue
                 if getattr(out.sample, "base", None) is None:
-                    # It has memory of its own.
                     continue
                 for place in read:
                     if place is not out and np.may_share_memory(out.sample, place.sample):

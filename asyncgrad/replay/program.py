@@ -165,8 +165,8 @@ def loads_first(steps: list[Any]) -> list[Any]:
         if step is not None and not is_change(step):
             part.append(step)
             continue
-        at = [one for one in part if one.__class__ is Load and not one.gradient]
-        ordered += at + [one for one in part if one not in at]
+        # A stable sort: what is read early comes first.
+        ordered += sorted(part, key=lambda one: one.__class__ is not Load or one.gradient)
         part = []
         if step is not None:
             ordered.append(step)

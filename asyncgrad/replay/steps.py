@@ -129,17 +129,25 @@ def item_at(values: Any, path: tuple[int, ...]) -> Any:
 
 def places_in(template: Any) -> list[Place]:
     """The places of a template, in order."""
-    if template.__class__ is Place:
-        return [template]
-    if template.__class__ in {Output, Made}:
-        return [template.place]
-    if isinstance(template, (tuple, list)):
-        return [place for part in template for place in places_in(part)]
-    if isinstance(template, dict):
-        return [place for part in template.values() for place in places_in(part)]
-    if isinstance(template, slice):
-        return places_in((template.start, template.stop, template.step))
-    return []
+    found: list[Place] = []
+    _find(template, found)
+    return found
+
+
+def _find(template: Any, found: list[Place]) -> None:
+    kind = template.__class__
+    if kind is Place:
+        found.append(template)
+    elif kind is Output or kind is Made:
+        found.append(template.place)
+    elif isinstance(template, (tuple, list)):
+        for part in template:
+            _find(part, found)
+    elif kind is dict:
+        for part in template.values():
+            _find(part, found)
+    elif kind is slice:
+        _find((template.start, template.stop, template.step), found)
 
 
 def moves(template: Any) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.autograd.arguments import ONES
-from asyncgrad.core.node import GraphRoot, as_edge
+from asyncgrad.core.node import Edge, GraphRoot, as_edge
+from asyncgrad.core.rule import Rule
 from asyncgrad.devices import CPU
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.steps import Compute, Place, Same, UnrepeatableError
@@ -59,7 +60,7 @@ class WatchedPass:
         else:
             watched = self._watched.get(rule)
             if watched is None:
-                watched = self._watched[rule] = copy(rule)
+                watched = self._watched[rule] = _twin(rule)
                 watched.run = partial(self._run, rule.run, None)
                 if rule.pulls is not None:
                     watched.pulls = tuple(
@@ -94,7 +95,9 @@ class WatchedPass:
         found = self.arrived.get((node, position))
         if not found:
             return None
-        found.sort(key=lambda entry: entry[:2])
+        if len(found) == 1:
+            return found[0][2]
+        found.sort(key=itemgetter(0, 1))
         total = found[0][2]
         recorder = self._recorder
         for _, _, place in found[1:]:
@@ -165,9 +168,10 @@ class WatchedPass:
                 self._root(node if position == 0 else (node, position), part)
                 place = self.sum(node, position)
             assert place is not None
-            _check_alike(part, place)
-            recorder.known[id(part)] = place
-            recorder.keep(part)
+            if part is not place.sample:
+                _check_alike(part, place)
+                recorder.known[id(part)] = place
+                recorder.keep(part)
 
     def _give(
         self, node: Any, function: Any, at: int | None, arguments: Any, received: Any
@@ -181,18 +185,30 @@ class WatchedPass:
             values = received if received is not None else (None,) * len(following)
         else:
             following, values = (following[at],), (received,)
-        known = [value is None or id(value) in recorder.known for value in values]
-        outs = [None if value is None else recorder.result(value) for value in values]
-        if any(out is not None and not isinstance(out, Place) for out in outs):
-            raise UnrepeatableError(f"the gradient of {node.name()} is no array")
-        template = outs[0] if received.__class__ is not tuple else tuple(outs)
-        if not all(known):
+        first = len(recorder.places)
+        outs = []
+        for edge, value in zip(following, values, strict=True):
+            if value is None:
+                outs.append(None)
+                continue
+            out = recorder.result(value)
+            if out.__class__ is not Place:
+                raise UnrepeatableError(f"the gradient of {node.name()} is no array")
+            outs.append(out)
+            self._order += 1
+            key = edge if edge.__class__ is Edge else (edge, 0)
+            self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
+        if len(recorder.places) > first:
+            template = outs[0] if received.__class__ is not tuple else tuple(outs)
             recorder.steps.append(Compute(node.name(), function, arguments, template, node.cost))
-        for edge, out in zip(following, outs, strict=True):
-            if out is not None:
-                self._order += 1
-                key = tuple(as_edge(edge))
-                self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
+
+
+def _twin(rule: Rule) -> Rule:
+    """A copy of a rule, made in a fifth of the time that `copy.copy` takes."""
+    twin = Rule.__new__(Rule)
+    for name in Rule.__slots__:
+        setattr(twin, name, getattr(rule, name))
+    return twin
 
 
 def is_one(gradient: Any) -> bool:
