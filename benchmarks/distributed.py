@@ -1,6 +1,6 @@
 """What passes over workers cost, on a cluster of processes of this machine: ratios, not times.
 
-Run: python -m benchmarks.distributed [--quick] [--json out.json]
+Run: python -m benchmarks.distributed [--quick] [--json out.json] [--faults 500]
 It needs the extras `dask` and `bench`, and a quiet machine.
 """
 
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import os
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,9 +21,10 @@ from distributed import Client, LocalCluster
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from benchmarks.distributed_faults import compared
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 #: The time that a stage of the pipeline waits in its forward, and in its backward.
 STAGE_S = 0.03
@@ -218,15 +220,28 @@ async def forwards(world: dist.World, quick: bool) -> Row:
     return Row(f"growth of a worker by each of {count:,} forwards", grown, "bytes", 100)
 
 
-async def measured(quick: bool) -> list[Row]:
-    """All rows, on three worker processes."""
+@asynccontextmanager
+async def cluster(workers: int) -> AsyncIterator[Client]:
+    """Some worker processes of one thread each."""
     async with (
         LocalCluster(
-            n_workers=3, threads_per_worker=1, dashboard_address=None, asynchronous=True,
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, asynchronous=True,
             silence_logs=50,
-        ) as cluster,
-        Client(cluster, asynchronous=True) as client,
+        ) as local,
+        Client(local, asynchronous=True) as client,
     ):  # fmt: skip
+        yield client
+
+
+async def faults(count: int) -> None:
+    """Passes that meet faults, on two worker processes."""
+    async with cluster(2) as client:
+        await compared(client, count)
+
+
+async def measured(quick: bool) -> list[Row]:
+    """All rows, on three worker processes."""
+    async with cluster(3) as client:
         rows = []
         async with dist.connect(client, workers=3) as world:
             rows.append(await small_part(world, quick))
@@ -244,7 +259,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="does it work? not to be quoted")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--faults", type=int, metavar="N", help="count half-committed passes of N")
     arguments = parser.parse_args()
+    if arguments.faults is not None:
+        asyncio.run(faults(arguments.faults))
+        return
     rows = asyncio.run(measured(arguments.quick))
     print("| case | measured | to reach | reached |\n| --- | --- | --- | --- |")
     for row in rows:

@@ -18,6 +18,7 @@ from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.group import Runs
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes
+from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Ref, RemoteCall, Reply
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, summed
@@ -96,6 +97,10 @@ class Host(Inbox):
             "runs": 0 if self._runs is None else len(self._runs),
             "working": sum(task is not current for task in self._requests.values()),
         }
+
+    async def on_metrics(self) -> dict[str, float]:
+        """What this process counts."""
+        return counted(await self.on_statistics())
 
     # -- parts ------------------------------------------------------------------------------------
 

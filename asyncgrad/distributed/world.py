@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from asyncgrad.distributed.host import Host
+from asyncgrad.distributed.metrics import counted, text
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel, build
@@ -180,6 +181,30 @@ class World:
             None if rank in self._site.lost else await self._site.call(rank, "statistics")
             for rank in range(self.size)
         ]
+
+    async def metrics(self) -> str:
+        """What the caller and all workers count, in Prometheus' text format, by label `worker`.
+
+        `asyncgrad_world_up` is 0 for a lost worker, and for one that does not answer within the
+        grace.
+        """
+        site = self._site
+        site.check()
+        asking = {
+            rank: site.tell(rank, "metrics") for rank in range(self.size) if rank not in site.lost
+        }
+        if asking:
+            await asyncio.wait(asking.values(), timeout=site.grace)
+        figures: dict[str, dict[str, float]] = {"caller": counted({"up": 1})}
+        for rank in range(self.size):
+            answer = asking.get(rank)
+            if answer is None or not answer.done() or answer.cancelled() or answer.exception():
+                figures[str(rank)] = {"asyncgrad_world_up": 0}
+            else:
+                figures[str(rank)] = {"asyncgrad_world_up": 1} | answer.result()
+        for answer in asking.values():
+            answer.cancel()
+        return text(figures)
 
 
 @asynccontextmanager

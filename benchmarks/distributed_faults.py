@@ -1,0 +1,145 @@
+"""Passes over two worker processes, each with a fault at a random time: how many commit a half?
+
+Run: python -m benchmarks.distributed --faults 500
+The control is the same without `autograd.graph.join`: the workers' commits are awaited in a
+callback at the end of the pass, so that a cancellation may come between the first and the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from contextlib import contextmanager, nullcontext, suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+from asyncgrad.autograd import graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: After so many faults a worker is killed, and a new world made.
+LIFE = 50
+HALF = "half-committed"
+
+
+class Refuses(ag.nn.Module):
+    """A layer whose gradient fails when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = ag.nn.Linear(8, 8)
+        self.refuses = False
+
+    def forward(self, x: Any) -> Any:
+        """The layer, with a hook."""
+        y = self.layer(x)
+        y.register_hook(self.check)
+        return y
+
+    def check(self, gradient: Any) -> None:
+        """Fail, perhaps."""
+        if self.refuses:
+            raise ArithmeticError("planned")
+
+
+def refuse(module: Refuses, refuses: bool) -> None:
+    """Let a part fail, or not."""
+    module.refuses = refuses
+
+
+def taken(module: Any) -> bool:
+    """Whether a module has gradients, which are dropped."""
+    has = any(p.grad is not None for p in module.parameters())
+    for p in module.parameters():
+        p.grad = None
+    return has
+
+
+def process_id(module: Any) -> int:
+    """The process of a part."""
+    return os.getpid()
+
+
+@contextmanager
+def without_join() -> Iterator[None]:
+    """Let participants take part in a pass as a callback at its end."""
+    join = graph.join
+
+    def call_back(participant: Any) -> None:
+        async def decide() -> None:
+            await participant.prepare({})
+            await participant.commit()
+
+        graph.queue_callback(decide)
+
+    graph.join = call_back  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        graph.join = join
+
+
+async def life(client: Any, rng: random.Random, count: int, found: Counter[str]) -> None:
+    """Some passes in one world, the last of which meets a worker's death."""
+    await client.wait_for_workers(2)
+    async with dist.connect(client, workers=2, grace=1.0) as world:
+        parts = [await world.remote(rank, Refuses) for rank in range(2)]
+        pids = [await part.apply(process_id) for part in parts]
+        x = ag.ones(4, 8, requires_grad=True)
+        usual = 0.1
+        for number in range(-5, count):
+            loss = (await parts[1](parts[0](x))).sum()
+            kind = rng.choice(["cancel", "deadline", "error"]) if number < count - 1 else "kill"
+            kind = "none" if number < 0 else kind
+            after = rng.uniform(0, 1.2 * usual)
+            refusing = rng.choice(parts) if kind == "error" else None
+            if refusing is not None:
+                await refusing.apply(refuse, True)
+            start = perf_counter()
+            loop = asyncio.get_running_loop()
+            running = loss.backward(deadline=loop.time() + after if kind == "deadline" else None)
+            act = {"cancel": running.cancel, "kill": lambda: os.kill(pids[0], signal.SIGKILL)}
+            timer = loop.call_later(after, act[kind]) if kind in act else None
+            with suppress(asyncio.CancelledError, Exception):
+                await running
+            if kind == "none":
+                usual = perf_counter() - start
+            if timer is not None:
+                timer.cancel()
+            committed = {x.grad is not None}
+            x.grad = None
+            for part in parts:
+                with suppress(dist.WorkerLostError):
+                    committed.add(await part.apply(taken))
+            if refusing is not None:
+                await refusing.apply(refuse, False)
+            if kind != "none":
+                ended = HALF if len(committed) > 1 else f"committed: {committed.pop()}"
+                found[ended] += 1
+                found[kind] += 1
+
+
+async def rounds(client: Any, count: int, seed: int = 0) -> Counter[str]:
+    """So many faults."""
+    rng, found = random.Random(seed), Counter[str]()
+    for start in range(0, count, LIFE):
+        await life(client, rng, min(LIFE, count - start), found)
+    return found
+
+
+async def compared(client: Any, count: int) -> None:
+    """Print what has become of passes, with `join` and without."""
+    print("| | faults | committed everywhere | nowhere | half-committed |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, way in (("with join", nullcontext()), ("without", without_join())):
+        with way:
+            found = await rounds(client, count)
+        kinds = [f"{found[kind]} {kind}" for kind in ("cancel", "deadline", "error", "kill")]
+        ends = [str(found[end]) for end in ("committed: True", "committed: False", HALF)]
+        print(f"| {name} | {count} ({', '.join(kinds)}) | {' | '.join(ends)} |", flush=True)
