@@ -24,7 +24,7 @@ MEASURED = tests/autograd tests/core tests/scheduler
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo service training-api edge-forecast distributed test test-of mutations pre-commit lint format check check-all test-matrix test-floors docs bench clean FORCE
+.PHONY: help demo service training-api edge-forecast distributed test test-of mutations pre-commit lint format check check-tests check-all test-matrix test-floors docs bench clean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -67,7 +67,9 @@ format: $(VENV)/.installed-dev ## format the code and mend what the linter can
 pre-commit: $(VENV)/.installed-dev ## run the linters at each commit from now on
 	$(VENV)/bin/pre-commit install
 
-check: $(VENV)/.installed-oracle,test,dev lint ## lint, and test with PyTorch (on Python 3.11) and coverage
+check: $(VENV)/.installed-oracle,test,dev lint check-tests ## lint, and test with PyTorch (on Python 3.11) and coverage
+
+check-tests: $(VENV)/.installed-oracle,test,dev ## the tests of `check`
 	@$(RUN) -c 'import torch' 2>/dev/null \
 	    || echo "PyTorch is not installed: its tests are skipped. Try: make check PYTHON=python3.11"
 	$(PYTEST) $(SHARED) --cov --cov-report= $(MEASURED) $(ARGS)

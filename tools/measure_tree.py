@@ -54,13 +54,14 @@ def any_share(paths: list[Path]) -> float:
     return untyped / total
 
 
-def _shapes(path: Path) -> list[tuple[int, str]]:
+def _shapes(path: Path, *, imports: bool) -> list[tuple[int, str]]:
     """The lines of code of a file, with the same mark for every name, string and number."""
     shaped: dict[int, list[str]] = defaultdict(list)
-    docstrings = {
+    left_out = {
         line
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        or (isinstance(node, (ast.Import, ast.ImportFrom)) and not imports)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     text = path.read_text(encoding="utf-8")
@@ -72,13 +73,16 @@ def _shapes(path: Path) -> list[tuple[int, str]]:
     return [
         (number, " ".join(shape))
         for number, shape in sorted(shaped.items())
-        if number not in docstrings and len(shape) > 1
+        if number not in left_out and len(shape) > 1
     ]
 
 
-def repetitions() -> list[tuple[str, int, str, int, int]]:
-    """Pairs of places that have the same shape in `REPEATED` lines or more: where, and how many."""
-    shapes = {path: _shapes(path) for path in sources()}
+def repetitions(*, imports: bool = False) -> list[tuple[str, int, str, int, int]]:
+    """Pairs of places that have the same shape in `REPEATED` lines or more: where, and how many.
+
+    Imports are left out unless they are asked for: sorted lists of names are alike in all modules.
+    """
+    shapes = {path: _shapes(path, imports=imports) for path in sources()}
     places: dict[tuple[str, ...], list[tuple[Path, int]]] = defaultdict(list)
     for path, found in shapes.items():
         for start in range(len(found) - REPEATED + 1):
@@ -197,6 +201,7 @@ def main() -> int:
         "parameters typed Any": f"{any_share(sources()):.0%}",
         "parameters typed Any in core and scheduler": f"{any_share(engine):.0%}",
         f"pairs of places alike in {REPEATED} lines": len(repeated),
+        "the same, imports counted": len(repetitions(imports=True)),
         f"files above {LONG} lines": len(long),
         "circles among modules": len(circular),
         "sets of names that repeat a row's fact": len(facts),

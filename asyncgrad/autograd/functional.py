@@ -9,39 +9,80 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from asyncgrad.autograd.functional_parts import (
+    BACK,
+    BACK_TRICK,
+    DOUBLE_BACK,
+    DOUBLE_BACK_TRICK,
     check_dependent,
     check_forward,
+    check_one_element,
     check_strategy,
+    filled,
+    finished,
+    hessian_vector,
+    prepared,
     tuple_of,
+    vector,
 )
 from asyncgrad.autograd.functional_programs import (
-    hvp_program,
+    grad_where_required,
+    gradient_of,
     jacobian_program,
-    jvp_program,
+    outputs_of,
     scalar_function,
-    vhp_program,
-    vjp_program,
 )
-from asyncgrad.autograd.signatures import product
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.creation import zeros_like
+from asyncgrad.ops.signatures import named
 from asyncgrad.scheduler import run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.aliases import Value
+    from asyncgrad.autograd.signatures import Product
     from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 
-@product
-def vjp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
+def _product(program: Callable[..., Any]) -> Product:
+    """A function that computes a product with a vector, from the coroutine that does so.
+
+    All four have the signature below; the coroutine gets the inputs as a tuple, and whether they
+    were a single tensor.
+    """
+
+    def computed(
+        func: Callable[..., Any],
+        inputs: Tensor | tuple[Tensor, ...],
+        v: Tensor | tuple[Tensor, ...] | None = None,
+        create_graph: bool = False,
+        strict: bool = False,
+    ) -> Any:
+        single, given = tuple_of(inputs, "inputs", program.__name__)
+        running = program(func, single, given, v, create_graph, strict)
+        return run_multi_pass(running, waits=waits(func))
+
+    return named(computed, program.__name__, program.__doc__ or "")
+
+
+async def _with_gradient(
+    name: str, func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool,
+    strict: bool,
+) -> tuple[Any, tuple[Any, ...], Any, Any]:  # fmt: skip
+    """For a product with a Hessian: the output, the inputs, their gradient and the vector."""
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        v = hessian_vector(v, tensors, single, create_graph, name)
+        out, gradients = await gradient_of(func, tensors, name, strict)
+    return out, tensors, gradients, v
+
+
+@_product
+async def vjp(
+    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
 ) -> Any:
     """The product of a vector with the Jacobian of a function.
 
@@ -64,17 +105,21 @@ def vjp(
         >>> product.tolist()
         [2.0, 4.0]
     """
-    tuple_of(inputs, "inputs", "vjp")
-    return run_multi_pass(vjp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        alone, outputs = await outputs_of(func, tensors, "vjp", strict)
+        if v is None:
+            check_one_element(outputs, "user-provided function returns")
+        else:
+            v = vector(v, outputs, alone, create_graph, "vjp")
+    found = await grad_where_required(outputs, tensors, v, create_graph)
+    product = filled(found, tensors, strict, create_graph, BACK)
+    return finished(outputs, alone, create_graph), finished(product, single, create_graph)
 
 
-@product
-def jvp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
+@_product
+async def jvp(
+    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
 ) -> Any:
     """The product of the Jacobian of a function with a vector.
 
@@ -91,8 +136,21 @@ def jvp(
     Raises:
         RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
     """
-    tuple_of(inputs, "inputs", "jvp")
-    return run_multi_pass(jvp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        if v is None:
+            check_one_element(tensors, "input to the user-provided function is")
+        else:
+            v = vector(v, tensors, single, create_graph, "jvp")
+        alone, outputs = await outputs_of(func, tensors, "jvp", strict)
+        # The first pass's gradients are linear in the dummies, so their values do not matter: the
+        # second pass transposes that function.
+        dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
+        gradients = await grad_where_required(outputs, tensors, dummies, True)
+        check_dependent(gradients, "grad_inputs", strict)
+        found = await grad_where_required(gradients, dummies, v, create_graph)
+    product = filled(found, outputs, strict, create_graph, BACK_TRICK)
+    return finished(outputs, alone, create_graph), finished(product, alone, create_graph)
 
 
 @overload
@@ -225,13 +283,9 @@ def hessian(
     return run_multi_pass(program(), waits=waits(func))
 
 
-@product
-def vhp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
+@_product
+async def vhp(
+    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
 ) -> Any:
     """The product of a vector with the Hessian of a function of one element.
 
@@ -248,22 +302,30 @@ def vhp(
     Raises:
         RuntimeError: if the output has more than one element, `v` does not fit, or `strict` raises.
     """
-    tuple_of(inputs, "inputs", "vhp")
-    return run_multi_pass(vhp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    out, tensors, gradients, v = await _with_gradient(
+        "vhp", func, single, given, v, create_graph, strict
+    )
+    found = await grad_where_required(gradients, tensors, v, create_graph)
+    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK)
+    return finished((out,), True, create_graph), finished(product, single, create_graph)
 
 
-@product
-def hvp(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    v: Tensor | tuple[Tensor, ...] | None = None,
-    create_graph: bool = False,
-    strict: bool = False,
+@_product
+async def hvp(
+    func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
 ) -> Any:
     """The product of the Hessian of a function of one element with a vector.
 
     Arguments and results are the same as for `vhp`, which needs one pass less. The two differ only
     where the Hessian is not symmetric.
     """
-    tuple_of(inputs, "inputs", "hvp")
-    return run_multi_pass(hvp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    out, tensors, gradients, v = await _with_gradient(
+        "hvp", func, single, given, v, create_graph, strict
+    )
+    with enable_grad():
+        dummies = tuple(zeros_like(tensor).requires_grad_() for tensor in tensors)
+        second = await grad_where_required(gradients, tensors, dummies, True)
+        check_dependent(second, "hessian", strict)
+        found = await grad_where_required(second, dummies, v, create_graph)
+    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK_TRICK)
+    return finished((out,), True, create_graph), finished(product, single, create_graph)

@@ -1,8 +1,4 @@
-"""The coroutines behind `autograd.functional`: they call the user's function and run passes.
-
-`jvp` takes two passes: the gradients that the first pass computes are a linear function of the
-gradients that it starts from, and the second pass transposes that function.
-"""
+"""Jacobians row by row or all rows at once, and steps that all of `autograd.functional` share."""
 
 from __future__ import annotations
 
@@ -10,26 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.functional_forward import blocks_forward
 from asyncgrad.autograd.functional_parts import (
-    BACK,
-    BACK_TRICK,
-    DOUBLE_BACK,
-    DOUBLE_BACK_TRICK,
     basis,
     check_dependent,
-    check_one_element,
     check_scalar,
     filled,
-    finished,
-    hessian_vector,
     prepared,
     row_messages,
     tuple_of,
     unpacked,
-    vector,
 )
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.passes import grad
-from asyncgrad.creation import zeros, zeros_like
+from asyncgrad.creation import zeros
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import call
@@ -38,44 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.aliases import Value
-
-
-async def vjp_program(
-    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
-    """The outputs, and the product of a vector with the Jacobian."""
-    single, given = tuple_of(inputs, "inputs", "vjp")
-    with enable_grad():
-        tensors = prepared(given, create_graph)
-        alone, outputs = await _outputs(func, tensors, "vjp", strict)
-        if v is None:
-            check_one_element(outputs, "user-provided function returns")
-        else:
-            v = vector(v, outputs, alone, create_graph, "vjp")
-    found = await _grad(outputs, tensors, v, create_graph)
-    product = filled(found, tensors, strict, create_graph, BACK)
-    return finished(outputs, alone, create_graph), finished(product, single, create_graph)
-
-
-async def jvp_program(
-    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
-    """The outputs, and the product of the Jacobian with a vector."""
-    single, given = tuple_of(inputs, "inputs", "jvp")
-    with enable_grad():
-        tensors = prepared(given, create_graph)
-        if v is None:
-            check_one_element(tensors, "input to the user-provided function is")
-        else:
-            v = vector(v, tensors, single, create_graph, "jvp")
-        alone, outputs = await _outputs(func, tensors, "jvp", strict)
-        # The first pass's gradients are linear in the dummies, so their values do not matter.
-        dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
-        gradients = await _grad(outputs, tensors, dummies, True)
-        check_dependent(gradients, "grad_inputs", strict)
-        found = await _grad(gradients, dummies, v, create_graph)
-    product = filled(found, outputs, strict, create_graph, BACK_TRICK)
-    return finished(outputs, alone, create_graph), finished(product, alone, create_graph)
 
 
 async def jacobian_program(
@@ -93,7 +43,7 @@ async def jacobian_program(
         return unpacked(blocks, alone, single)
     with enable_grad():
         tensors = prepared(given, create_graph)
-        alone, outputs = await _outputs(func, tensors, "jacobian", strict)
+        alone, outputs = await outputs_of(func, tensors, "jacobian", strict)
         if vectorize:
             if strict:
                 raise AutogradError(
@@ -118,7 +68,9 @@ async def _rows(place: int, out: Value, tensors: Value, create_graph: bool, stri
     flat = out.reshape(-1)
     rows = []
     for row in range(out.numel()):
-        found = await _grad((flat[row],), tensors, None, create_graph, retain_graph=True)
+        found = await grad_where_required(
+            (flat[row],), tensors, None, create_graph, retain_graph=True
+        )
         rows.append(filled(found, tensors, strict, create_graph, row_messages(place)))
     if not rows:
         return tuple(_blank(tensor, *out.shape) for tensor in tensors)
@@ -157,41 +109,10 @@ def _blank(tensor: Value, *lead: int) -> Any:
     return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
 
 
-async def vhp_program(
-    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
-    """The output, and the product of a vector with the Hessian."""
-    single, given = tuple_of(inputs, "inputs", "vhp")
-    with enable_grad():
-        tensors = prepared(given, create_graph)
-        v = hessian_vector(v, tensors, single, create_graph, "vhp")
-        out, gradients = await _gradient(func, tensors, "vhp", strict)
-    found = await _grad(gradients, tensors, v, create_graph)
-    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK)
-    return finished((out,), True, create_graph), finished(product, single, create_graph)
-
-
-async def hvp_program(
-    func: Callable[..., Any], inputs: Value, v: Value, create_graph: bool, strict: bool
-) -> Any:
-    """The output, and the product of the Hessian with a vector."""
-    single, given = tuple_of(inputs, "inputs", "hvp")
-    with enable_grad():
-        tensors = prepared(given, create_graph)
-        v = hessian_vector(v, tensors, single, create_graph, "hvp")
-        out, gradients = await _gradient(func, tensors, "hvp", strict)
-        dummies = tuple(zeros_like(tensor).requires_grad_() for tensor in tensors)
-        second = await _grad(gradients, tensors, dummies, True)
-        check_dependent(second, "hessian", strict)
-        found = await _grad(second, dummies, v, create_graph)
-    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK_TRICK)
-    return finished((out,), True, create_graph), finished(product, single, create_graph)
-
-
 # -- steps of a program ---------------------------------------------------------------------------
 
 
-async def _outputs(
+async def outputs_of(
     func: Callable[..., Any], tensors: Value, name: str, strict: bool
 ) -> tuple[bool, Any]:
     """Call the user's function: whether it returned a single tensor, and the outputs as a tuple."""
@@ -201,13 +122,13 @@ async def _outputs(
     return alone, outputs
 
 
-async def _gradient(
+async def gradient_of(
     func: Callable[..., Any], tensors: Value, name: str, strict: bool
 ) -> tuple[Any, Any]:
     """The user's function's output of one element, and its gradient, recorded."""
-    alone, outputs = await _outputs(func, tensors, name, strict)
+    alone, outputs = await outputs_of(func, tensors, name, strict)
     check_scalar(alone, outputs, name)
-    gradients = await _grad(outputs, tensors, None, True)
+    gradients = await grad_where_required(outputs, tensors, None, True)
     check_dependent(gradients, "jacobian", strict)
     return outputs[0], gradients
 
@@ -216,14 +137,14 @@ def scalar_function(func: Callable[..., Any], strict: bool) -> Any:
     """The user's function, checked to return one element."""
 
     async def scalar(*tensors: Value) -> Any:
-        alone, outputs = await _outputs(func, tensors, "hessian", strict)
+        alone, outputs = await outputs_of(func, tensors, "hessian", strict)
         check_scalar(alone, outputs, "hessian")
         return outputs[0].squeeze()
 
     return scalar
 
 
-async def _grad(
+async def grad_where_required(
     outputs: Sequence[Any],
     tensors: Sequence[Any],
     vectors: Value,

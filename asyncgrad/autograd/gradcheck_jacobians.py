@@ -53,7 +53,7 @@ async def compare(
                     raise GradcheckError("Numerical gradient for function expected to be zero")
         return
     if options.fast_mode:
-        await _compare_fast(func, inputs, options, part, whole)
+        await _compare_fast(func, inputs, options, part, whole, outputs, kept)
         return
     numerical = [await slopes(func, inputs, x, units(x), options.eps) for x in wanted]
     for row, out in enumerate(outputs):
@@ -65,13 +65,19 @@ async def compare(
 
 
 async def _compare_fast(
-    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value
+    func: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    options: Options,
+    part: str,
+    whole: Value,
+    outputs: tuple[Any, ...],
+    kept: list[int],
 ) -> None:
-    """Compare along one random direction of the inputs and one of the outputs."""
-    found = as_tuple(await call(func, *inputs))
-    outputs = differentiable(found)
+    """Compare along one random direction of the inputs and one of the outputs.
+
+    `outputs` are those that require grad, `kept` their numbers.
+    """
     wanted = [inputs[place] for place in differentiable_places(inputs)]
-    kept = [place for place, out in enumerate(found) if out.requires_grad]
     random = np.random.default_rng(0)
     right = [directions(x, random) for x in wanted]
     left = [vector(out, random) for out in outputs]

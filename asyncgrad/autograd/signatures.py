@@ -58,11 +58,6 @@ class Gradient(Protocol[_R_co]):
     ) -> Callable[_P, Any]: ...
 
 
-def product(function: Any) -> Product:
-    """Mark a function as a `Product`."""
-    return function  # type: ignore[no-any-return]
-
-
 def gradient(function: Any) -> Gradient[Tensor]:
     """Mark a function as a `Gradient` that gives the gradient alone."""
     return function  # type: ignore[no-any-return]

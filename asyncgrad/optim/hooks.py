@@ -94,6 +94,13 @@ class Hooked:
             args, kwargs = result
         return args, kwargs
 
+    def _through(self, hooks: Hooks, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Call hooks with a state dict; returns the one that they have put in its place."""
+        for hook in tuple(hooks.values()):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        return state_dict
+
     def _after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.steps_taken += 1
         for hook in tuple(getattr(self, "_post_hooks", {}).values()):

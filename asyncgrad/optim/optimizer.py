@@ -323,11 +323,7 @@ class Optimizer(Hooked):
         """State and options, with parameters replaced by numbers; tensors share memory."""
         for hook in tuple(self._state_pre_hooks.values()):
             hook(self)
-        state_dict = self._state_dict()
-        for hook in tuple(self._state_post_hooks.values()):
-            changed = hook(self, state_dict)
-            state_dict = state_dict if changed is None else changed
-        return state_dict
+        return self._through(self._state_post_hooks, self._state_dict())
 
     def _state_dict(self) -> dict[str, Any]:
         numbers: dict[int, int] = {}
@@ -354,10 +350,7 @@ class Optimizer(Hooked):
         Raises:
             ValueError: if the number of groups, or of parameters in a group, differs.
         """
-        state_dict = state_dict.copy()
-        for hook in tuple(self._load_pre_hooks.values()):
-            changed = hook(self, state_dict)
-            state_dict = state_dict if changed is None else changed
+        state_dict = self._through(self._load_pre_hooks, state_dict.copy())
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError(

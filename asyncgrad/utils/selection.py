@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from asyncgrad.core.metadata import Metadata
     from asyncgrad.core.versions import VersionCounter
     from asyncgrad.ops.op import Op
-    from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array
+
+    Operands = tuple[Any, ...]
 
 
 class CheckpointPolicy(enum.Enum):
@@ -80,11 +81,7 @@ class _Keeper:
         self._store = store
 
     def evaluate(
-        self,
-        entry: Op,
-        dispatch: Callable[..., Any],
-        inputs: tuple[Tensor, ...],
-        attributes: tuple[Any, ...],
+        self, entry: Op, dispatch: Callable[..., Any], inputs: Operands, attributes: Operands
     ) -> Any:
         """Compute a result, and keep it if the policy wants it."""
         with Mode(selection=None):
@@ -107,11 +104,7 @@ class _Replayer:
         self._calls: defaultdict[str, int] = defaultdict(int)
 
     def evaluate(
-        self,
-        entry: Op,
-        dispatch: Callable[..., Any],
-        inputs: tuple[Tensor, ...],
-        attributes: tuple[Any, ...],
+        self, entry: Op, dispatch: Callable[..., Any], inputs: Operands, attributes: Operands
     ) -> Any:
         """Take a kept result, or compute a result that was not kept."""
         kept = self._take(entry.name)

@@ -174,6 +174,12 @@ def recorded_calls() -> dict[str, list[Call]]:
         for function in FURTHER:
             x = ag.from_numpy(np.random.default_rng(0).random((3, 4)) + 0.5).requires_grad_()
             _differentiate(function, [x], [x])
+        # Rows of functions that PyTorch does not have.
+        for op in OPS.values():
+            if op.doc and not recorded[op.name]:
+                x = np.random.default_rng(0).random((len(op.inputs), 3, 4)) + 0.5
+                inputs = [ag.from_numpy(values).requires_grad_() for values in x]
+                _differentiate(getattr(R, op.name), inputs, inputs)
     return {name: _chosen(calls) for name, calls in recorded.items()}
 
 

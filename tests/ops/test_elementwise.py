@@ -68,7 +68,8 @@ ATTRIBUTES: dict[str, tuple[Any, ...]] = {
 }
 POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "pow", "pow_scalar"}
 OF_REAL = {
-    "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp", "erf", "relu", "fmod",
+    *[entry.name for entry in chapter.OPS if entry.of_real],
+    "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp", "erf", "fmod",
     "remainder", "fmod_scalar", "remainder_scalar", "atan2", "maximum", "minimum", "clamp_low",
     "clamp_high", "clamp_between", "complex", "div_floor", "div_trunc", "real", "shared",
     "rectified",

@@ -9,11 +9,12 @@ import pytest
 from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
-from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.scheduler import coroutines
+from asyncgrad.scheduler import completion, coroutines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncgrad.core.graph_task import GraphTask
 
 KINDS = [KeyboardInterrupt, SystemExit]
 #: Where the node runs: in the call that starts the pass, in a later slice, in a thread.
@@ -96,14 +97,14 @@ def test_one_that_comes_while_gradients_are_committed(
 ) -> None:
     """A signal may come at any time."""
     x = leaf(size)
-    commit = GraphTask.commit
+    commit = completion.commit_staged
 
     def interrupted(task: GraphTask, wait: bool) -> bool:
-        monkeypatch.setattr(GraphTask, "commit", commit)
+        monkeypatch.setattr(completion, "commit_staged", commit)
         raise kind
 
     async def main() -> None:
-        monkeypatch.setattr(GraphTask, "commit", interrupted)
+        monkeypatch.setattr(completion, "commit_staged", interrupted)
         with pytest.raises(RuntimeError, match="was stopped by"):
             await calls(x, give_way).sum().backward()
 

@@ -18,6 +18,7 @@ import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
 from asyncgrad.core import variable as variable_module
 from asyncgrad.core.commit import commit
+from asyncgrad.core.conclude import commit_staged
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
 from asyncgrad.core.states import State as Of
@@ -202,7 +203,7 @@ def test_a_cancel_from_another_thread_is_all_or_nothing(locks: Any) -> None:
         task.start()
         assert task.run(10**9, thread=True) is Outcome.FINISHED
         if task.state is Of.RUNNING:
-            task.commit(wait=True)
+            commit_staged(task, wait=True)
             task.succeed()
         state.ended = task.state.value
 

@@ -1,4 +1,8 @@
-"""The functions that users call: PyTorch's signatures over the table's functions."""
+"""The functions that users call: PyTorch's signatures over the table's functions.
+
+A chapter lists its public functions in `__all__`, those that are also methods of tensors in
+`METHODS`, and those that also have an in-place form, as `add` has `add_`, in `IN_PLACE`.
+"""
 
 from asyncgrad.ops.api import (
     activation,
@@ -80,3 +84,7 @@ TOP = (
     normalisation,
     pooling,
 )
+
+for _chapter in (*CHAPTERS, *TOP):
+    vars(_chapter).setdefault("METHODS", ())
+    vars(_chapter).setdefault("IN_PLACE", ())

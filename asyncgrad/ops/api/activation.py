@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 #: The functions at PyTorch's top level; the others are in `nn.functional`.
 __all__ = ["log_softmax", "softmax"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("log_softmax", "softmax")
-IN_PLACE = ()
 
 
 def _floating(input: Tensor, name: str, kinds: str = "fV") -> Any:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["hardshrink", "prelu"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("hardshrink", "prelu")
-IN_PLACE = ()
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 #: A function of `nn.functional`.
 __all__: list[str] = []
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = ()
-IN_PLACE = ()
 
 
 def attention(

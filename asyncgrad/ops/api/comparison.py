@@ -28,13 +28,11 @@ __all__ = [
     "isclose", "isin", "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
     "unique_consecutive",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "allclose", "argwhere", "bincount", "count_nonzero", "equal", "is_same_size", "isclose",
     "isneginf", "isposinf", "isreal", "signbit", "unique",
     "unique_consecutive",
 )  # fmt: skip
-IN_PLACE = ()
 
 
 def _made(like: Tensor, array: Array) -> Any:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = ()
-IN_PLACE = ()
 
 _REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 

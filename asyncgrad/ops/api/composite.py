@@ -47,7 +47,6 @@ __all__ = [
     "ldexp", "lerp", "logaddexp", "nan_to_num", "nanmean", "nansum", "renorm", "resolve_conj",
     "resolve_neg", "std_mean", "var_mean", "vdot",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
     "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "frexp", "is_conj", "is_neg",

@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from asyncgrad.types import DeviceLike, DTypeLike
 
 __all__: list[str] = []
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "bfloat16", "bool", "byte", "cdouble", "cfloat", "char", "contiguous", "cpu", "double", "float",
     "half", "int", "long", "short", "to", "type", "type_as",
 )  # fmt: skip
-IN_PLACE = ()
 #: PyTorch's names of tensor types, by dtype.
 _TYPES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = ()
-IN_PLACE = ()
 
 
 def for_each(name: str, what: str, value: Ints, ndim: int) -> tuple[int, ...]:

@@ -40,9 +40,7 @@ __all__ = [
     "arange", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace",
     "logspace", "ones", "ones_like", "tril_indices", "triu_indices", "zeros", "zeros_like",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
-IN_PLACE = ()
 
 _INT64 = np.dtype("int64")
 _WITHIN = float(np.finfo(np.float32).max) / 2

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import DeviceLike, DTypeLike, Ints, Number
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new", "new_tensor")
-IN_PLACE = ()
 
 _NUMBERS = frozenset({bool, int, float, complex})
 

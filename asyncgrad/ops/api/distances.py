@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["cdist", "pdist"]
-#: Functions that are also methods of tensors, and functions with an in-place form.
-METHODS = ()
-IN_PLACE = ()
 
 #: With more rows than this, Euclidean distances are computed by a matrix product.
 _MANY = 25

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import DeviceLike
 
 __all__ = ["from_dlpack"]
-#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = ("__dlpack__", "__dlpack_device__")
-IN_PLACE = ()
 
 #: DLPack's device types.
 _CPU, _CUDA = 1, 2

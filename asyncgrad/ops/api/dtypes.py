@@ -31,7 +31,6 @@ __all__ = [
     "typename",
 ]  # fmt: skip
 METHODS = ("is_nonzero", "is_signed")
-IN_PLACE = ()
 
 
 class finfo:

@@ -59,7 +59,6 @@ __all__ = [
     "true_divide",
     "where",
 ]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
 IN_PLACE = tuple([name for name in METHODS if name != "positive"])
 

@@ -41,9 +41,7 @@ __all__ = [
     "cartesian_prod", "combinations", "corrcoef", "cov", "cumulative_trapezoid", "gradient",
     "histc", "histogram", "trapezoid", "trapz", "unravel_index", "vander",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("corrcoef", "cov", "histc", "histogram")
-IN_PLACE = ()
 
 
 def _part(x: Any, axis: int, start: int, stop: int) -> Any:

@@ -52,7 +52,6 @@ __all__ = [
     "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero", "scatter",
     "scatter_add", "take_along_dim",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     *__all__,
     "index_add_",
@@ -60,7 +59,6 @@ METHODS = (
     "scatter_",
     "scatter_add_",
 )
-IN_PLACE = ()
 
 _ALL = slice(None)
 

@@ -24,10 +24,8 @@ __all__ = [
     "kron", "logdet", "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "pca_lowrank",
     "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form.
 _NO_METHODS = frozenset({"chain_matmul", "lu_unpack", "pca_lowrank", "svd_lowrank"})
 METHODS = tuple([n for n in __all__ if n not in _NO_METHODS])
-IN_PLACE = ()
 
 
 def det(input: Tensor) -> Tensor:

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array
 
 __all__ = ["cosine_similarity"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = ()
-IN_PLACE = ()
 
 _REDUCTIONS = ("none", "mean", "sum")
 

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, Library
 
 __all__ = ["kthvalue", "median", "mode", "nanmedian"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple(__all__)
-IN_PLACE = ()
 
 
 def _found(

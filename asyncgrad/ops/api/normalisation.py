@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["rms_norm"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = ()
-IN_PLACE = ()
 
 
 def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tuple[int, ...]]:

@@ -42,9 +42,6 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_max_pool1d", "avg_pool1d", "max_pool1d", "max_pool2d",
     "max_pool3d",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = ()
-IN_PLACE = ()
 
 
 def _window(

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, Library
 
 __all__ = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
-#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = tuple(__all__)
-IN_PLACE = ()
 
 
 def _real(name: str, input: Tensor) -> Any:

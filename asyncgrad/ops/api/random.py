@@ -45,12 +45,10 @@ __all__ = [
     "bernoulli", "binomial", "multinomial", "normal", "poisson", "rand", "rand_like", "randint",
     "randint_like", "randn", "randn_like", "randperm",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
     "multinomial", "normal_", "random_", "uniform_",
 )  # fmt: skip
-IN_PLACE = ()
 
 _INT64 = np.dtype("int64")
 

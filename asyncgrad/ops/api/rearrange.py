@@ -46,13 +46,11 @@ __all__ = [
     "swapdims", "tensor_split", "trace", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
     "vsplit", "vstack",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "adjoint", "dsplit", "expand_as", "fliplr", "flipud", "hsplit", "moveaxis", "repeat_interleave",
     "reshape_as", "rot90", "split_with_sizes", "swapaxes", "swapdims", "tensor_split", "trace",
     "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "view_as", "vsplit",
 )  # fmt: skip
-IN_PLACE = ()
 
 
 # -- like others ----------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",
     "mean", "min", "norm", "prod", "std", "sum", "var",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
 

@@ -49,7 +49,6 @@ __all__ = [
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
     "select_scatter", "slice_scatter", "take",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (*__all__, "fill_diagonal_")
 IN_PLACE = (
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",

@@ -44,7 +44,6 @@ __all__ = [
     "split", "squeeze", "stack", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten",
     "unsqueeze",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "broadcast_to", "chunk", "clone", "diag", "diagonal", "expand", "flatten", "flip", "movedim",
     "narrow", "permute", "ravel", "repeat", "reshape", "roll", "select", "split", "squeeze", "t",
@@ -473,12 +472,7 @@ def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[T
     Raises:
         RuntimeError: if the lengths do not add up, or there are no axes.
     """
-    x = as_tensor_operand(tensor, "split", 1)
-    shape = x._metadata.shape
-    if not shape:
-        raise RuntimeError("split expects at least a 1-dimensional tensor")
-    axis = one_dim("split", dim, len(shape))
-    size = shape[axis]
+    x, axis, size = _axis_to_divide("split", tensor, dim)
     if isinstance(split_size_or_sections, (tuple, list)):
         lengths = [one_int("split", "split_size", n) for n in split_size_or_sections]
         if any(n < 0 for n in lengths) or sum(lengths) != size:
@@ -508,6 +502,16 @@ def _in_turn(
     return several(x, parts, kind, axis)
 
 
+def _axis_to_divide(name: str, input: Tensor, dim: int) -> tuple[Any, int, int]:
+    """The operand, the axis counted from the front, and its length."""
+    x = as_tensor_operand(input, name, 1)
+    shape = x._metadata.shape
+    if not shape:
+        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor")
+    axis = one_dim(name, dim, len(shape))
+    return x, axis, shape[axis]
+
+
 @spelled
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal length along an axis; the last may be shorter.
@@ -515,15 +519,10 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     Raises:
         RuntimeError: if `chunks` is not positive, or there are no axes.
     """
-    x = as_tensor_operand(input, "chunk", 1)
-    shape = x._metadata.shape
-    if not shape:
-        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    x, axis, size = _axis_to_divide("chunk", input, dim)
     chunks = one_int("chunk", "chunks", chunks)
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    axis = one_dim("chunk", dim, len(shape))
-    size = shape[axis]
     if not size:
         return _in_turn(x, axis, [0] * chunks)
     each = -(-size // chunks)

@@ -30,9 +30,7 @@ __all__ = [
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window",
     "stft",
 ]  # fmt: skip
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("istft", "stft")
-IN_PLACE = ()
 
 
 # -- windows --------------------------------------------------------------------------------------

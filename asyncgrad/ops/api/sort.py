@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array
 
 __all__ = ["argsort", "sort", "topk"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("argsort", "sort", "topk")
-IN_PLACE = ()
 
 #: In longer lines, `topk` partitions first and sorts only the `k` elements.
 _PARTED = 64

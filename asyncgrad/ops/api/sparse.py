@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array
 
 __all__: list[str] = []
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "_indices", "_nnz", "_values", "coalesce", "dense_dim", "indices", "is_coalesced", "sparse_dim",
     "to_dense", "values",
 )  # fmt: skip
-IN_PLACE = ()
 
 
 def _rows(name: str, input: Tensor) -> Rows:

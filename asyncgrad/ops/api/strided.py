@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, Ints, Library
 
 __all__ = ["as_strided", "as_strided_scatter"]
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
-IN_PLACE = ()
 
 
 def as_strided(

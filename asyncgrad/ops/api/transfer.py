@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, DeviceLike
 
 __all__ = ["get_device"]
-#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = (
     "cuda", "cupy", "get_device", "is_pinned", "item_async", "pin_memory", "record_stream",
     "to_async",
 )  # fmt: skip
-IN_PLACE = ()
 
 
 def cuda(input: Tensor, device: DeviceLike | None = None, non_blocking: bool = False) -> Tensor:

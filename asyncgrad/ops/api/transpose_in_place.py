@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__: list[str] = []
-#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")
-IN_PLACE = ()
 
 
 def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Ints
 
 __all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
-#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = (*__all__, "sum_to_size", "unfold")
-IN_PLACE = ()
 
 _INT64 = np.dtype("int64")
 
