@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from page_programs import DOCS, run_page
 
@@ -25,6 +27,13 @@ FOLDERS = {"how-to", "tutorial"}
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_runs_and_prints_what_it_says(page):
     assert run_page(page) >= 1
+
+
+def test_files_that_the_architecture_names_are_there():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`([a-z_/]+\.py)`", page))
+    assert len(names) > 40
+    assert [name for name in names if not (DOCS.parent / "asyncgrad" / name).is_file()] == []
 
 
 def test_all_python_on_the_pages_is_run():

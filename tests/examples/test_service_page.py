@@ -218,11 +218,13 @@ def test_everything_can_be_done_by_keys_alone(desktop):
 
 def test_requests_are_timed_beside_training_of_either_manner(desktop):
     page = desktop
+    assert not page.all("table")[0].is_displayed()
     page["send"].click()
     for manner in ("none", "awaited", "blocking"):
         page.all(f"[value='{manner}']")[0].click()
         page.wait(lambda _, manner=manner: page.all(f"#latencies [data-manner='{manner}']"))
     page.wait(lambda _: page["send"].is_enabled())
+    assert page.all("table")[0].is_displayed()
     assert "requests" in page["latency"].get_attribute("aria-label")
     assert page.coloured("latency")
     page.wait(lambda _: "at a time, at most" in page["engine"].text)

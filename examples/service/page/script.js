@@ -255,7 +255,8 @@ function took(names) {
 
 // -- charts ---------------------------------------------------------------------------------------
 
-// A grid, whose top is the largest value or more; returns where things are.
+// A grid, whose top is the largest value or more, without figures if there is no value; returns where
+// things are.
 function grid(canvas, values, least) {
   const brush = canvas.getContext("2d"), left = 84;
   // Two dots for each of the page's, so that nothing is stretched; this clears it, too.
@@ -266,7 +267,7 @@ function grid(canvas, values, least) {
   for (const part of [0, 0.5, 1]) {
     brush.beginPath(); brush.moveTo(left, y(most * part)); brush.lineTo(width - 12, y(most * part));
     brush.stroke();
-    brush.fillText((most * part).toFixed(most < 10 ? 2 : 0), 8, y(most * part) + 7);
+    if (values.length) brush.fillText((most * part).toFixed(most < 10 ? 2 : 0), 8, y(most * part) + 7);
   }
   return { brush, y, left, right: width - 12, middle: y(most / 2) - 14 };
 }
