@@ -61,7 +61,7 @@ def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[...,
             attributes = arguments[arrays:]
             for start in range(0, len(out), step):
                 block = slice(start, start + step)
-                kernel(np, out[block], *[source[block] for source in sources], *attributes)
+                kernel(xp, out[block], *[source[block] for source in sources], *attributes)
             return result
 
         return _runner(kernel, blocks, arrays)
@@ -108,9 +108,9 @@ def along(
                 block = slice(start, start + step)
                 lines = [source[block] for source in sources]
                 if reduces:
-                    out[block] = kernel(np, None, *lines, 1, *attributes)
+                    out[block] = kernel(xp, None, *lines, 1, *attributes)
                 else:
-                    kernel(np, out[block], *lines, 1, *attributes)
+                    kernel(xp, out[block], *lines, 1, *attributes)
             return result
 
         return _runner(kernel, blocks, arrays)
@@ -139,7 +139,7 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
             total = 0.0
             for start in range(0, len(parts[0]), step):
                 block = slice(start, start + step)
-                total += float(kernel(np, *[part[block] for part in parts], *attributes))
+                total += float(kernel(xp, *[part[block] for part in parts], *attributes))
             return first.dtype.type(total)
 
         return _runner(lambda xp, out, *arguments: kernel(xp, *arguments), blocks, arrays)

@@ -1,15 +1,54 @@
 """Special functions that NumPy lacks: SciPy's, or those of `series` without SciPy.
 
 SciPy is optional. This module imports it at load time, never within a call: an import reads files,
-which would block an event loop.
+which would block an event loop. It imports the compiled functions alone, because the package around
+them takes ten times as long and brings much of NumPy and SciPy with it.
 """
 
 from __future__ import annotations
 
+import sys
+from os.path import join
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
-try:
+import numpy as np
+
+
+def _scipys() -> Any:
+    """SciPy's functions by name."""
+    name = "scipy.special"
+    if name not in sys.modules:
+        import scipy
+
+        # An empty package in the place of the one whose part is imported.
+        package = ModuleType(name)
+        package.__path__ = [join(scipy.__path__[0], "special")]
+        sys.modules[name] = package
+        try:
+            from scipy.special import _ufuncs as functions
+        except ImportError:
+            pass
+        else:
+            return _with_names_of_the_package(functions)
+        finally:
+            del sys.modules[name]
     from scipy import special
+
+    return special
+
+
+def _with_names_of_the_package(functions: Any) -> Any:
+    def polygamma(n: int, x: Any) -> Any:
+        order = np.asarray(n + 1)
+        return (-1.0) ** order * functions.gamma(order * 1.0) * functions._zeta(order, x)
+
+    names = {"digamma": functions.psi, "zeta": functions._zeta, "polygamma": polygamma}
+    return SimpleNamespace(**{**vars(functions), **names})
+
+
+try:
+    special = _scipys()
 except ImportError:
     from asyncgrad.ops import series as special
 

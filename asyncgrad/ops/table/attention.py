@@ -88,19 +88,26 @@ class _Mask:
         return min(keys, rows.stop) if self.causal else keys
 
 
-def _sums(xp: Library, scores: Array) -> Any:
-    """Replace scores by their softmax; return the logarithms of the sums, inf for a masked row."""
+def _row_sums(xp: Library, scores: Array) -> Any:
+    """The sums along the last axis; BLAS adds them up."""
+    return xp.matmul(scores, xp.ones((scores.shape[-1], 1), scores.dtype))
+
+
+def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:
+    """Replace scores by exponentials; return their sums, and the logarithms of those of the scores.
+
+    A masked row has the sum 1 and the logarithm inf.
+    """
     top = scores.max(axis=-1, keepdims=True, initial=-xp.inf)
     top[top == -xp.inf] = 0
     xp.subtract(scores, top, scores)
     xp.exp(scores, scores)
-    total = scores.sum(axis=-1, keepdims=True)
+    total = _row_sums(xp, scores)
     empty = total == 0
     total[empty] = 1
-    xp.divide(scores, total, scores)
     top += xp.log(total)
     top[empty] = xp.inf
-    return top
+    return total, top
 
 
 @silent
@@ -116,11 +123,10 @@ def _attention(
     masks = _Mask(mask, causal, batch)
     for some, rows in _tiles(len(q), queries, k.shape[1]):
         seen = masks.seen(k.shape[1], rows)
-        scores = q[some, rows] @ k[some, :seen].swapaxes(1, 2)
-        scores *= scale
+        scores = xp.matmul(q[some, rows] * scale, k[some, :seen].swapaxes(1, 2))
         masks.apply(xp, scores, some, rows)
-        sums[some, rows] = _sums(xp, scores)
-        out[some, rows] = scores @ v[some, :seen]
+        total, sums[some, rows] = _exponentials(xp, scores)
+        xp.divide(xp.matmul(scores, v[some, :seen]), total, out[some, rows])
     if not kept:
         kept.append(sums)
     return out.reshape(*batch, queries, v.shape[2])
@@ -142,9 +148,8 @@ def _gradients(
     made = {key: xp.zeros(_flat(x).shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
     for some, rows in _tiles(len(q), q.shape[1], k.shape[1]):
         seen = masks.seen(k.shape[1], rows)
-        part, keys = q[some, rows], k[some, :seen]
-        weights = part @ keys.swapaxes(1, 2)
-        weights *= scale
+        part, keys = q[some, rows] * scale, k[some, :seen]
+        weights = xp.matmul(part, keys.swapaxes(1, 2))
         masks.apply(xp, weights, some, rows)
         xp.subtract(weights, sums[some, rows], weights)
         xp.exp(weights, weights)
@@ -154,11 +159,10 @@ def _gradients(
         if wanted == ("v",):
             continue
         slopes = upper @ v[some, :seen].swapaxes(1, 2)
-        slopes -= (upper * out[some, rows]).sum(axis=-1, keepdims=True)
+        slopes -= _row_sums(xp, upper * out[some, rows])
         slopes *= weights
-        slopes *= scale
         if "q" in wanted:
-            made["q"][some, rows] = slopes @ keys
+            xp.multiply(xp.matmul(slopes, keys), scale, made["q"][some, rows])
         if "k" in wanted:
             made["k"][some, :seen] += slopes.swapaxes(1, 2) @ part
     results = [made[key].reshape(shapes[key]) for key in wanted]
@@ -203,7 +207,7 @@ def _attention_weights(xp: Library, x: Array, mask: Array | None, causal: bool) 
     scores = _flat(x).copy()
     whole = slice(0, len(scores)), slice(0, scores.shape[1])
     _Mask(mask, causal, x.shape[:-2]).apply(xp, scores, *whole)
-    _sums(xp, scores)
+    scores /= _exponentials(xp, scores)[0]
     return scores.reshape(x.shape)
 
 
