@@ -16,7 +16,7 @@ from asyncgrad.core.history import cut_off, leave_graphs, retain_grad, stop_requ
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, shown
-from asyncgrad.core.recording import called_anew, looked, unrepeatable
+from asyncgrad.core.recording import called_anew, looked, recorders, unrepeatable
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     AutogradMeta,
@@ -356,8 +356,7 @@ class Tensor(Methods):
         """The gradient that passes have accumulated; None before the first pass."""
         meta = self._autograd
         grad = None if meta is None else meta.grad
-        recorder = current().recorder
-        if recorder is not None:
+        if recorders and (recorder := current().recorder) is not None:
             recorder.reads_gradient(self, grad)
         if grad is None and not self.is_leaf and not self.retains_grad:
             warnings.warn(
@@ -683,7 +682,7 @@ class Tensor(Methods):
             )
         if self.is_sparse:
             self._array.__array__()
-        if current().recorder is not None:
+        if recorders:
             looked("numpy()")
         array: np.ndarray[Any, Any] = self._array
         return array

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import DEFAULT, Modes, current, install
+from asyncgrad.core.recording import recorders
 from asyncgrad.devices.fp_errors import fp_error_state, fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
@@ -96,9 +97,11 @@ class _Recording:
         recorder = self._recorder
         self._own = self._found.replace(recorder=recorder, before_change=recorder.changing)
         install(self._own)
+        recorders.append(recorder)
 
     def __exit__(self, *error: object) -> None:
         """Remove the recorder; a mode that the block has left in force stays."""
+        recorders.remove(self._recorder)
         left, found = current(), self._found
         if left is self._own:
             install(found)

@@ -2,8 +2,8 @@
 
 A rule such as `lambda F, g, out: g * (1 - out * out)` is called with objects that note what is done
 to them. What is noted stands in its place if it gives the same bits as the rule, for arrays of the
-same layouts with numbers of all kinds. Only ops that take the same way for all values are treated
-so; a rule that does anything else to its arguments than arithmetic stays as it is.
+same layouts with numbers of all kinds. A rule that does anything else to its arguments than
+arithmetic stays as it is, as one that asks for a value: its way might depend on that.
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.memory import Layout
 from asyncgrad.replay.steps import Compute, Place, Same, places_in
 
-#: Ops whose functions and pulls take the same way whatever the values are.
-STRAIGHT = frozenset({
-    "add", "add_scalar", "cos", "cosh", "div", "div_scalar", "exp", "exp2", "expm1", "log", "log10",
-    "log1p", "log2", "mul", "mul_scalar", "neg", "reciprocal", "rsqrt", "rsub_scalar", "sigmoid",
-    "silu", "sin", "sinh", "sqrt", "square", "sub", "sub_scalar", "tan", "tanh",
-})  # fmt: skip
-_NODES = frozenset(OPS[name].node_name for name in STRAIGHT)
 #: Larger arrays take longer than the calls that are saved.
 _LARGEST = 1 << 16
-_KINDS = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, -3.5)
+#: Numbers of all kinds; a prime number of them, so that rows differ.
+_NUMBERS = np.concatenate([
+    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, -3.5],
+    np.random.default_rng(0).standard_normal(51),
+])  # fmt: skip
 
 
 class _StayError(Exception):
@@ -51,6 +48,9 @@ class _Value:
     size = property(lambda self: self.array.size)
 
     def __bool__(self) -> bool:
+        raise _StayError
+
+    def __eq__(self, other: object) -> bool:
         raise _StayError
 
     __hash__ = None  # type: ignore[assignment]
@@ -107,12 +107,11 @@ class _Functions:
 
     def __getattr__(self, name: str) -> Any:
         notes = self._notes
-        op = OPS.get(name)
-        function = vars(self._F)[name]
+        function = vars(self._F).get(name)
         universal = _universal(name, function)
         if universal is not None:
             return lambda *inputs: notes.call(universal, *inputs)
-        if name in STRAIGHT and isinstance(function, MethodType) and op is not None:
+        if isinstance(function, MethodType):
             return lambda *inputs: function.__func__(notes.xp, *inputs)
         raise _StayError
 
@@ -185,7 +184,7 @@ class Inliner:
         if step.__class__ is not Compute:
             return [step]
         rule = bool(step.arguments) and step.arguments[0].__class__ is Same
-        if (step.name not in (_NODES if rule else STRAIGHT)) or step.outs.__class__ is not Place:
+        if step.outs.__class__ is not Place:
             return [step]
         places = list(dict.fromkeys(places_in(step.arguments)))
         layouts = [Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample
@@ -277,9 +276,7 @@ class Inliner:
         reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
         memory = np.empty(max(0, reach) + layout.dtype.itemsize, np.uint8)
         array = np.ndarray(layout.shape, layout.dtype, memory, 0, layout.strides)
-        values = self._rng.standard_normal(layout.shape)
-        special = self._rng.choice(_KINDS, layout.shape)
-        array[...] = np.where(self._rng.random(layout.shape) < 0.3, special, values)
+        array[...] = np.resize(self._rng.permutation(_NUMBERS), layout.shape)
         return array
 
 

@@ -49,11 +49,6 @@ _LARGE = 1 << 14
 MEMORIES = 8
 #: On an event loop a part of several steps is expected to take no more nanoseconds than this.
 PART_NS = 100_000
-#: Of integers these raise an error for some values, so they are computed in any case.
-_RAISING = frozenset({
-    "div_floor", "div_trunc", "floor_divide", "fmod", "remainder", "pow", "fmod_scalar",
-    "remainder_scalar", "pow_scalar", "rpow_scalar",
-})  # fmt: skip
 
 
 class BailError(Exception):
@@ -94,8 +89,9 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
     for step in reversed(steps):
         if step.__class__ is Compute:
             mine = made_by(step)
-            raising = step.name in _RAISING and mine[0].sample.dtype.kind in "iu"
-            if not (raising or any(place in wanted for place in mine)):
+            # Of integers some ops raise an error for some values, as a division by zero does.
+            integers = bool(mine) and mine[0].sample.dtype.kind in "iu"
+            if not (integers or any(place in wanted for place in mine)):
                 continue
         elif step.__class__ is Load and step.out not in wanted:
             continue
@@ -507,7 +503,9 @@ class _Writer:
         if buffer is not None:
             # Views of it keep it, so it needs a name of its own only while it is read.
             name = self._names[outs] = f"b{buffer}"
-            return [f"{self._constant(function)}({', '.join((*arguments, name))})"]
+            # A name costs time, but NumPy wants it where people forget what the third array is.
+            target = f"out={name}" if function in {np.maximum, np.minimum} else name
+            return [f"{self._constant(function)}({', '.join((*arguments, target))})"]
         text = f"{self._constant(function)}({', '.join(arguments)})"
         if outs.sample.is_array and not outs.sample.ndim:
             # NumPy returns scalars for arrays without dimensions.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
-from asyncgrad.core.recording import looked
+from asyncgrad.core.recording import looked, recorders
 from asyncgrad.core.streams import stream_of
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
@@ -50,7 +50,7 @@ def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = Fa
 
 def on_host(x: Any) -> Any:
     """A tensor's values as a NumPy array; values on a device are copied and waited for."""
-    if current().recorder is not None:
+    if recorders:
         looked("item(), bool(), printing or the like")
     device = x._metadata.device
     return moved(x._array, device, CPU) if device.streamed else x._array
