@@ -15,7 +15,6 @@ import numpy as np
 
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, places_in
 
-
 #: A list of arrays counts as a large one.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 
