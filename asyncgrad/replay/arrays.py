@@ -50,6 +50,10 @@ class KnownArrays:
         self.sources: dict[int, Source] = {}
         self.loaded: dict[Source, Place] = {}
         self._outputs: dict[int, Any] = {}
+        #: The outputs that require grad, each with its tensor.
+        self.with_graph: list[tuple[Output, Any]] = []
+        #: Whether passes run in this call.
+        self.passes = 0
         #: The version counters of returned tensors, and the `.grad`s that were read.
         self._counters: list[Any] = []
         self.gradients: list[Any] = []
@@ -197,11 +201,9 @@ class KnownArrays:
             source = self.sources.get(id(value))
             if source is not None:
                 return source
-            if value._edge is not None or requires_grad(value):
-                raise UnrepeatableError(
-                    "it returns a tensor that requires grad, whose graph a replay would not make"
-                )
-            if view_of(value) is not None:
+            if value._edge is None and requires_grad(value):
+                raise UnrepeatableError("it returns a leaf that it has made")
+            if is_inference(value) and view_of(value) is not None:
                 raise UnrepeatableError("it returns a view")
             known = self._outputs.get(id(value))
             if known is None:
@@ -209,6 +211,8 @@ class KnownArrays:
                 place = self.array_of(value)
                 known = Output(place, value._metadata, is_inference(value))
                 self._outputs[id(value)] = known
+                if value._edge is not None:
+                    self.with_graph.append((known, value))
                 self.keep(value)
             return known
         kind = type(value)

@@ -19,6 +19,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.awaited import replay
+from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.program import BailError, Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
@@ -71,7 +72,9 @@ def _is_quiet() -> bool:
 class Entry:
     """One recorded call."""
 
-    __slots__ = ("dtype", "mode", "program", "reached", "reason", "replays", "signature")
+    __slots__ = (
+        "dtype", "graph", "mode", "program", "reached", "reason", "replays", "signature"
+    )  # fmt: skip
 
     def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
         self.signature = signature
@@ -83,6 +86,8 @@ class Entry:
         self.program: Program | None = None
         self.reason: str | None = None
         self.replays = 0
+        #: The graph of the results, if one of them requires grad.
+        self.graph: Graph | None = None
 
 
 class _Recording:
@@ -165,10 +170,12 @@ class Compiled:
         mode, entry, tensors = self._find(args, kwargs)
         if entry is not None:
             program = entry.program
-            why = entry.reason if program is None else self._obstacle(program)
+            why = self._obstacle(entry)
             if program is not None and why is None:
                 try:
                     result = await replay(program, tensors)
+                    if entry.graph is not None:
+                        result = entry.graph.finish(result, tensors)
                 except UnrepeatableError as error:
                     return await self._eagerly(str(error), args, kwargs)
                 else:
@@ -208,8 +215,13 @@ class Compiled:
                     return mode, entry, tensors
         return mode, None, None
 
-    def _obstacle(self, program: Program) -> str | None:
-        """Why a program can't be replayed here, or None."""
+    def _obstacle(self, entry: Entry) -> str | None:
+        """Why a recorded call can't be replayed here, or None."""
+        program, graph = entry.program, entry.graph
+        if program is None:
+            return entry.reason
+        if graph is not None and graph.reason is not None:
+            return f"passes through the graph of its results: {graph.reason}"
         if (
             program.passes
             and not self._waits
@@ -220,7 +232,7 @@ class Compiled:
 
     def _replay(self, entry: Entry, tensors: Any, args: Any, kwargs: Any) -> Any:
         program = entry.program
-        obstacle = entry.reason if program is None else self._obstacle(program)
+        obstacle = self._obstacle(entry)
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
         why = ""
@@ -241,7 +253,7 @@ class Compiled:
             program.give_memory(memory)
             entry.replays += 1
             self._replays += 1
-            return result
+            return result if entry.graph is None else entry.graph.finish(result, tensors)
         # An error is raised as the function raises it.
         return self._eagerly(why, args, kwargs)
 
@@ -295,6 +307,9 @@ class Compiled:
                     raise UnrepeatableError(
                         "it has changed something that it can read, which a replay would not do"
                     )
+                if recorder.with_graph:
+                    entry.graph = Graph(recorder, outputs)
+                    outputs = entry.graph.template
                 entry.program = Program(recorder, outputs)
         except UnrepeatableError as error:
             recorder.reason = str(error)

@@ -38,7 +38,7 @@ from asyncgrad.replay.steps import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.replay.recorder import Recorder
+    from asyncgrad.replay.arrays import KnownArrays
 
 _numbers = count()
 #: Held while a program is written: two threads may ask for it at once.
@@ -177,7 +177,7 @@ class Program:
     `walk(arguments, state, memory)` is a generator that does the same in parts.
     """
 
-    def __init__(self, recorder: Recorder, outputs: Any) -> None:
+    def __init__(self, recorder: KnownArrays, outputs: Any) -> None:
         """Choose the steps.
 
         Args:
@@ -463,7 +463,9 @@ class _Writer:
         if step.__class__ is Compute:
             return self._compute(step, over)
         if step.__class__ is Load:
-            text = f"{self._source(step.source)}._array"
+            text = self._source(step.source)
+            if not step.source.is_array:
+                text = f"{text}._array"
             if step.gradient:
                 text = f"{self._source(step.source)}._autograd.grad._array"
             return [f"{self._new_name(step.out)} = {text}"]
@@ -554,6 +556,8 @@ class _Writer:
                     self._constants["meta"] = autograd_meta
                     lines.append(f"meta({name}).inference = True")
             return name
+        if kind is Place:
+            return self._expression(template)
         if kind is list:
             whole, parts = template
             text = "".join(f"{self._returned(part, lines)}, " for part in parts)

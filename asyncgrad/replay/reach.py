@@ -472,16 +472,16 @@ def _alike(value: Any, known: Any) -> bool:
     return bool(value == known) and repr(value) == repr(known)
 
 
-def check_tensor(tensor: Any) -> None:
-    """Raise for a tensor that a program can't start from."""
+def check_tensor(tensor: Any, *, argument: bool = False) -> None:
+    """Raise for a tensor that a program can't start from; an argument may have a graph."""
     meta = tensor._autograd
-    if tensor._edge is not None:
+    if tensor._edge is not None and not argument:
         raise UnrepeatableError("it reaches a tensor that was computed with a graph")
     if tensor._metadata.device.streamed:
         raise UnrepeatableError(f"it uses tensors on {tensor._metadata.device}")
     if tensor._array.__class__ is not np.ndarray:
         raise UnrepeatableError("it uses a sparse tensor")
-    if meta is None:
+    if meta is None or tensor._edge is not None:
         return
     if meta.extras is not None or meta.post_accumulate is not None or meta.retains_grad:
         raise UnrepeatableError("it uses a tensor with hooks")

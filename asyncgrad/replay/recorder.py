@@ -78,8 +78,6 @@ class Recorder(KnownArrays):
         """
         super().__init__(arguments, reached, strict=strict)
         self._waits = waits
-        #: Whether passes run in this call.
-        self.passes = 0
         #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
         self._committed_to: set[Source] = set()
         self._changed = False
@@ -308,6 +306,8 @@ class Recorder(KnownArrays):
             self.refuse("it runs a pass over devices with streams")
         elif task.observer is not None:
             self.refuse("its passes are traced")
+        elif any(source.tensor._edge is not None for source in self.sources.values()):
+            self.refuse("it runs a pass, and an argument has a graph")
         elif task.recorded is None and not self._waits and awaited_here():
             self.refuse("it runs a pass on an event loop, and is no coroutine function")
         elif task.parent is not None:

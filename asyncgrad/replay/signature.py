@@ -121,17 +121,21 @@ class Signature:
         if number is not None:
             self._refuse_if(f"{text} is not t{number}")
             return
-        check_tensor(tensor)
+        check_tensor(tensor, argument=True)
         number = self._numbers[id(tensor)] = len(self.tensors)
         self.tensors.append(tensor)
         name = f"t{number}"
         kind, metadata = self._constant(type(tensor)), self._constant(tensor._metadata)
         strides = self._constant(tensor._array.strides)
         self._lines.append(f"{name} = {text}")
+        has_graph = tensor._edge is not None
         self._refuse_if(
             f"{name}.__class__ is not {kind} or {name}._metadata is not {metadata} or "
-            f"{name}._edge is not None or {name}._array.strides != {strides}"
+            f"{name}._edge is {'' if has_graph else 'not '}None or "
+            f"{name}._array.strides != {strides}"
         )
+        if has_graph:
+            return
         if requires_grad(tensor):
             state = self._constant(meta_state(tensor._autograd))
             self._refuse_if(

@@ -27,12 +27,14 @@ class Place:
 class Source:
     """A tensor that the program starts from: an argument or one that the function reaches for."""
 
-    __slots__ = ("argument", "tensor")
+    __slots__ = ("argument", "is_array", "tensor")
 
-    def __init__(self, tensor: Any, argument: int | None) -> None:
+    def __init__(self, tensor: Any, argument: int | None, *, is_array: bool = False) -> None:
         """Note the tensor; `argument` is its number among the arguments, None for others."""
         self.tensor = tensor
         self.argument = argument
+        #: The argument is an array, and no tensor.
+        self.is_array = is_array
 
 
 class Made:
@@ -148,6 +150,21 @@ def _find(template: Any, found: list[Place]) -> None:
             _find(part, found)
     elif kind is slice:
         _find((template.start, template.stop, template.step), found)
+
+
+def filled(template: Any, arrays: dict[Place, Any]) -> Any:
+    """A template with the arrays in their places."""
+    kind = template.__class__
+    if kind is Place:
+        return arrays[template]
+    if kind is Same:
+        return template.value
+    if kind is slice:
+        parts = (template.start, template.stop, template.step)
+        return slice(*[filled(part, arrays) for part in parts])
+    if kind is tuple or kind is list:
+        return kind([filled(part, arrays) for part in template])
+    return template
 
 
 def moves(template: Any) -> bool:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.arguments import ONES
-from asyncgrad.core.node import Edge, GraphRoot, as_edge
+from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, as_edge, first_metadata
 from asyncgrad.core.rule import Rule
+from asyncgrad.core.saved_values import check_saved
 from asyncgrad.devices import CPU
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.steps import Compute, Place, Same, UnrepeatableError
@@ -88,7 +89,38 @@ class WatchedPass:
                 raise UnrepeatableError("a pass starts from an array that is not known")
             place = recorder.new(gradient)
             recorder.constants.add(place)
-        self.arrived.setdefault((node, position), []).append((0, 0, place))
+        self.arrive((node, position), place)
+
+    def arrive(self, target: tuple[Any, int], place: Place) -> None:
+        """Note a gradient that comes from the root of the pass, which is its latest node."""
+        self._order += 1
+        self.arrived.setdefault(target, []).append((-MAX_SEQUENCE_NR, self._order, place))
+
+    def run(self, node: Any, wanted: list[bool]) -> None:
+        """Run a node outside of a pass, if a gradient has come to it.
+
+        Args:
+            node: the node.
+            wanted: for each of its edges whether its gradient is wanted.
+        """
+        place = self.sum(node, 0)
+        if place is None:
+            return
+        self._node = node
+        rule, F, saved = node.rule, first_metadata(node).F, check_saved(node)
+        if all(wanted):
+            self._run(rule.run, None, F, place.sample, saved)
+            return
+        for at, pull in enumerate(rule.pulls):
+            if wanted[at]:
+                self._run(pull, at, F, place.sample, saved)
+
+    def ordered(self) -> dict[Any, list[Place]]:
+        """The gradients by target, in the order in which they are added."""
+        return {
+            target: [place for *_, place in sorted(found, key=lambda entry: entry[:2])]
+            for target, found in self.arrived.items()
+        }
 
     def sum(self, node: Any, position: int) -> Place | None:
         """The sum of the gradients that have come to an input of a node."""
@@ -125,7 +157,7 @@ class WatchedPass:
                     place = self.sum(node, position)
                 if place is None:
                     raise UnrepeatableError("the way of a gradient is not known")
-                _check_alike(gradient, place)
+                _use(gradient, place)
                 self.captured[number] = place
                 recorder.known[id(gradient)] = place
                 recorder.keep(gradient)
@@ -169,7 +201,7 @@ class WatchedPass:
                 place = self.sum(node, position)
             assert place is not None
             if part is not place.sample:
-                _check_alike(part, place)
+                _use(part, place)
                 recorder.known[id(part)] = place
                 recorder.keep(part)
 
@@ -223,7 +255,8 @@ def _cost_of_sum(node: Any, position: int) -> int:
     return cost
 
 
-def _check_alike(gradient: Any, place: Place) -> None:
+def _use(gradient: Any, place: Place) -> None:
+    """Make the array that the pass has there the sample: others may be views of it."""
     sample = place.sample
     if (
         gradient.dtype != sample.dtype
@@ -231,3 +264,4 @@ def _check_alike(gradient: Any, place: Place) -> None:
         or gradient.strides != sample.strides
     ):
         raise UnrepeatableError("a gradient is converted on its way")
+    place.sample = gradient

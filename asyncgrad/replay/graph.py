@@ -1,0 +1,434 @@
+"""The graph of what a recorded call returns, and the node that stands for it in replays.
+
+A replay makes no nodes. If what it returns requires grad, one node leads from it to the leaves, and
+to the arguments that have a graph. It saves what the nodes of an eager call would have saved. When
+a pass first comes there, these nodes are made after all, and the way through them is recorded as a
+program of its own, which later passes run. A pass that records itself, as with `create_graph=True`,
+always goes through such nodes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from weakref import ref
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import (
+    Edge,
+    Freed,
+    OpNode,
+    as_edge,
+    as_stored,
+    init_node,
+    stored_edges,
+)
+from asyncgrad.core.saved import values_as_tensors
+from asyncgrad.core.saved_values import run_rule
+from asyncgrad.core.variable import counter_of, gradient_edge, is_inference
+from asyncgrad.core.versions import VersionCounter
+from asyncgrad.ops.registry import RECORDED
+from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.graph_node import Front, GraphNode, State, become
+from asyncgrad.replay.memory import Families
+from asyncgrad.replay.program import Program, read_by
+from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
+from asyncgrad.replay.watched_pass import WatchedPass
+
+#: How many programs of passes are kept for one graph.
+_LIMIT = 8
+#: The counter of tensors that nobody can change.
+_UNCHANGED = VersionCounter()
+
+
+class _Backward:
+    """The program of a pass through a graph, from gradients of one layout."""
+
+    __slots__ = ("fresh", "program")
+
+    def __init__(self, program: Program, fresh: bool) -> None:
+        self.program = program
+        #: Nothing else refers to the gradients that it returns.
+        self.fresh = fresh
+
+
+class _Recorded:
+    """A node of the recorded call, without what it had saved."""
+
+    __slots__ = ("cost", "edges", "guard", "guards", "metadata", "rule", "saved")
+
+    def __init__(self, node: Any, edges: list[Any]) -> None:
+        self.rule = node.rule
+        self.metadata = node.output_metadata
+        self.cost = node.cost
+        #: Where its gradients go: the number of a node, a source or None.
+        self.edges = edges
+        #: The template of what it saves, or a `Freed`.
+        self.saved: Any = node.saved
+        #: For each version counter that it checks: its number, -1 for one that nobody can change,
+        #: and by how much the expected version is less than that at the end of the call.
+        self.guards: list[tuple[int, int]] = []
+        #: What a node has there if the call has released what it saved.
+        self.guard = node.guard if self.saved.__class__ is Freed else None
+
+    def describe(self, node: Any, recorder: KnownArrays, counted: dict[Any, int]) -> None:
+        """Note what the node has saved, and which version counters it checks."""
+        self.saved = recorder.template(node.saved)
+        if node.guard is None:
+            return
+        guards, versions = node.guard, node.version
+        if guards.__class__ is not tuple:
+            guards, versions = (guards,), (versions,)
+        for counter, version in zip(guards, versions, strict=False):
+            self.guards.append((counted.get(counter, -1), counter.value - version))
+
+    def set_guards(self, node: Any, front: GraphNode) -> None:
+        """Give a node that was made again its version counters."""
+        guards = self.guards
+        if not guards:
+            return
+        counters = tuple([_UNCHANGED if at < 0 else front.guard[at] for at, _ in guards])
+        versions = tuple(
+            [(0 if at < 0 else front.version.versions[at]) - less for at, less in guards]
+        )
+        single = len(guards) == 1
+        node.guard = counters[0] if single else counters
+        node.version = versions[0] if single else versions
+
+
+class Graph:
+    """What is known of the graph of one recorded call's results."""
+
+    def __init__(self, recorder: KnownArrays, returned: Any) -> None:
+        """Follow the recorded call's own graph.
+
+        Args:
+            recorder: has recorded the call.
+            returned: the template of what the function returns.
+
+        Raises:
+            UnrepeatableError: if a replay could not make it again.
+        """
+        #: The outputs that require grad.
+        self._outputs = [output for output, _ in recorder.with_graph]
+        self._metadata: Any = tuple([output.metadata for output in self._outputs])
+        if len(self._outputs) == 1:
+            self._metadata = self._metadata[0]
+        #: For each gradient that leaves the graph: where it goes.
+        self._slots: list[Source] = []
+        #: The nodes, each after those that it leads to.
+        self._nodes: list[_Recorded] = []
+        #: Whose version counters are checked: sources, and numbers of outputs.
+        self._counted: list[Any] = []
+        #: By the layouts of the gradients that come in and the edges that are wanted.
+        self.backwards: dict[Any, _Backward] = {}
+        #: Why passes through the graph can't be replayed.
+        self.reason: str | None = None
+        self._follow(recorder)
+        self._cost = sum(one.cost for one in self._nodes)
+        saved = [place for one in self._nodes for place in places_in(one.saved)]
+        #: What the node saves.
+        self._saved = list(dict.fromkeys(saved))
+        self._constants = [place for place in self._saved if place in recorder.constants]
+        self.template = [tuple, [returned, [tuple, self._outputs], [tuple, self._saved]]]
+
+    # -- the recorded call ------------------------------------------------------------------------
+
+    def _follow(self, recorder: KnownArrays) -> None:
+        """Describe the nodes."""
+        ends = {
+            tuple(as_edge(edge)): source
+            for source in recorder.sources.values()
+            if (edge := gradient_edge(source.tensor)) is not None
+        }
+        found: dict[Any, None] = {}
+        slots: list[tuple[int, int, Source]] = []
+        todo = [as_edge(tensor._edge).node for _, tensor in recorder.with_graph]
+        while todo:
+            node: Any = todo.pop()
+            if node in found:
+                continue
+            found[node] = None
+            if node.rule is None:
+                raise UnrepeatableError(f"what it returns has a graph with {node.name()}")
+            if node.extras is not None:
+                raise UnrepeatableError("it has hooks")
+            for number, stored in enumerate(stored_edges(node)):
+                source = ends.get(tuple(as_edge(stored)))
+                if source is not None:
+                    slots.append((-node.sequence_nr, number, source))
+                elif stored is not None:
+                    todo.append(as_edge(stored).node)
+        self._slots = [source for *_, source in sorted(slots, key=lambda slot: slot[:2])]
+        nodes = sorted(found, key=lambda node: node.sequence_nr)
+        numbers = {node: number for number, node in enumerate(nodes)}
+        counted = self._counters(recorder)
+        for node in nodes:
+            edges = [
+                ends.get(tuple(as_edge(stored)), numbers.get(as_edge(stored).node))
+                for stored in stored_edges(node)
+            ]
+            known = _Recorded(node, edges)
+            if known.saved.__class__ is not Freed:
+                known.describe(node, recorder, counted)
+            self._nodes.append(known)
+        #: The numbers of the nodes of the outputs.
+        self.roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
+
+    def _counters(self, recorder: KnownArrays) -> dict[Any, int]:
+        """The numbers of the version counters that others can see."""
+        counted: dict[Any, int] = {}
+        for source in recorder.sources.values():
+            if source.tensor._counter is not None:
+                counted[source.tensor._counter] = len(self._counted)
+                self._counted.append(source)
+        for number, (_, tensor) in enumerate(recorder.with_graph):
+            # If a node has saved its output, it gets the counter.
+            if tensor._counter is not None or tensor._edge.rule.arrays:
+                counted[counter_of(tensor)] = len(self._counted)
+                self._counted.append(number)
+        return counted
+
+    # -- replays ----------------------------------------------------------------------------------
+
+    def finish(self, returned: Any, arguments: Any) -> Any:
+        """Give the results of a replay their node.
+
+        Args:
+            returned: what the program has returned.
+            arguments: the tensors among the call's arguments.
+
+        Returns:
+            What the function returns.
+        """
+        result, outs, saved = returned
+        edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self._slots])
+        node = GraphNode()
+        init_node(node, edges, self._metadata, self._cost)
+        # More than those of the nodes that may be put in its place.
+        node.topological_nr += len(self._nodes)
+        node.guard = guards = [
+            _counter(outs[one] if one.__class__ is int else tensor_of(one, arguments))
+            for one in self._counted
+        ]
+        node.saved = saved
+        node.version = state = State(self, [counter.value for counter in guards])
+        if len(outs) == 1:
+            outs[0]._edge = node
+            return result
+        fronts = []
+        for position, out in enumerate(outs):
+            front = Front()
+            init_node(front, as_stored(Edge(node, position)), out._metadata, 0)
+            front.sequence_nr = self._age(node, self.roots[position])
+            out._edge = front
+            fronts.append(ref(front))
+        state.fronts = tuple(fronts)
+        return result
+
+    def _age(self, front: GraphNode, number: int) -> Any:
+        """The sequence number of a node, which lies just below that of the whole graph's."""
+        return front.sequence_nr - 1 + (number + 1) / (len(self._nodes) + 1)
+
+    # -- passes -----------------------------------------------------------------------------------
+
+    def made_again(self, front: GraphNode, fronts: dict[int, Any]) -> list[Any]:
+        """Make the nodes of the recorded call again, with what the node of a replay has saved.
+
+        Args:
+            front: that node.
+            fronts: by the numbers of nodes what others lead to in their places.
+        """
+        arrays = dict(zip(self._saved, front.saved, strict=True))
+        leaving = dict(zip(self._slots, front.following, strict=True))
+        nodes: list[Any] = []
+        for number, known in enumerate(self._nodes):
+            edges = tuple(
+                [
+                    fronts.get(x, nodes[x]) if x.__class__ is int else leaving.get(x)
+                    for x in known.edges
+                ]
+            )
+            node = OpNode()
+            init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
+            # As old as the call: the order of a pass, and so of sums, follows these numbers.
+            node.sequence_nr = self._age(front, number)
+            node.rule = known.rule
+            if known.saved.__class__ is Freed:
+                node.saved, node.guard = known.saved, known.guard
+            else:
+                node.saved = filled(known.saved, arrays)
+                known.set_guards(node, front)
+            nodes.append(node)
+        return nodes
+
+    def wanted(self, gradients: Any, flags: Any) -> dict[int, list[bool]]:
+        """The nodes of a pass by number, in their order, with the edges that it needs.
+
+        Args:
+            gradients: those that come in, None where there is none.
+            flags: for each gradient that leaves the graph whether it is wanted; None if all are.
+        """
+        sources: Any = set(self._slots)
+        if flags is not None:
+            sources = {source for source, flag in zip(self._slots, flags, strict=True) if flag}
+        reached = {number for number, g in zip(self.roots, gradients, strict=True) if g is not None}
+        for number in range(len(self._nodes) - 1, -1, -1):
+            if number in reached:
+                reached.update([x for x in self._nodes[number].edges if x.__class__ is int])
+        found: dict[int, list[bool]] = {}
+        for number in sorted(reached):
+            wanted = [x in sources or x in found for x in self._nodes[number].edges]
+            if any(wanted):
+                found[number] = wanted
+        return dict(reversed(found.items()))
+
+    def record(self, front: GraphNode, gradients: tuple[Any, ...], key: Any) -> Any:
+        """Run a pass through the nodes, and keep it as a program if that can be.
+
+        Returns:
+            The gradients for the edges of the node.
+        """
+        nodes = self.made_again(front, {})
+        recorder = KnownArrays([], [], strict=False)
+        watched = WatchedPass(recorder)
+        numbers: dict[Place, int] = {}
+        for number, (place, value) in enumerate(zip(self._saved, front.saved, strict=True)):
+            if id(value) not in recorder.known:
+                mine = recorder.new(value)
+                numbers[mine] = number
+                if place in self._constants:
+                    recorder.constants.add(mine)
+        given: list[Place] = []
+        for number, gradient in zip(self.roots, gradients, strict=True):
+            if gradient is not None:
+                # A view: the array may be one that the graph has saved.
+                given.append(recorder.new(gradient.view()))
+                watched.arrive((nodes[number], 0), given[-1])
+        for number, flags in self.wanted(gradients, key[0]).items():
+            watched.run(nodes[number], flags)
+            if recorder.reason is not None:
+                self.reason = recorder.reason
+                return self.passed(front, gradients, key[0], {}, recorded=False)
+        leaving = dict(zip(self._slots, front.following, strict=True))
+        arrived = watched.ordered()
+        slots = self._in_slots({x: arrived.get(tuple(as_edge(e))) for x, e in leaving.items()})
+        result = tuple([None if place is None else place.sample for place in slots])
+        try:
+            self._keep(recorder, numbers, given, slots, key)
+        except UnrepeatableError as error:
+            self.reason = str(error)
+        return result
+
+    def passed(
+        self,
+        front: GraphNode,
+        gradients: Any,
+        flags: Any,
+        fronts: dict[int, Any],
+        *,
+        recorded: bool,
+    ) -> tuple[Any, ...]:
+        """Run a pass through nodes that are made again, on arrays or on tensors.
+
+        Args:
+            front: the node of the replay.
+            gradients: those that come in.
+            flags: which of those that go out are wanted, or None.
+            fronts: nodes that become those which are made again when the pass has ended.
+            recorded: the gradients are tensors.
+        """
+        nodes = self.made_again(front, fronts)
+        arrived: dict[Any, list[Any]] = {}
+
+        def arrive(target: Any, gradient: Any, F: Any) -> None:
+            found = arrived.setdefault(target, [])
+            if found and target.__class__ is int:
+                # Summed at once, as a pass does it: sums are nodes, too.
+                found[0] = F.add(found[0], gradient)
+            else:
+                found.append(gradient)
+
+        for number, gradient in zip(self.roots, gradients, strict=True):
+            if gradient is not None:
+                arrive(number, gradient, RECORDED if recorded else nodes[number].output_metadata.F)
+        for number, wanted in self.wanted(gradients, flags).items():
+            node = nodes[number]
+            F = RECORDED if recorded else node.output_metadata.F
+            found = arrived.pop(number, None)
+            if found is None:
+                continue
+            rule = node.rule
+            run = rule.run if all(wanted) else partial(_some, rule.pulls, wanted)
+            if recorded and rule.unpack is not None:
+                run = partial(_unpacking, node, fronts.get(number, node), run)
+            received = run_rule(node, run, F, found[0], None)
+            if node.following.__class__ is not tuple:
+                received = (received,)
+            for target, part in zip(self._nodes[number].edges, received or (), strict=False):
+                if part is not None:
+                    arrive(target, part, F)
+        if fronts:
+            pairs = [(shown, nodes[number]) for number, shown in fronts.items()]
+            current().graph_task.callbacks.append(partial(become, pairs))
+        return tuple(self._in_slots(arrived))
+
+    def _in_slots(self, arrived: dict[Any, Any]) -> list[Any]:
+        """What has arrived at the ends of the graph, in the order of the node's edges."""
+        queues = {source: iter(arrived.get(source) or ()) for source in set(self._slots)}
+        return [next(queues[source], None) for source in self._slots]
+
+    def _keep(
+        self,
+        recorder: KnownArrays,
+        numbers: dict[Place, int],
+        given: list[Place],
+        slots: list[Place | None],
+        key: Any,
+    ) -> None:
+        """Make the program of a recorded pass."""
+        if len(self.backwards) >= _LIMIT:
+            raise UnrepeatableError("the gradients of its results have another layout each time")
+        read = [place for step in recorder.steps for place in read_by(step)]
+        read += [place for place in slots if place is not None]
+        needed = [
+            x for x in dict.fromkeys(read) if x in numbers and x not in recorder.constants
+        ]  # fmt: skip
+        inputs = [*given, *needed]
+        places = [*range(len(given)), *[len(given) + numbers[x] for x in needed]]
+        sources = [Source(None, place, is_array=True) for place in places]
+        loads = [Load(source, x, False) for source, x in zip(sources, inputs, strict=True)]
+        recorder.steps[:0] = loads
+        families = Families(recorder.steps, recorder.constants)
+        roots = [families.of(place) for place in slots if place is not None]
+        foreign = {families.of(place) for place in families.foreign}
+        fresh = len(set(roots)) == len(roots) and foreign.isdisjoint(roots)
+        self.backwards[key] = _Backward(Program(recorder, [tuple, slots]), fresh)
+
+
+def tensor_of(source: Source, arguments: Any) -> Any:
+    """The tensor of a source in this call."""
+    return source.tensor if source.argument is None else arguments[source.argument]
+
+
+def _counter(tensor: Any) -> VersionCounter:
+    return _UNCHANGED if is_inference(tensor) else counter_of(tensor)
+
+
+def _some(pulls: Any, wanted: list[bool], F: Any, gradient: Any, saved: Any) -> Any:
+    """Those gradients of a rule that are wanted."""
+    return tuple(
+        [
+            pull(F, gradient, saved) if flag else None
+            for pull, flag in zip(pulls, wanted, strict=True)
+        ]
+    )
+
+
+def _unpacking(node: Any, shown: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
+    """Call a rule with tensors that lead into the graph, where `shown` is in the node's place."""
+    saved = values_as_tensors(node)
+    for value in saved if saved.__class__ is tuple else (saved,):
+        if getattr(value, "_edge", None) is node:
+            value._edge = shown
+    return run(F, gradient, saved)

@@ -1,0 +1,113 @@
+"""The node that stands for the whole graph of what a replay has returned. See `replay.graph`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.node import Freed, Node, OpNode, refuse_freed
+from asyncgrad.core.run_node import is_wanted
+
+if TYPE_CHECKING:
+    from asyncgrad.replay.graph import Graph
+
+
+class State:
+    """What a `GraphNode` knows besides what it has saved."""
+
+    __slots__ = ("fresh", "fronts", "graph", "versions")
+
+    def __init__(self, graph: Graph, versions: list[int]) -> None:
+        self.graph = graph
+        #: The expected versions of what the node's `guard` holds.
+        self.versions = versions
+        #: Nothing else refers to the gradients that the node has computed last.
+        self.fresh = False
+        #: The nodes of the results, if there are several.
+        self.fronts: Any = ()
+
+
+# These classes have no slots, so that an instance can become an `OpNode`.
+class Front(Node):
+    """The node of one of several results."""
+
+    __slots__ = ()
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """Pass the gradient on."""
+        return gradients
+
+    def name(self) -> str:
+        """How errors and traces call it."""
+        return "CompiledFunctionBackward"
+
+
+class GraphNode(Node):
+    """Stands for the whole graph of what a replay has returned."""
+
+    __slots__ = ()
+
+    @property
+    def fresh(self) -> bool:
+        """Nothing else refers to what `apply` has returned."""
+        return bool(self.version.fresh)
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """Compute the gradients of the leaves, and of the arguments that have a graph."""
+        saved = self.saved
+        if saved.__class__ is Freed:
+            refuse_freed(self, saved)
+        state = self.version
+        state.fresh = False
+        graph = state.graph
+        flags = None
+        if task is not None and task.exec_info is not None:
+            flags = tuple([is_wanted(task, edge) for edge in self.following])
+        if task is None or task.recorded is not None:
+            fronts = {}
+            if task is not None and task.keep_graph:
+                found = [one() for one in state.fronts] or [self]
+                pairs = zip(graph.roots, found, strict=True)
+                fronts = {number: one for number, one in pairs if one is not None}
+            return graph.passed(self, gradients, flags, fronts, recorded=True)
+        if self._is_unchanged():
+            key = (flags, *[None if g is None else (g.strides, g.dtype) for g in gradients])
+            backward = graph.backwards.get(key)
+            if backward is None:
+                return graph.record(self, gradients, key)
+            program = backward.program
+            run = program.run
+            memory = program.take_memory()
+            given = [g for g in gradients if g is not None]
+            received = run((*given, *saved), [False], memory)
+            program.give_memory(memory)
+            # In a thread: a task on the loop may have changed something meanwhile.
+            if self._is_unchanged():
+                state.fresh = backward.fresh
+                return received
+        return graph.passed(self, gradients, flags, {}, recorded=False)
+
+    def _is_unchanged(self) -> bool:
+        """Whether no tensor that others can see has been changed in place since."""
+        expected: list[int] = self.version.versions
+        return [counter.value for counter in self.guard] == expected
+
+    def release_saved(self, freed: Freed) -> None:
+        """Release what was saved; the node can't run again."""
+        self.saved = freed
+        self.guard = None
+
+    def name(self) -> str:
+        """How errors and traces call it, as in PyTorch."""
+        return "CompiledFunctionBackward"
+
+
+def become(pairs: list[tuple[Any, Any]]) -> None:
+    """Make nodes of results the nodes that an eager call would have made.
+
+    The gradients of the pass that has ended have graphs that lead there, too. Gradients are summed
+    where the ways meet, as in the graph of an eager call.
+    """
+    for front, node in pairs:
+        front.__class__ = OpNode
+        for name in ("rule", "following", "saved", "guard", "version", "cost"):
+            setattr(front, name, getattr(node, name))

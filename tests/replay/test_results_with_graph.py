@@ -1,0 +1,252 @@
+"""Results that require grad: a replay gives them one node, which stands for the whole graph."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+
+
+def bits(value):
+    """A tensor or a tree of them, to compare bit by bit."""
+    if isinstance(value, ag.Tensor):
+        array = value.detach().numpy()
+        return array.tobytes(), array.shape, array.strides, value._version, value.requires_grad
+    if isinstance(value, dict):
+        return bits(list(value.values()))
+    if isinstance(value, (list, tuple)):
+        return [bits(part) for part in value]
+    return value
+
+
+def replays(function):
+    """How many calls were replayed."""
+    return int(function.explain().splitlines()[0].split()[-2])
+
+
+class Pair:
+    """A model, compiled, and one like it that is not."""
+
+    def __init__(self, *layers):
+        ag.manual_seed(3)
+        start = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), *layers)
+        self.ours, self.theirs = copy.deepcopy(start), copy.deepcopy(start)
+        self.fast = ag.compile(self.ours)
+
+    def inputs(self, *, requires_grad=False):
+        x = ag.randn(4, 6)
+        return [x.clone().requires_grad_(requires_grad) for _ in range(2)]
+
+    def check(self):
+        ours = [[p, p.grad] for p in self.ours.parameters()]
+        theirs = [[p, p.grad] for p in self.theirs.parameters()]
+        assert bits(ours) == bits(theirs)
+
+
+def test_a_compiled_module_in_training():
+    """The common use: the model is compiled, the loss and the update are not."""
+    pair = Pair(nn.LayerNorm(8), nn.Linear(8, 3))
+    updates = [ag.optim.Adam(m.parameters(), lr=0.1) for m in (pair.ours, pair.theirs)]
+    for number in range(6):
+        for call, update, x in zip(
+            (pair.fast, pair.theirs), updates, pair.inputs(requires_grad=True), strict=True
+        ):
+            update.zero_grad()
+            loss = nn.functional.cross_entropy(call(x), ag.tensor([0, 1, 2, 1]))
+            loss.backward()
+            update.step()
+        pair.check()
+        assert (
+            number == 0
+            or "Compiled" in nn.functional.relu(pair.fast(x)).grad_fn.next_functions[0][0].name()
+        )
+    assert replays(pair.fast._compiled) == 10
+
+
+def test_gradients_of_all_kinds():
+    """Of some leaves, of arguments, twice over the same graph, and of gradients."""
+    pair = Pair(nn.Linear(8, 8), nn.Sigmoid())
+    for _ in range(3):
+        results = []
+        for call, model, x in zip(
+            (pair.fast, pair.theirs),
+            (pair.ours, pair.theirs),
+            pair.inputs(requires_grad=True),
+            strict=True,
+        ):
+            y = call((x * 2).tanh())
+            results.append([
+                ag.grad(y.sum(), x, retain_graph=True),
+                ag.grad(y, [model[0].weight], ag.full_like(y, 0.5), retain_graph=True),
+                ag.grad(y.T, model[2].bias, ag.ones(8, 4), retain_graph=True),
+                ag.grad((y * y).sum(), model.parameters(), create_graph=True),
+            ])  # fmt: skip
+            sum((g * g).sum() for g in results[-1][-1]).backward(retain_graph=True)
+            (y**3).sum().backward()
+            results[-1].append(x.grad)
+        assert bits(results[0]) == bits(results[1])
+        pair.check()
+    assert replays(pair.fast._compiled) == 2
+
+
+def _use(number, w, hidden, total, flat):
+    if number == 0:
+        return flat.sum()
+    if number == 1:
+        return (hidden * 2).sum() + total.sum()
+    if number == 2:
+        return total[0]
+    if number == 3:
+        return hidden.sum() + (w * w).sum() + flat[3]
+    if number == 4:
+        return flat.mul_(2).sum()
+    return (hidden * hidden).sum() + (hidden * flat.reshape(3, 3)).sum()
+
+
+def test_several_results():
+    """Each may be differentiated without the others; one may be a view, or computed of another."""
+
+    def function(x, w):
+        hidden = ag.tanh(x @ w)
+        return hidden, (hidden * w).sum(0), {"flat": (hidden @ w).reshape(-1), "aside": x * 2}
+
+    fast = ag.compile(function)
+    for use in range(6):
+        results = []
+        x = ag.randn(3, 3)
+        start = ag.randn(3, 3)
+        for call in (fast, function):
+            w = start.clone().requires_grad_()
+            hidden, total, others = call(x, w)
+            root = _use(use, w, hidden, total, others["flat"])
+            root.backward()
+            results.append([root, w.grad, hidden, total, others])
+        assert bits(results[0]) == bits(results[1])
+    assert replays(fast) == 5
+
+
+@pytest.mark.parametrize("use", range(4))
+def test_errors_are_those_of_the_graph(use):
+    """Changed tensors that were saved, and a second pass."""
+
+    def function(x, w):
+        return ag.exp(x * w) + w
+
+    def wrong(call):
+        x, w = ag.ones(2, requires_grad=True), ag.ones(2, requires_grad=True)
+        out = call(x, w)
+        if use == 0:
+            out.sum().backward()
+        elif use == 1:
+            with ag.no_grad():
+                w.mul_(2)
+        elif use == 2:
+            out.mul_(2)
+        elif use == 3:
+            with ag.no_grad():
+                w.add_(1)
+            return ag.grad(call(x, w), w, ag.ones(2))[0].tolist()
+        try:
+            out.sum().backward()
+        except RuntimeError as error:
+            return type(error), str(error).partition(":")[0]
+        return w.grad.tolist()
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        assert wrong(fast) == wrong(function)
+    assert replays(fast) >= 2
+
+
+def test_a_loss_whose_graph_the_step_has_used():
+    """Many training steps return the loss as it is."""
+    w = ag.ones(3, requires_grad=True)
+    update = ag.optim.SGD([w], lr=0.1)
+
+    @ag.compile
+    def step(x):
+        update.zero_grad()
+        loss = ag.tanh(x * w).sum()
+        loss.backward()
+        update.step()
+        return loss
+
+    losses = [step(ag.ones(3)) for _ in range(3)]
+    assert replays(step) == 2
+    assert losses[0].item() > losses[1].item() > losses[2].item()
+    for loss in losses:
+        with pytest.raises(RuntimeError, match="a second time"):
+            loss.backward()
+
+
+def test_random_masks_are_those_of_the_call():
+    """The pass uses the mask that the forward pass has drawn."""
+    pair = Pair(nn.Dropout(0.5), nn.Linear(8, 8))
+    for seed in range(4):
+        x = pair.inputs()
+        for call, part in zip((pair.fast, pair.theirs), x, strict=True):
+            ag.manual_seed(seed)
+            call(part).sum().backward()
+        pair.check()
+    assert replays(pair.fast._compiled) == 3
+
+
+def test_results_of_several_calls_are_apart():
+    """Each has saved its own values, and is released with them."""
+    w = ag.ones(3, requires_grad=True)
+    fast = ag.compile(lambda x: ag.exp(x * w))
+    for _ in range(2):
+        outs = [fast(ag.full((3,), float(n))) for n in range(4)]
+        sum((out * n).sum() for n, out in enumerate(outs)).backward()
+    expected = ag.ones(3, requires_grad=True)
+    for _ in range(2):
+        outs = [ag.exp(ag.full((3,), float(n)) * expected) for n in range(4)]
+        sum((out * n).sum() for n, out in enumerate(outs)).backward()
+    assert bits(w.grad) == bits(expected.grad)
+
+
+def test_nothing_is_kept():
+    """Neither the graph of the recorded call nor an array of a replay outlives its result."""
+    w = ag.ones(3, requires_grad=True)
+    fast = ag.compile(lambda x: ag.exp(x * w).sum())
+    gc.collect()
+    gc.disable()
+    try:
+        for count in range(3):
+            x = ag.ones(3)
+            out = fast(x)
+            known = [weakref.ref(x), weakref.ref(out.grad_fn), weakref.ref(out._array)]
+            out.backward()
+            del x, out
+            # The arguments of the recorded call are kept with what is compared.
+            assert [one() for one in known[count == 0 :]] == [None] * len(known[count == 0 :])
+    finally:
+        gc.enable()
+    assert replays(fast) == 2
+
+
+def test_views_in_a_pass_are_not_overwritten():
+    """A rule may return a view of the sum that it was given."""
+
+    def training():
+        w = ag.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+
+        def step(x):
+            flat = w.reshape(-1)
+            ((flat / (flat * flat).sum().add(1.0).sqrt()).sum() + (w * w).sum()).backward()
+            return x * 1
+
+        return w, step
+
+    (w, eager), (v, step) = training(), training()
+    fast = ag.compile(step)
+    for _ in range(3):
+        eager(ag.ones(1))
+        fast(ag.ones(1))
+        assert bits(w.grad) == bits(v.grad)
+    assert replays(fast) == 2
