@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
-from benchmarks.distributed_faults import compared
+from benchmarks.distributed_faults import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -233,10 +233,10 @@ async def cluster(workers: int) -> AsyncIterator[Client]:
         yield client
 
 
-async def faults(count: int) -> None:
+async def faults(count: int, control: bool) -> None:
     """Passes that meet faults, on two worker processes."""
     async with cluster(2) as client:
-        await compared(client, count)
+        await counted(client, count, control)
 
 
 async def measured(quick: bool) -> list[Row]:
@@ -260,9 +260,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="does it work? not to be quoted")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--faults", type=int, metavar="N", help="count half-committed passes of N")
+    parser.add_argument("--control", action="store_true", help="count them without join")
     arguments = parser.parse_args()
     if arguments.faults is not None:
-        asyncio.run(faults(arguments.faults))
+        asyncio.run(faults(arguments.faults, arguments.control))
         return
     rows = asyncio.run(measured(arguments.quick))
     print("| case | measured | to reach | reached |\n| --- | --- | --- | --- |")

@@ -1,6 +1,6 @@
 """Passes over two worker processes, each with a fault at a random time: how many commit a half?
 
-Run: python -m benchmarks.distributed --faults 500
+Run: python -m benchmarks.distributed --faults 500 [--control]
 The control is the same without `autograd.graph.join`: the workers' commits are awaited in a
 callback at the end of the pass, so that a cancellation may come between the first and the last.
 """
@@ -133,13 +133,13 @@ async def rounds(client: Any, count: int, seed: int = 0) -> Counter[str]:
     return found
 
 
-async def compared(client: Any, count: int) -> None:
-    """Print what has become of passes, with `join` and without."""
+async def counted(client: Any, count: int, control: bool) -> None:
+    """Print what has become of passes."""
+    with without_join() if control else nullcontext():
+        found = await rounds(client, count)
+    kinds = [f"{found[kind]} {kind}" for kind in ("cancel", "deadline", "error", "kill")]
+    ends = [str(found[end]) for end in ("committed: True", "committed: False", HALF)]
     print("| | faults | committed everywhere | nowhere | half-committed |")
     print("| --- | --- | --- | --- | --- |")
-    for name, way in (("with join", nullcontext()), ("without", without_join())):
-        with way:
-            found = await rounds(client, count)
-        kinds = [f"{found[kind]} {kind}" for kind in ("cancel", "deadline", "error", "kill")]
-        ends = [str(found[end]) for end in ("committed: True", "committed: False", HALF)]
-        print(f"| {name} | {count} ({', '.join(kinds)}) | {' | '.join(ends)} |", flush=True)
+    name = "without join" if control else "with join"
+    print(f"| {name} | {count} ({', '.join(kinds)}) | {' | '.join(ends)} |")

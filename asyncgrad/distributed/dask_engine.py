@@ -7,17 +7,15 @@ never end, and calls would go through the scheduler unless the client was told o
 from __future__ import annotations
 
 import asyncio
-import platform
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import distributed
-import numpy as np
 from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps, loads
 
-from asyncgrad import __version__
-from asyncgrad.distributed.errors import sendable
+from asyncgrad.distributed.engine import answered, check_versions, versions
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -64,17 +62,7 @@ class _Actor:
         self._address = address
 
     async def take(self, sealed: _Sealed) -> _Sealed:
-        try:
-            message = sealed.open()
-        except Exception as error:
-            # A class or function that this worker can't import, for example.
-            answer: Any = False, sendable(error)
-        else:
-            answer = await self._host.take(message)
-        try:
-            return _Sealed.of(answer, self._address)
-        except Exception as error:
-            return _Sealed.of((False, sendable(error)), self._address)
+        return await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
 
 
 async def _call(rpc: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
@@ -175,21 +163,16 @@ class DaskEngine:
 
     async def _compare(self) -> None:
         """Raise unless all workers have this process' versions."""
-        own = _versions()
         found = await self._client.run(
-            _versions, workers=self._addresses, on_error="return", nanny=False
+            versions, workers=self._addresses, on_error="return", nanny=False
         )
-        for address, versions in found.items():
-            if isinstance(versions, BaseException):
+        for address, its in found.items():
+            if isinstance(its, BaseException):
                 raise AutogradError(
                     f"connect: the worker at {address} can't import asyncgrad with its extra "
-                    f"`dask` ({versions!r}): install it there"
-                ) from versions
-            if versions != own:
-                raise AutogradError(
-                    f"connect: the worker at {address} has other versions than the caller: "
-                    f"{versions}, here {own}. Install the same on all machines."
-                )
+                    f"`dask` ({its!r}): install it there"
+                ) from its
+            check_versions(f"at {address}", its)
 
     def _notice(self, event: Any) -> None:
         """Take an event of the scheduler's."""
@@ -229,16 +212,6 @@ class DaskEngine:
                 del client._event_handlers["all"]
             else:
                 client._event_handlers["all"] = self._earlier
-
-
-def _versions() -> dict[str, str]:
-    """What has to be the same on all machines."""
-    python = platform.python_version_tuple()
-    return {
-        "asyncgrad": __version__,
-        "numpy": np.__version__,
-        "Python": ".".join(python[:2]),
-    }
 
 
 def _chosen(known: dict[str, Any], wanted: int | Sequence[str] | None) -> list[str]:

@@ -5,13 +5,21 @@ All else of this package knows an engine only by these five verbs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import platform
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
+import asyncgrad
+from asyncgrad.distributed.errors import sendable
+from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 
 class Message(NamedTuple):
@@ -51,6 +59,7 @@ class Peers(Protocol):
         """
 
 
+@runtime_checkable
 class Engine(Peers, Protocol):
     """Runs one host on each of some workers."""
 
@@ -65,3 +74,42 @@ class Engine(Peers, Protocol):
 
     async def close(self) -> None:
         """Drop the hosts, and all that refers to them."""
+
+
+async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[Any], T]) -> T:
+    """What a host answers to a message, pickled: an error, if one of both can't be pickled.
+
+    Args:
+        host: whom the message is for.
+        opened: unpickles the message.
+        sealed: pickles the answer.
+    """
+    try:
+        message = opened()
+    except Exception as error:
+        # A class or function that this worker can't import, for example.
+        answer: Any = False, sendable(error)
+    else:
+        answer = await host.take(message)
+    try:
+        return sealed(answer)
+    except Exception as error:
+        return sealed((False, sendable(error)))
+
+
+def versions() -> dict[str, str]:
+    """What has to be the same on all machines."""
+    return {
+        "asyncgrad": asyncgrad.__version__,
+        "numpy": np.__version__,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def check_versions(worker: str, found: dict[str, str]) -> None:
+    """Raise unless a worker has this process' versions."""
+    if found != (own := versions()):
+        raise AutogradError(
+            f"connect: the worker {worker} has other versions than the caller: {found}, here "
+            f"{own}. Install the same on all machines."
+        )

@@ -11,6 +11,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from asyncgrad.distributed.engine import Engine
 from asyncgrad.distributed.host import Host
 from asyncgrad.distributed.metrics import counted, text
 from asyncgrad.distributed.remote import RemoteModule
@@ -26,8 +27,6 @@ from asyncgrad.scheduler import offload
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from os import PathLike
-
-    from asyncgrad.distributed.engine import Engine
 
 
 class World:
@@ -237,18 +236,30 @@ def _lost(site: Site, rank: int, reason: asyncio.Future[str]) -> None:
         site.fence(rank, reason.result())
 
 
+def _on_dask(client: Any, workers: int | Sequence[str] | None) -> Engine:
+    try:
+        # Imported here: asyncgrad can do without Dask.
+        from asyncgrad.distributed.dask_engine import DaskEngine
+    except ImportError as error:
+        raise ImportError(
+            "connect: Dask distributed can't be imported: pip install 'asyncgrad[dask]'"
+        ) from error
+    return DaskEngine(client, workers)
+
+
 @asynccontextmanager
 async def connect(
     client: Any, *, workers: int | Sequence[str] | None = None, grace: float = 5.0
 ) -> AsyncIterator[World]:
     """Use workers of a Dask cluster, until the end of the block.
 
-    Peers trust one another: Dask's messages are pickles, which can run any code. Let only trusted
+    Peers trust one another: their messages are pickles, which can run any code. Let only trusted
     machines connect, by TLS for example.
 
     Args:
-        client: an asynchronous `distributed.Client` of the running loop.
-        workers: how many of the cluster's workers, or their addresses or names; None for all.
+        client: an asynchronous `distributed.Client` of the running loop; or another engine,
+            `asyncgrad.distributed.ray_engine.RayEngine(workers=4)`.
+        workers: how many of the Dask cluster's workers, or their addresses or names; None for all.
         grace: how many seconds a worker has to confirm what has been decided, and to end what was
             cancelled, before it is declared lost or left alone.
 
@@ -266,16 +277,9 @@ async def connect(
         ...         part = await world.remote(1, make_encoder, 512)
         ...         await (await part(x)).sum().backward()
     """
-    try:
-        # Imported here: asyncgrad can do without Dask.
-        from asyncgrad.distributed.dask_engine import DaskEngine
-    except ImportError as error:
-        raise ImportError(
-            "connect: Dask distributed can't be imported: pip install 'asyncgrad[dask]'"
-        ) from error
     if not grace >= 0:
         raise ValueError(f"connect: grace={grace}: a time in seconds is not negative")
-    engine = DaskEngine(client, workers)
+    engine = client if isinstance(client, Engine) else _on_dask(client, workers)
     try:
         async with open_world(engine, grace) as world:
             yield world

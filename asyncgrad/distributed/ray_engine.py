@@ -1,0 +1,126 @@
+"""Ray as the engine: hosts are asynchronous actors."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.cloudpickle import dumps, loads
+from ray.exceptions import RayActorError, RayError
+
+from asyncgrad.distributed.engine import answered, check_versions, versions
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.distributed.engine import Host, Message
+
+#: So many messages may wait in a host at once.
+_WAITING = 100_000
+
+
+class _Actor:
+    """The actor around a host."""
+
+    def __init__(self, factory: Callable[[int], Host], rank: int) -> None:
+        self._host = factory(rank)
+
+    async def versions(self) -> dict[str, str]:
+        return versions()
+
+    async def life(self) -> None:
+        """Go on for ever: who awaits this learns of the actor's death."""
+        await asyncio.Event().wait()
+
+    async def take(self, sealed: bytes) -> bytes:
+        # As bytes: of arrays that Ray itself unpickles, nobody may change the memory.
+        return await answered(self._host, partial(loads, sealed), _bytes)
+
+
+def _bytes(value: Any) -> bytes:
+    return dumps(value)  # type: ignore[no-any-return]
+
+
+class RayPeers:
+    """Calls hosts, from anywhere."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        """Know the actors."""
+        self._actors = actors
+
+    async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
+        """Await `take(message)` of a host."""
+        try:
+            succeeded, value = loads(await self._actors[rank].take.remote(dumps(message)))
+        except RayError as error:
+            raise OSError(f"its actor can't be reached: {error!r}") from error
+        return succeeded, value
+
+
+class RayEngine(RayPeers):
+    """Runs hosts on a Ray cluster: `async with dist.connect(RayEngine(workers=4)) as world`."""
+
+    def __init__(self, workers: int, **options: Any) -> None:
+        """Check the cluster.
+
+        Args:
+            workers: how many.
+            options: of the actors, for Ray: `num_cpus=4`, or `scheduling_strategy="SPREAD"`.
+
+        Raises:
+            RuntimeError: before `ray.init()`.
+        """
+        if not ray.is_initialized():
+            raise AutogradError("RayEngine: call ray.init() first")
+        super().__init__([])
+        self._workers = workers
+        self._options = options
+        self._lost: list[asyncio.Future[str]] = []
+        self._watching: list[asyncio.Task[None]] = []
+
+    def __repr__(self) -> str:
+        """What it is."""
+        return "Ray"
+
+    async def start(self, factory: Callable[[int], Host]) -> int:
+        """Make the hosts."""
+        kind = ray.remote(_Actor).options(
+            max_restarts=0, max_task_retries=0, max_concurrency=_WAITING, **self._options
+        )
+        self._actors = [kind.remote(factory, rank) for rank in range(self._workers)]
+        for rank, actor in enumerate(self._actors):
+            try:
+                check_versions(f"of rank {rank}", await actor.versions.remote())
+            except RayError as error:
+                raise AutogradError(f"connect: worker {rank} has not started: {error}") from error
+        loop = asyncio.get_running_loop()
+        self._lost = [loop.create_future() for _ in self._actors]
+        self._watching = [loop.create_task(self._watch(rank)) for rank in range(self._workers)]
+        return self._workers
+
+    async def _watch(self, rank: int) -> None:
+        try:
+            await self._actors[rank].life.remote()
+        except RayActorError:
+            if not self._lost[rank].done():
+                self._lost[rank].set_result("Ray says that its actor has died")
+
+    def lost(self, rank: int) -> asyncio.Future[str]:
+        """Resolved with the reason when a worker is known to have died."""
+        return self._lost[rank]
+
+    def peers(self) -> RayPeers:
+        """What hosts call one another with."""
+        return RayPeers(self._actors)
+
+    async def close(self) -> None:
+        """Kill the actors."""
+        for watching, lost in zip(self._watching, self._lost, strict=True):
+            watching.cancel()
+            lost.cancel()
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
