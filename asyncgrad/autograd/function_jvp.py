@@ -27,8 +27,6 @@ def push_function(
     """Compute the tangents of a Function's results at all open levels.
 
     Args:
-        ctx: the Function's context.
-        jvp: the Function's `jvp`.
         args: the arguments of `forward`.
         outputs: the values that `forward` returned.
         results: the tensors that `apply` gives to the caller in their place.

@@ -38,7 +38,6 @@ def apply_to_examples(
     """Call a Function on examples of a batch.
 
     Args:
-        function: the Function.
         rule: its `vmap`, or None.
         level: the level of the batch.
         args: the arguments, at least one of which has the level's batch.

@@ -36,7 +36,6 @@ def remember(node: Node, modes: Modes) -> None:
     """Note on a new node its creation stack and the node that is running, if one is.
 
     Args:
-        node: the new node.
         modes: the current record of modes.
     """
     metadata = extras_of(node).metadata

@@ -27,9 +27,7 @@ def deliver(
     """Pass a node's gradients on; nodes that have all of theirs become ready.
 
     Args:
-        task: the pass.
         node: the node that has run.
-        following: the node's edges.
         received: a gradient for each edge; None where all are undefined.
         fresh: nothing else refers to the gradients' arrays.
     """

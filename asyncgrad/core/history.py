@@ -32,7 +32,6 @@ def note_view(
         variable: the result, with its array and its edge.
         source: the tensor it was taken from.
         name: the table's name of the view function.
-        attributes: the function's attributes.
         creation: why the view can't be changed in place while recording, or None.
     """
     # Inlined `looks_into`: this runs for every view.

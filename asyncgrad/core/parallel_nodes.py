@@ -57,10 +57,8 @@ def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient)
     """Hand out the other expensive nodes that are ready; split `node` if threads are left.
 
     Args:
-        task: the pass.
         helpers: the threads that help.
         node: the node that is about to run.
-        gradient: the node's gradient.
 
     Returns:
         Whether the node itself has been run.

@@ -55,7 +55,6 @@ def again(function: Callable[..., Any], *args: Any) -> Any:
 
     Args:
         function: a function of arrays and constants, without effects.
-        args: its arguments.
     """
     recorder = current().recorder
     return function(*args) if recorder is None else recorder.again(function, args, {}, False)

@@ -111,7 +111,6 @@ def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, An
     """Commit when no other pass does.
 
     Args:
-        task: the pass.
         commit: called with whether it may block; returns a false value if another pass commits.
     """
     while not (made := commit(False)):
@@ -210,7 +209,6 @@ def call_node(
     """Compute the gradients of a node's inputs, outside of a pass and without its hooks.
 
     Args:
-        node: the node.
         gradients: a tensor or None for each of its outputs.
         recorded: the namespace of functions on tensors.
 

@@ -218,8 +218,6 @@ def pack(
     """Let hooks pack the arrays that a table node has saved.
 
     Args:
-        node: the node.
-        hooks: the hooks.
         positions: which of the values; all of them if None.
         out: the node's result, if it has only just been made.
     """
@@ -251,8 +249,6 @@ def pack_attribute(node: Node, hooks: SavedHooks, position: int, part: int | Non
     """Have hooks pack an array that a table node has saved and that is no operand: indices.
 
     Args:
-        node: the node.
-        hooks: the hooks.
         position: which of the values.
         part: which of its parts, None for the value itself.
     """
@@ -303,7 +299,6 @@ def unpacked(packed: dict[int, Any], recorded: bool, node: Node) -> Saved:
     Args:
         packed: what `unpack_packed` has returned.
         recorded: make tensors with edges of the operands, not arrays.
-        node: the node.
     """
     rule = node.rule
     assert rule is not None

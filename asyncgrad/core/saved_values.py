@@ -79,7 +79,6 @@ def run_rule(
     before and after.
 
     Args:
-        node: the node.
         run: its rule, or what stands for it.
         F: the namespace to compute with.
         gradient: the gradient of its output, or of each.
@@ -115,7 +114,6 @@ def check_version(node: Node, *, running: bool = True) -> Saved:
     """Raise if a tensor that the node saved has been changed, or detached, in place since.
 
     Args:
-        node: the node.
         running: the node is about to run; without it `detach_()` is no error.
 
     Returns:

@@ -214,7 +214,6 @@ class PassStreams:
         """The stream in which a gradient is summed, made to wait for its producer.
 
         Args:
-            device: the gradient's device.
             producer: the stream of the node that made it, or None.
             consumer: the stream of the node that it goes to, or None.
             from_caller: the caller made it.

@@ -125,7 +125,6 @@ async def pushed(
     """A function's outputs, their tangents (which hold all batches), and aux.
 
     Args:
-        func: the function.
         structure: the structure of the tuple of its arguments.
         given: the tensors in the arguments.
         vectors: their tangents, which hold all batches.

@@ -131,7 +131,6 @@ def _planned(op: Op, key: tuple[bool, ...]) -> tuple[Rule, Callable[..., None]]:
     """How to record an op.
 
     Args:
-        op: the op.
         key: which of its differentiable inputs require grad, and which of these were broadcast.
     """
     places = [place for place, name in enumerate(op.inputs) if name in op.pulls]

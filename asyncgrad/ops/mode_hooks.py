@@ -63,10 +63,7 @@ def instead(
     """The result of an op where a mode computes it in its own way, else None.
 
     Args:
-        op: the op.
         function: its dispatch function on tensors.
-        inputs: its tensors.
-        attributes: its other arguments.
         modes: the modes in force.
     """
     if modes.batch is not None:

@@ -90,7 +90,6 @@ class Raw:
         """Add a gradient to an array in place, from where an interrupted call stopped.
 
         Args:
-            target: the array.
             gradient: what is added; may be `Rows`.
             done: how far calls have got, [0] at first. It is right after any interrupt: Python
                 handles signals after the call that adds, and not between it and this note.

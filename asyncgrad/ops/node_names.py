@@ -34,7 +34,6 @@ def renamed(
     """Rename the node of a result that was just made.
 
     Args:
-        result: the result.
         node: PyTorch's name of the node.
         saves: whether PyTorch's node saves tensors, and can't run again once they are freed;
             None keeps what the function's own node does.
@@ -62,7 +61,6 @@ def joined(
     Args:
         first: a result whose node saves the operand `x`, `dims` and `keepdim`.
         second: a result of the same operand.
-        node: the node's name.
         out: the name of the first result among what is saved.
         pull: the operand's gradient from the second result's, `pull(F, g, x, dims, keepdim)`.
     """

@@ -37,7 +37,6 @@ def refuse_overlap(
     Args:
         tensor: the tensor to be changed.
         operands: tensors, and other arguments.
-        name: the operation.
         elsewhere: elements are written at other places than they are read from.
     """
     if tensor._batched:

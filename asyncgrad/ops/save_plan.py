@@ -35,7 +35,6 @@ class Plan:
         """Read off the rules' parameter names what to save.
 
         Args:
-            op: the op.
             wanted: the places of the inputs that require grad.
             broadcast: the places of the inputs whose gradient has to be summed to their shape.
         """

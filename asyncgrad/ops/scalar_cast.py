@@ -18,8 +18,6 @@ def fitted(name: str, number: Any, dtype: Any) -> Any:
 
     Args:
         name: the called function, for errors.
-        number: a Python number.
-        dtype: the dtype.
 
     Raises:
         RuntimeError: if the dtype can't hold the number: too large, complex or not finite.

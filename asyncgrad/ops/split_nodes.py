@@ -70,10 +70,8 @@ def several(x: Any, parts: Sequence[Any], kind: type[_Parts], axis: int) -> tupl
     As in PyTorch, none of them may be changed in place.
 
     Args:
-        x: the tensor.
         parts: views of all its parts along an axis, in order, each with a node of its own.
         kind: the class of the shared node that replaces these.
-        axis: the axis.
     """
     for part in parts:
         seen = view_of(part)

@@ -300,7 +300,6 @@ class Writer:
         """Choose the names of the arguments.
 
         Args:
-            op: the op.
             form: one of the forms in `dispatch`.
             right: there is an op on a tensor and a number that follows it.
             left: there is an op on a tensor and a number that precedes it.

@@ -71,7 +71,6 @@ class BackwardFuture(asyncio.Future[_T]):
         Args:
             engine: the engine that runs the pass.
             loop: the engine's event loop.
-            task: the pass.
             starter: the asyncio task that called, None outside of tasks.
         """
         _initialise(self, loop=loop)

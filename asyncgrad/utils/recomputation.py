@@ -46,9 +46,6 @@ class Frame:
         """Keep what the second run needs.
 
         Args:
-            function: the function.
-            args: its arguments.
-            kwargs: its keyword arguments.
             again: the context of the second run.
             source: the random generator's state for the second run, or None for any.
             early_stop: stop the second run once everything needed is there.

@@ -70,8 +70,6 @@ class SimArray:
 
         Args:
             values: the NumPy array, which only the simulation may read.
-            device: the array's device.
-            storage: the array's memory.
             base: the array that owns the memory, None if this one does.
         """
         self._values = values

@@ -26,7 +26,6 @@ class Route:
 
         Args:
             path: (path, function, attributes), the last step first.
-            base: the base.
         """
         steps = []
         while path is not None:

@@ -35,7 +35,6 @@ def _elementwise_loss(
     """A loss that is a sum over pairs of elements.
 
     Args:
-        name: the op's name.
         value: the loss of each pair, `value(xp, out, x, y, parameter)`.
         slopes: the derivatives by both, each as a kernel `slope(xp, out, x, y, parameter)` and as a
             rule `slope(F, x, y, parameter)`.
@@ -123,7 +122,6 @@ def _of_difference(
     """A loss that depends on x - y.
 
     Args:
-        name: the op's name.
         value: the loss of a difference, which it may overwrite: `value(xp, d, parameter)`.
         slope: its derivative, written over the difference: `slope(xp, d, parameter)`.
         rule: the derivative as a rule: `rule(F, d, parameter)`.

@@ -525,7 +525,6 @@ def eliminate(xp: Library, x: Array) -> tuple[Any, Any]:
     """The rows in which pivots were found, from 1 as in LAPACK, and the new order of the rows.
 
     Args:
-        xp: the array library.
         x: matrices of shape (..., m, n).
 
     Returns:

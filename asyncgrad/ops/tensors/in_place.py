@@ -61,9 +61,7 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
     Args:
         tensor: the tensor, which is the function's first argument.
         name: the operation, for errors.
-        function: the out-of-place function.
         args: the function's other arguments.
-        kwargs: its keyword arguments.
     """
     if args or kwargs:
         refuse_overlap(tensor, (*args, *kwargs.values()), name)
@@ -323,7 +321,6 @@ def rebase(tensor: Any, edge: Any) -> None:
     """Make an edge the history of a tensor that was changed in place.
 
     Args:
-        tensor: the tensor.
         edge: the stored edge of the new values, None if no gradient flows to them.
     """
     view = view_of(tensor)

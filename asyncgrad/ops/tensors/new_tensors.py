@@ -33,8 +33,6 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
     Args:
         name: the function that makes it, for errors.
-        array: the array.
-        device: the array's device.
         requires_grad: whether gradients are to be accumulated for it.
 
     Raises:

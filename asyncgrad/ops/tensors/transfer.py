@@ -25,8 +25,6 @@ def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = Fa
     """Copy an array to another device.
 
     Args:
-        array: the array.
-        source: the array's device.
         target: the device of the copy.
         non_blocking: don't wait for a copy to the host, or one from pinned memory; the current
             stream orders it.
