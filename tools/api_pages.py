@@ -11,9 +11,11 @@ form, if it prints the same.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -107,6 +109,8 @@ _MADE_BY_OTHERS: dict[type, tuple[str, ...]] = {
         "add_done_callback", "cancel", "cancelled", "committed", "done", "exception", "result",
     ),
 }  # fmt: skip
+#: Classes whose methods and attributes all have examples, too.
+_WITH_MEMBERS = (ag.Tensor, ag.nn.Module, ag.optim.Optimizer, ag.distributions.Distribution)
 _WIDTH = 88
 
 
@@ -168,6 +172,12 @@ def entries() -> dict[str, list[Entry]]:
             raise LookupError(f"no page for {path}, which is defined in {value.__module__}")
         pages[slug].append(found[key])
     return pages
+
+
+@functools.cache
+def _public_types() -> set[type]:
+    return {entry.value for page in entries().values() for entry in page
+            if isinstance(entry.value, type)}  # fmt: skip
 
 
 # -- signatures and docstrings --------------------------------------------------------------------
@@ -306,7 +316,7 @@ def _doc(value: Any) -> str:
     """Its own docstring; a class has none of its base's."""
     if isinstance(value, type):
         return inspect.cleandoc(vars(value).get("__doc__") or "")
-    return inspect.getdoc(value) or "" if callable(value) else ""
+    return inspect.getdoc(value) or "" if callable(value) or isinstance(value, property) else ""
 
 
 def own_example(value: Any) -> str:
@@ -331,15 +341,19 @@ def read_examples() -> dict[str, str]:
 
 
 def examples() -> dict[str, str]:
-    """The example of each value that can be called, by its first name."""
+    """The example of each value that can be called, by its first name, and those of members."""
     beside = read_examples()
     public = [entry for page in entries().values() for entry in page if callable(entry.value)]
     named = {name: entry for entry in public for name in entry.names}
     found = {}
     for entry in public:
-        given = (beside[name] for name in entry.names if name in beside)
-        found[entry.names[0]] = own_example(entry.value) or next(given, "")
-    for first in [name for name, example in found.items() if not example]:
+        for name, value in ((entry.names[0], entry.value), *members_of(entry)):
+            names = entry.names if value is entry.value else [name]
+            given = (beside[name] for name in names if name in beside)
+            example = own_example(value) or next(given, "")
+            if example or value is entry.value or entry.value in _WITH_MEMBERS:
+                found[name] = example
+    for first in [name for name, example in found.items() if not example and name in named]:
         for name in named[first].names:
             base = named.get(name.removesuffix("_"))
             if base and base is not named[first]:
@@ -360,7 +374,7 @@ def _anchor(name: str) -> str:
     return name.replace(".", "-")
 
 
-def _one(entry: Entry, public: set[Any], examples: dict[str, str]) -> list[str]:
+def _one(entry: Entry, examples: dict[str, str]) -> list[str]:
     """What a page says of one value."""
     name, *others = entry.names
     value = entry.value
@@ -372,43 +386,70 @@ def _one(entry: Entry, public: set[Any], examples: dict[str, str]) -> list[str]:
     if others:
         lines += ["Also " + ", ".join(f"`{other}`" for other in others) + ".", ""]
     lines += documented(value, examples[name])
-    if isinstance(value, type):
-        lines += _members(value, public)
-    return lines
+    return lines + _members(entry, examples)
 
 
-def _members(kind: type, public: set[Any]) -> list[str]:
-    """The methods and attributes of a class, each with the first paragraph of its docstring."""
+def _member(kind: type, name: str) -> Any:
+    """A method, property or other attribute."""
+    found = inspect.getattr_static(kind, name)
+    return getattr(found, "__func__", found)
+
+
+def _function_of(kind: type, name: str) -> str | None:
+    """The function that a tensor's method is, if there is one; for `x.abs_()` it may be `abs`."""
+    if kind is not ag.Tensor or not inspect.isroutine(_member(kind, name)):
+        return None
+    names = (name, name.rstrip("_"))
+    return next((found for found in names if callable(getattr(ag, found, None))), None)
+
+
+def members_of(entry: Entry) -> list[tuple[str, Any]]:
+    """What a class has of its own, by full names; no methods that are functions, too."""
+    kind = entry.value
+    if not isinstance(kind, type):
+        return []
+    names = _MADE_BY_OTHERS.get(kind) or public_names.members(kind, _public_types())
+    return [(f"{entry.names[0]}.{name}", _member(kind, name))
+            for name in names if not _function_of(kind, name)]  # fmt: skip
+
+
+def _members(entry: Entry, examples: dict[str, str]) -> list[str]:
+    """The methods and attributes of a class: the first paragraphs of docstrings, and examples."""
     lines = []
-    same = []
+    kind = entry.value
     # What the constructor's signature has shown.
     fields = getattr(kind, "__dataclass_fields__", {})
-    for name in _MADE_BY_OTHERS.get(kind) or public_names.members(kind, public):
-        found = inspect.getattr_static(kind, name)
-        found = getattr(found, "__func__", found)
-        function = getattr(ag, name.rstrip("_"), None)
-        if kind is ag.Tensor and inspect.isroutine(found) and callable(function):
-            same.append(name)
-            continue
-        if isinstance(found, property) or not inspect.isroutine(found):
-            said = inspect.getdoc(found) if isinstance(found, property) else ""
-            if said:
-                lines.append(f"- `{name}`: {_text(_first(said))}")
-            elif name not in fields:
-                lines.append(f"- `{name}`")
-        else:
-            said = _first(inspect.getdoc(found) or "")
-            called = signature(name, found, method=not isinstance(
-                inspect.getattr_static(kind, name), staticmethod))  # fmt: skip
+    for path, found in members_of(entry):
+        name = path.rpartition(".")[2]
+        called = name
+        if inspect.isroutine(found):
+            static = isinstance(inspect.getattr_static(kind, name), staticmethod)
+            called = signature(name, found, method=not static)
             called = re.sub(r"\s+", " ", called).replace("( ", "(").replace(", )", ")")
-            lines.append(f"- `{called}`" + (f": {_text(said)}" if said else ""))
-    written = ["**Methods and attributes**", "", *lines, ""] if lines else []
-    if same:
-        written += [
-            "**Methods that are functions, too**: `x.abs()` is `ag.abs(x)`, and `x.abs_()` writes "
-            "the result into `x`.", "", ", ".join(f"`{name}`" for name in same) + ".", "",
-        ]  # fmt: skip
-    return written
+        elif not isinstance(found, property) and name in fields:
+            continue
+        said = _text(_first(_doc(found)))
+        example = examples.get(path)
+        anchor = f"{{ #{_anchor(path)} }}" if example else ""
+        lines.append(f"- `{called}`{anchor}" + (f": {said}" if said else ""))
+        if example:
+            lines += ["", textwrap.indent("\n".join(_example(example)), "    ")]
+    return ["**Methods and attributes**", "", *lines, ""] if lines else []
+
+
+def _methods_that_are_functions(pages: dict[str, list[Entry]]) -> list[str]:
+    """Of tensors, each with a link to the function and its example."""
+    places = {
+        name: f"{slug}.md#{_anchor(entry.names[0])}"
+        for slug, found in pages.items() for entry in found for name in entry.names
+    }  # fmt: skip
+    names = public_names.members(ag.Tensor, _public_types())
+    links = (f"[`{name}`]({places[f'ag.{function}']})"
+             for name in names if (function := _function_of(ag.Tensor, name)))  # fmt: skip
+    return [
+        "**Methods that are functions, too**: `x.abs()` is `ag.abs(x)`, and `x.abs_()` writes "
+        "the result into `x`.", "", ", ".join(links) + ".", "",
+    ]  # fmt: skip
 
 
 def _first(doc: str) -> str:
@@ -420,13 +461,13 @@ def pages() -> dict[str, str]:
     """The pages as Markdown, by the names of their files, and an index of all names."""
     shown = examples()
     found = entries()
-    public = {entry.value for page in found.values() for entry in page
-              if isinstance(entry.value, type)}  # fmt: skip
     written = {}
     for slug, title, _ in PAGES:
         lines = [f"# {title}", ""]
         for entry in found[slug]:
-            lines += _one(entry, public, shown)
+            lines += _one(entry, shown)
+            if entry.value is ag.Tensor:
+                lines += _methods_that_are_functions(found)
         written[f"{slug}.md"] = "\n".join(lines)
     written["index.md"] = _index(found)
     return written

@@ -21,6 +21,7 @@ pytest.importorskip("distributed", reason="Dask distributed is not installed")
 
 from distributed import Client, LocalCluster
 from models import Affine, Held, Outer, gradients, mean_square, refuses, train
+from reference_examples import run_examples
 
 from asyncgrad.distributed.dask_engine import DaskEngine
 
@@ -130,6 +131,10 @@ BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re
 def test_the_page_runs_as_it_stands(block: str) -> None:
     assert "assert" in block
     exec(block, {})
+
+
+def test_examples_of_the_reference_print_what_they_say() -> None:
+    run_examples("distributed")
 
 
 @pytest.mark.parametrize("lacks", [False, True])
