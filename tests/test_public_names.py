@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import runpy
 from pathlib import Path
 
 import pytest
-
-import asyncgrad
 
 ROOT = Path(__file__).parent.parent
 public_names = runpy.run_path(str(ROOT / "tools/public_names.py"))
@@ -25,9 +22,8 @@ def test_every_public_name_and_its_arguments_are_as_recorded():
 def test_what_help_says_of_a_constructor_is_about_its_class():
     """A docstring of `__init__` is inherited: it would be shown for every class below."""
     kinds = set()
-    for info in pkgutil.walk_packages(asyncgrad.__path__, "asyncgrad."):
-        found = vars(importlib.import_module(info.name)).values()
-        kinds |= {one for one in found if isinstance(one, type)}
+    for module in public_names["every_module"]():
+        kinds |= {one for one in vars(module).values() if isinstance(one, type)}
     wrong = {
         (kind.__qualname__, base.__qualname__)
         for kind in kinds
