@@ -35,7 +35,7 @@ def get_num_threads() -> int:
 def set_num_threads(number: int) -> None:
     """Set the number of threads that a matrix product may use on the host.
 
-    While an engine runs, one core is left to its loop, whatever the setting.
+    While an engine runs, its own threads compute products, at most so many of them.
 
     Raises:
         RuntimeError: if `number` is no positive integer.

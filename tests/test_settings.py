@@ -8,6 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import asyncgrad as ag
+from asyncgrad.devices import pieces
 from asyncgrad.scheduler import blas
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -91,7 +92,7 @@ def _threads():
 
 
 def test_products_use_as_many_threads_as_were_set():
-    """While a core is left to a loop, no more than the others, and afterwards as many as set."""
+    """While an engine computes them in pieces, the library uses one; afterwards as many as set."""
     before, others = ag.get_num_threads(), blas._holders
     for _ in range(others):
         blas.give_back()
@@ -99,15 +100,16 @@ def test_products_use_as_many_threads_as_were_set():
         ag.set_num_threads(1)
         assert ag.get_num_threads() == 1
         assert _threads() <= {1}
-        blas.leave_a_core()
+        blas.use_one_thread()
         try:
             ag.set_num_threads(blas.CORES)
             assert ag.get_num_threads() == blas.CORES or not _threads()
-            assert max(_threads(), default=1) == max(1, blas.CORES - 1) or not _threads()
+            assert pieces.threads == blas.CORES or not _threads()
+            assert _threads() <= {1}
         finally:
             blas.give_back()
         assert _threads() <= {blas.CORES}
     finally:
         ag.set_num_threads(before)
         for _ in range(others):
-            blas.leave_a_core()
+            blas.use_one_thread()

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 class Helpers(Protocol):
     """The threads that help the owner of a pass."""
 
-    #: The parts of one node may go to different threads, too.
-    splits: bool
-
     def gives_way(self, cost: int, suspended: int) -> bool:
         """Whether the owner should leave its thread before a node of this cost.
 
@@ -41,16 +38,14 @@ class Helpers(Protocol):
     def room(self) -> int:
         """How many threads are idle."""
 
+    def splits(self) -> bool:
+        """Whether the parts of one node may go to different threads, too."""
+
     def lend(self, job: Callable[[], None]) -> None:
         """Run a job, which does not raise, in another thread."""
 
     def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run calls in parallel, the first in this thread, and wait for all."""
-
-
-#: A node is split only if this many threads are idle: one helps, and the core of the other is left
-#: to the event loop, which would otherwise lag throughout a pass with nothing else to share.
-_ROOM = 2
 
 
 def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient) -> bool:
@@ -68,12 +63,7 @@ def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient)
     while room and ready and ready[0][2].cost >= HEAVY_NS and _is_plain(task, *ready[0][2:4]):
         helpers.lend(partial(_run_lent, task, task.launch()))
         room -= 1
-    if (
-        room < _ROOM
-        or not helpers.splits
-        or node.cost < 2 * HEAVY_NS
-        or not _is_plain(task, node, gradient)
-    ):
+    if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_plain(task, node, gradient):
         return False
     rule = node.rule
     assert rule is not None

@@ -15,15 +15,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 #: Let another thread that waits for this core run first; takes 0.3 us if there is none.
-_offer_core: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
+_yield: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
 #: After a longer wait the thread is assumed to share core and interpreter with other computing
-#: threads, and not with a loop that waits for events.
-_LONG_NS = 150_000
+#: threads, and not with a loop that handles events.
+_LONG_NS = 1_000_000
+#: A wait of so many nanoseconds makes the next slices twice as long, and one of twice as many three
+#: times.
+_SHORTEST_NS = 150_000
 #: The largest factor by which slices are lengthened.
 _MOST = 64
 
 #: The current factor, shared by all threads.
 _times = 1
+
+
+def waited() -> int:
+    """How long this thread has waited so far, for a core, the interpreter or anything else."""
+    return perf_counter_ns() - thread_time_ns()
+
+
+def offer_core(before: int) -> None:
+    """Offer the thread's core to others after a part of its work, unless that takes long now.
+
+    Args:
+        before: what `waited` said before that part.
+    """
+    global _times
+    if _times == 1:
+        _yield()
+    took = waited() - before
+    # Several threads may write this at the same time; they share the same cores.
+    if took < _LONG_NS:
+        _times = max(_times // 2, 1)
+    else:
+        _times = min(_times * (1 + took // _SHORTEST_NS), _MOST)
 
 
 def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
@@ -37,17 +62,9 @@ def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
         part: the length of the shortest slice.
         start: where to begin.
     """
-    global _times
     while start < length:
         end = start + part * _times
-        waited = perf_counter_ns() - thread_time_ns()
+        before = waited()
         yield slice(start, end)
-        if _times == 1:
-            _offer_core()
-        waited = perf_counter_ns() - thread_time_ns() - waited
+        offer_core(before)
         start = end
-        # Several threads may write this at the same time; they share the same cores.
-        if waited < _LONG_NS:
-            _times = max(_times // 2, 1)
-        else:
-            _times = min(_times * (1 + waited // _LONG_NS), _MOST)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import plain_numpy
 
 if TYPE_CHECKING:
@@ -245,8 +246,11 @@ def _dot(x: Array, y: Array) -> Any:
         if prod(shape) * x.dtype.itemsize >= Pool.large:
             # `dot` zeroes its output first and holds the GIL meanwhile: 0.1 ms for each megabyte,
             # ten times that if it is new. `matmul` does not, but is slow for operands with gaps.
-            product = np.matmul if x.flags.forc and y.flags.forc else np.dot
-            return product(x, y, POOL.take(shape, x.dtype))
+            out = POOL.take(shape, x.dtype)
+            if x.flags.forc and y.flags.forc:
+                pieces.product(np.matmul, x, y, out)
+                return out
+            return np.dot(x, y, out)
     return np.dot(x, y)
 
 

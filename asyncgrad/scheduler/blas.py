@@ -1,7 +1,8 @@
 """How many threads the BLAS library uses.
 
-The libraries are found at import, because that reads files. The limit is set when an engine starts:
-it leaves a core to the event loop, and never exceeds what the user has set.
+The libraries are found at import, because that reads files. While an engine runs, they use one
+thread: threads of a library's own would wait for one another where a core is needed elsewhere.
+Large products are computed in pieces instead, by the engine's threads, as many as the user allows.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy  # noqa: F401  loads the BLAS library, so that it can be found
 from threadpoolctl import ThreadpoolController
 
 from asyncgrad.core.locks import lasting_lock
+from asyncgrad.devices import pieces
 
 _CONTROLLER = ThreadpoolController()
 
@@ -26,16 +28,15 @@ def cores() -> int:
 
 CORES = cores()
 
-#: How many engines have called `leave_a_core` and not yet `give_back`.
+#: How many engines have called `use_one_thread` and not yet `give_back`.
 _holders = 0
-#: While limited: the number of threads, and the libraries with their numbers before.
-_threads = 0
+#: While limited: the libraries with their numbers of threads before.
 _before: list[tuple[Any, int]] = []
 _lock = lasting_lock()
 
 
-def leave_a_core() -> None:
-    """Limit the library to all cores but one, until `give_back` was called as often."""
+def use_one_thread() -> None:
+    """Limit the libraries to one thread, until `give_back` was called as often."""
     global _holders
     with _lock:
         if not _holders:
@@ -44,7 +45,7 @@ def leave_a_core() -> None:
 
 
 def give_back() -> None:
-    """Restore the library's threads, if no other engine wants a core left."""
+    """Restore the libraries' threads, if no other engine limits them."""
     global _holders
     with _lock:
         _holders -= 1
@@ -53,27 +54,21 @@ def give_back() -> None:
 
 
 def get_threads() -> int:
-    """How many threads the user allows the library."""
+    """How many threads the user allows for a product."""
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     numbers = [number for _, number in _before] or [each.num_threads for each in libraries]
     return max(numbers, default=1)
 
 
 def set_threads(number: int) -> None:
-    """Set the library's threads; while a core is left, the limit still applies."""
-    global _threads
+    """Set how many threads the user allows for a product."""
     with _lock:
-        limited = bool(_before)
-        if limited:
-            _threads = min(number, max(1, CORES - 1))
+        if _before:
             _before[:] = [(library, number) for library, _ in _before]
+            pieces.threads = number
+            return
         for library in _CONTROLLER.select(user_api="blas").lib_controllers:
-            library.set_num_threads(_threads if limited else number)
-
-
-def single() -> bool:
-    """Whether the limit is one thread."""
-    return _threads == 1
+            library.set_num_threads(number)
 
 
 def after_fork() -> None:
@@ -84,20 +79,20 @@ def after_fork() -> None:
 
 
 def _limit() -> None:
-    global _threads
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     if not libraries:
         return
     # Stored before it changes, because a fork may happen in between.
     _before[:] = [(library, library.num_threads) for library in libraries]
-    _threads = min([max(1, CORES - 1), *(number for _, number in _before)])
+    pieces.threads = get_threads()
     for library in libraries:
-        library.set_num_threads(_threads)
+        library.set_num_threads(1)
 
 
 def _restore() -> None:
     for library, number in _before:
         # Unless the user has changed the number meanwhile.
-        if library.num_threads == _threads:
+        if library.num_threads == 1:
             library.set_num_threads(number)
     _before.clear()
+    pieces.threads = 0

@@ -9,7 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING
 
 from asyncgrad.devices.pool import POOL
-from asyncgrad.scheduler import blas
+from asyncgrad.scheduler import blas, loop_thread
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT
 from asyncgrad.scheduler.host import SLICE_NS
 from asyncgrad.scheduler.running import RunningPasses
@@ -50,7 +50,7 @@ class Engine(RunningPasses):
         self.yield_queue = YieldQueue(SLICE_NS)
         #: Tasks that yield until the loop is idle.
         self.idle_queue = IdleQueue()
-        blas.leave_a_core()
+        blas.use_one_thread()
         #: A timer will check whether the process is idle.
         self._watches_idle = False
         #: A future during shut-down: done when no pass is left.
@@ -91,7 +91,7 @@ class Engine(RunningPasses):
         return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
-        """Stop the threads and give BLAS its cores back; a later pass runs on the loop.
+        """Stop the threads and give BLAS its threads back; a later pass runs on the loop.
 
         Args:
             ended: called at the end of the last thread.
@@ -104,6 +104,8 @@ class Engine(RunningPasses):
         self.thread_segments.close(ended)
         self.collections.unwatch()
         blas.give_back()
+        if self._hurries:
+            loop_thread.rest()
 
     def drop(self) -> None:
         """Drop the engine in a forked child: its threads and its loop are the parent's."""

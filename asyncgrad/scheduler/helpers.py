@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING
+from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.completion import end_in_thread
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ class Helpers:
         self._suspended = suspended
         #: Nanoseconds of expected cost of the expensive nodes that the owner has run.
         self.spent = 0
-        self.splits = blas.single()
         self._lent: deque[_Job] = deque()
 
     def gives_way(self, cost: int, suspended: int) -> bool:
@@ -111,6 +110,10 @@ class Helpers:
     def room(self) -> int:
         """How many threads are idle."""
         return self._threads.idle()
+
+    def splits(self) -> bool:
+        """Whether the parts of one node may go to different threads, too."""
+        return pieces.threads > 1 and self._threads.spare() > 0
 
     def lend(self, call: Callable[[], None]) -> None:
         """Run a call in another thread; `join` waits for it."""

@@ -14,8 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING
+from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import add_note
+from asyncgrad.scheduler import loop_thread
 from asyncgrad.scheduler.admission import Admission
 from asyncgrad.scheduler.completion import (
     as_failure,
@@ -64,7 +66,11 @@ class RunningPasses(Host):
         self.longest_turn_ns = 0
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)
-        self.thread_segments = ThreadSegments(self.queue)
+        #: The loop's thread gets a core as soon as it wakes.
+        self._hurries = loop_thread.hurry()
+        self.thread_segments = ThreadSegments(self.queue, hurries=self._hurries)
+        # Products on the loop's own thread are shared, too.
+        pieces.here.lender = self.thread_segments.threads
         self.nodes = CoroutineNodes()
         self.forgotten_awaits = ForgottenAwaits()
         #: The same dictionary as `forgotten_awaits.unobserved`.

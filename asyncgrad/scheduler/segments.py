@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 class ThreadSegments:
     """The jobs in the threads of one engine."""
 
-    def __init__(self, queue: DeviceQueue) -> None:
+    def __init__(self, queue: DeviceQueue, *, hurries: bool) -> None:
         """Start the threads.
 
         Args:
             queue: knows how urgent passes are, and what they have used.
+            hurries: the loop's thread gets a core as soon as it wakes, so none is left idle for it.
         """
         self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
-        self.threads = Threads(blas.CORES, "asyncgrad")
+        self.threads = Threads(blas.CORES, "asyncgrad", kept=0 if hurries else 1)
         self._switching = SwitchInterval()
         self.segments = self.offloads = 0
 

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
+from asyncgrad.devices import pieces
 from asyncgrad.scheduler.device_queue import ORDINARY
 from asyncgrad.scheduler.fair_queue import FairQueue
 
@@ -34,13 +35,16 @@ class Threads:
     `submit` must not block, not even for a lock: see `FairQueue`.
     """
 
-    def __init__(self, number: int, name: str) -> None:
+    def __init__(self, number: int, name: str, kept: int = 0) -> None:
         """Start the threads, without waiting for that.
 
         Args:
             number: how many threads.
             name: the prefix of their names.
+            kept: how many stay idle rather than share the work of others, and leave their cores to
+                the event loop.
         """
+        self._kept = kept
         #: True for each job, False for each thread that should end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._queue: FairQueue[Urgency, Job] = FairQueue(_PATIENCE)
@@ -86,6 +90,11 @@ class Threads:
             return None
         return self._queue.first()
 
+    def lend(self, job: Job, most: int) -> None:
+        """Run a job in idle threads, at most in so many of them."""
+        for _ in range(min(self.spare(), most)):
+            self.submit(job)
+
     def _take(self) -> Job:
         """Take the next job; there is one for each call."""
         with self._taking:
@@ -93,6 +102,7 @@ class Threads:
 
     def _work(self) -> None:
         calls, busy = self._calls, self._busy
+        pieces.here.lender = self
         while calls.get():
             busy.append(None)
             job = self._take()
@@ -114,6 +124,10 @@ class Threads:
     def idle(self) -> int:
         """About how many threads are idle."""
         return max(0, len(self._members) - len(self._busy) - self._calls.qsize())
+
+    def spare(self) -> int:
+        """About how many idle threads may share what one thread could do alone."""
+        return max(0, self.idle() - self._kept)
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Let the threads end after the jobs that they were given.

@@ -38,7 +38,7 @@ def clock(monkeypatch):
         monkeypatch.setattr(cores, "_times", 1)
         monkeypatch.setattr(cores, "perf_counter_ns", clock.wall)
         monkeypatch.setattr(cores, "thread_time_ns", lambda: 0)
-        monkeypatch.setattr(cores, "_offer_core", clock.offer)
+        monkeypatch.setattr(cores, "_yield", clock.offer)
         return clock
 
     return install
@@ -59,9 +59,15 @@ def test_slices_follow_one_another_and_offer_the_core_between(clock):
 
 
 def test_slices_are_longer_while_each_end_means_waiting(clock):
-    seen = clock([200_000] * 5)
-    assert lengths(cores.divided(300, 10)) == [10, 20, 40, 80, 160]
+    seen = clock([1_000_000] * 5)
+    assert lengths(cores.divided(1000, 10)) == [10, 70, 490, 640]
     assert seen.offers == 1
+
+
+def test_a_loop_that_handles_events_is_waited_for(clock):
+    seen = clock([500_000] * 5)
+    assert lengths(cores.divided(50, 10)) == [10] * 5
+    assert seen.offers == 5
 
 
 def test_a_long_wait_makes_slices_long_at_once_and_calm_ones_shorter_again(clock):

@@ -76,7 +76,7 @@ class StandIn:
 
     closed = False
 
-    def __init__(self, number: int, name: str) -> None:
+    def __init__(self, number: int, name: str, kept: int = 0) -> None:
         self._loop: Any = asyncio.get_running_loop()
         self._waiting = 0
         self._number = number
@@ -98,6 +98,9 @@ class StandIn:
 
     def idle(self) -> int:
         return self._loop.random.randint(0, self._number)
+
+    def spare(self) -> int:
+        return self.idle()
 
     def busy(self) -> bool:
         return self._waiting > 0

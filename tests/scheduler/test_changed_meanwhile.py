@@ -13,9 +13,8 @@ import pytest
 from passes import HEAVY, assert_nothing_runs, calls, until
 
 import asyncgrad as ag
-from asyncgrad.core import parallel_nodes
 from asyncgrad.errors import SavedTensorModifiedError
-from asyncgrad.scheduler import blas
+from asyncgrad.scheduler.helpers import Helpers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,8 +136,7 @@ async def test_whichever_way_the_node_is_run(way: str, monkeypatch: pytest.Monke
     if way == "hook":
         y.register_hook(lambda gradient: None)
     if way == "split":
-        monkeypatch.setattr(parallel_nodes, "_ROOM", 1)
-        monkeypatch.setattr(blas, "_threads", 1)
+        monkeypatch.setattr(Helpers, "splits", lambda self: True)
     held.hold(y)
     if way == "lent":
         y = y + calls(x, lambda: None, HEAVY)

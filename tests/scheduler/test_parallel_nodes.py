@@ -14,7 +14,8 @@ import asyncgrad as ag
 from asyncgrad.core.node import OpNode
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import gradient_edge, wrap
-from asyncgrad.scheduler import blas
+from asyncgrad.devices import pieces
+from asyncgrad.scheduler import blas, loop_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,25 +84,33 @@ class TestAtTheSameTime:
         assert all(name.startswith("asyncgrad") for name in promote_binary.threads)
         await assert_nothing_runs()
 
-    async def test_the_pulls_of_one_node_do_where_a_core_is_left_to_the_loop(
-        self, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(("cores", "hurries"), [(2, True), (3, False)])
+    async def test_the_pulls_of_one_node_do_where_the_loop_gets_a_core(
+        self, cores: int, hurries: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(blas, "CORES", 3)
-        monkeypatch.setattr(blas, "single", lambda: True)
+        """One that runs at once when it wakes, or one that is left to it."""
+        self.engine(monkeypatch, cores, hurries)
         x, promote_binary = leaf(), Meeting(2)
         await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
         assert len(set(promote_binary.threads)) == 2
 
-    async def test_on_two_cores_they_run_one_after_the_other(
+    async def test_of_two_cores_one_is_left_to_a_loop_that_would_have_to_wait_for_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(blas, "CORES", 2)
-        monkeypatch.setattr(blas, "single", lambda: True)
+        self.engine(monkeypatch, 2, hurries=False)
         x, promote_binary = leaf(), Meeting(1)
         await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
         assert len(set(promote_binary.threads)) == 1
+
+    @staticmethod
+    def engine(monkeypatch: pytest.MonkeyPatch, cores: int, hurries: bool) -> None:
+        """Start the engine of a machine."""
+        monkeypatch.setattr(blas, "CORES", cores)
+        monkeypatch.setattr(loop_thread, "hurry", lambda: hurries)
+        ag.engine()
+        monkeypatch.setattr(pieces, "threads", cores)
 
     @pytest.mark.parametrize("kind", [ValueError, MemoryError, StopIteration])
     @pytest.mark.parametrize("failing", [0, 1])

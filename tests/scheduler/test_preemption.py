@@ -389,7 +389,7 @@ def test_a_child_forked_while_the_matrix_library_is_limited(
 
         def call(self) -> None:
             with suppress(_Forked):
-                blas.leave_a_core()
+                blas.use_one_thread()
                 assert [library.num_threads for library in self.lib_controllers] == [1, 1]
                 blas.give_back()
 
@@ -400,7 +400,6 @@ def test_a_child_forked_while_the_matrix_library_is_limited(
             blas.after_fork()
             assert [library.num_threads for library in self.lib_controllers] == [4, 4]
 
-    monkeypatch.setattr(blas, "CORES", 2)
     # Engines of other tests look on when it collects.
     gc.disable()
     try:

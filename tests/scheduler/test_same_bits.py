@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,3 +147,79 @@ def test_sums_in_the_order_of_arrival_would_differ(monkeypatch: pytest.MonkeyPat
 
             loop.run_until_complete(one())
     assert found - {tuple(expected)}
+
+
+_PROGRAM = """
+import asyncio, hashlib, os, sys
+
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
+loaded = sys.argv[2] == "loaded"
+
+import numpy as np
+import asyncgrad as ag
+from asyncgrad.devices import pieces
+
+values = np.random.default_rng(0)
+w = [
+    ag.tensor(values.standard_normal(shape).astype(dtype) / 20, requires_grad=True)
+    for shape, dtype in (
+        ((311, 517), "f8"), ((517, 640), "f8"), ((640, 333), "f8"), ((300, 700), "f4"),
+        ((700, 777), "f4"),
+    )
+]
+
+def loss():
+    a, b, c, d, e = w
+    return ag.tanh(ag.tanh(ag.tanh(a @ b) @ c).T @ a).sum() + ag.tanh(ag.sin(d) @ e).sum()
+
+def bits(*tensors):
+    return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()
+
+async def neighbour():
+    while True:
+        sum(range(10_000))
+        await asyncio.sleep(0)
+
+async def main():
+    ag.engine()
+    others = [asyncio.create_task(neighbour())] if loaded else []
+    found = set()
+    for _ in range(3):
+        made = loss()
+        offloaded = await ag.offload(loss)
+        passes = [ag.grad(made, w), ag.grad(offloaded, w)]
+        if not loaded:
+            passes = [await one for one in passes]
+        else:
+            passes = await asyncio.gather(*passes)
+        found |= {bits(made, *gradients) for gradients in passes}
+        found.add(bits(offloaded, *passes[0]))
+        with ag.blocking():
+            found.add(bits(loss(), *ag.grad(loss(), w)))
+    for task in others:
+        task.cancel()
+    return found
+
+(found,) = asyncio.run(main())
+print(found, max(len(pieces._tiles(640, 333 * 8, 517)), len(pieces._tiles(300, 2800, 777))))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes choose no cores here")
+def test_on_any_number_of_cores_idle_and_loaded() -> None:
+    """Products are cut into pieces, always the same ones."""
+    found = set()
+    for cores in ("1", "2"):
+        for load in ("idle", "loaded"):
+            run = subprocess.run(
+                [sys.executable, "-c", _PROGRAM, cores, load],
+                env=os.environ | {"PYTHONPATH": str(Path(ag.__file__).parents[1])},
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            assert run.returncode == 0, run.stderr
+            found.add(run.stdout)
+    (said,) = found
+    assert int(said.split()[1]) > 2

@@ -1,0 +1,153 @@
+"""Long work in pieces, which idle threads of an engine take, too.
+
+How work is cut depends on its shape alone, so its bits do not depend on who computes the pieces, on
+how many cores there are, or on what else runs. A piece takes about a third of a millisecond. After
+each one the thread offers its core to other threads, above all to that of an event loop.
+"""
+
+from __future__ import annotations
+
+from _thread import _local
+from functools import lru_cache
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asyncgrad.devices.cores import offer_core, waited
+from asyncgrad.devices.fp_errors import without_fp_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: About the bytes that a piece of a product reads if it has no cache: a third of a millisecond.
+_PIECE = 1 << 26
+#: Tiles have at least so many rows and columns: a product's operands are copied for each tile.
+_ROWS, _COLUMNS = 256, 64
+
+
+class Lender(Protocol):
+    """The threads of an engine."""
+
+    def lend(self, job: Callable[[], None], most: int) -> None:
+        """Run a job, which does not raise, in idle threads, at most in so many."""
+
+    def most_urgent(self) -> object:
+        """None unless a job waits for a thread."""
+
+
+class _Here(_local):
+    """What a thread knows of the engine that it belongs to."""
+
+    lender: Lender | None = None
+
+
+here = _Here()
+#: How many threads may compute the pieces of one product. 0 without an engine: then none is cut, as
+#: the library of products has threads of its own.
+threads = 0
+
+
+def in_pieces(call: Callable[[Any], object], pieces: Sequence[Any]) -> None:
+    """Call a function for each piece, here and in idle threads of the same engine."""
+    lender = here.lender
+    if lender is None:
+        for piece in pieces:
+            call(piece)
+    else:
+        _Work(call, pieces, lender).run()
+
+
+class _Work:
+    """Work whose pieces several threads take."""
+
+    __slots__ = ("_call", "_left", "_lender", "_reports", "_total")
+
+    def __init__(
+        self, call: Callable[[Any], object], pieces: Sequence[Any], lender: Lender
+    ) -> None:
+        self._call: Callable[[Any], object] | None = call
+        self._lender = lender
+        self._total = len(pieces)
+        #: Popping a piece claims it.
+        self._left = list(reversed(pieces))
+        #: The error of each piece that another thread has claimed, or None.
+        self._reports: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run(self) -> None:
+        """Compute what nobody else takes, and wait for the rest."""
+        error: BaseException | None = None
+        own = 0
+        self._lender.lend(self._help, min(threads, self._total) - 1)
+        while (piece := self._claim()) is not None:
+            own += 1
+            if error is None:
+                error = self._compute(piece)
+        for _ in range(self._total - own):
+            report = self._reports.get()
+            error = error or report
+        # A helper may still hold this object, and must not hold the arrays.
+        self._call = None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # The traceback holds this frame: a cycle.
+                del error
+
+    @without_fp_errors
+    def _help(self) -> None:
+        """Compute pieces in another thread, until a whole job waits for it."""
+        while self._lender.most_urgent() is None and (piece := self._claim()) is not None:
+            self._reports.put(self._compute(piece))
+
+    def _claim(self) -> Any:
+        """The next piece, None if there is none."""
+        try:
+            return self._left.pop()
+        except IndexError:
+            return None
+
+    def _compute(self, piece: Any) -> BaseException | None:
+        """Compute a piece; returns its error."""
+        before = waited()
+        assert self._call is not None
+        try:
+            self._call(piece)
+        except BaseException as error:
+            return error
+        offer_core(before)
+        return None
+
+
+def product(multiply: Callable[[Any, Any, Any], object], x: Any, y: Any, out: Any) -> None:
+    """Compute the product of two matrices in pieces of its result.
+
+    Args:
+        multiply: computes a product, in one thread.
+        x: the left matrix.
+        y: the right matrix.
+        out: the result.
+    """
+    tiles = _tiles(x.shape[0], x.shape[1] * x.itemsize, y.shape[1]) if threads else ()
+    if len(tiles) < 2:
+        multiply(x, y, out)
+    else:
+        in_pieces(lambda at: multiply(x[at[0]], y[:, at[1]], out[at]), tiles)
+
+
+@lru_cache(maxsize=1024)
+def _tiles(rows: int, inner: int, columns: int) -> tuple[tuple[slice, slice], ...]:
+    """Cut a product's result.
+
+    Args:
+        rows: of the result.
+        inner: the bytes of a row of the left operand.
+        columns: of the result.
+    """
+    most = _PIECE // inner
+    width = max(_COLUMNS, most // rows // _COLUMNS * _COLUMNS)
+    height = rows if rows * width <= 2 * most else max(_ROWS, most // width)
+    return tuple(
+        (slice(row, row + height), slice(column, column + width))
+        for row in range(0, rows, height)
+        for column in range(0, columns, width)
+    )

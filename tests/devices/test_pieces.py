@@ -1,0 +1,179 @@
+"""Work in pieces: all are computed, by whom ever, and products always in the same ones."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from asyncgrad.devices import pieces
+from asyncgrad.scheduler.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Nobody:
+    """An engine whose threads are busy."""
+
+    def lend(self, job: Callable[[], None], most: int) -> None:
+        """Nobody takes the job."""
+
+    def most_urgent(self) -> object:
+        return None
+
+
+class Late(Nobody):
+    """An engine whose threads take a job when it is done."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def lend(self, job: Callable[[], None], most: int) -> None:
+        self.jobs += [job] * most
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
+    """An engine's threads, which this thread belongs to."""
+    made = Threads(2, "test")
+    monkeypatch.setattr(pieces, "threads", 3)
+    monkeypatch.setattr(pieces.here, "lender", made)
+    yield made
+    ended = threading.Event()
+    made.close(ended.set)
+    assert ended.wait(30)
+
+
+@pytest.mark.parametrize("lender", [None, Nobody()])
+def test_one_thread_computes_all_in_order(lender: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces.here, "lender", lender)
+    done: list[int] = []
+    pieces.in_pieces(done.append, range(5))
+    assert done == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("threads")
+def test_idle_threads_take_pieces() -> None:
+    """Each waits here for the two others."""
+    barrier = threading.Barrier(3, timeout=30)
+    places: list[str] = []
+
+    def piece(number: int) -> None:
+        places.append(threading.current_thread().name)
+        barrier.wait()
+
+    pieces.in_pieces(piece, range(3))
+    assert len(set(places)) == 3
+
+
+@pytest.mark.usefixtures("threads")
+def test_threads_that_the_user_does_not_allow_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "threads", 1)
+    places: list[str] = []
+    pieces.in_pieces(lambda number: places.append(threading.current_thread().name), range(50))
+    assert places == [threading.current_thread().name] * 50
+
+
+def test_a_job_that_comes_late_finds_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late()
+    monkeypatch.setattr(pieces, "threads", 3)
+    monkeypatch.setattr(pieces.here, "lender", late)
+    done: list[int] = []
+    pieces.in_pieces(done.append, range(5))
+    assert len(late.jobs) == 2
+    for job in late.jobs:
+        job()
+    assert done == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_an_error_is_raised_when_no_piece_runs_any_more(failing: int) -> None:
+    barrier = threading.Barrier(3, timeout=30)
+    left: list[int] = []
+
+    def piece(number: int) -> None:
+        barrier.wait()
+        left.append(number)
+        if number == failing:
+            raise ValueError("planned")
+
+    with pytest.raises(ValueError, match="planned"):
+        pieces.in_pieces(piece, range(3))
+    assert sorted(left) == [0, 1, 2]
+
+
+def test_after_an_error_no_piece_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces.here, "lender", Nobody())
+    done: list[int] = []
+
+    def piece(number: int) -> None:
+        done.append(number)
+        raise ValueError("planned")
+
+    with pytest.raises(ValueError, match="planned"):
+        pieces.in_pieces(piece, range(3))
+    assert done == [0]
+
+
+def test_a_job_that_comes_late_holds_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late()
+    monkeypatch.setattr(pieces, "threads", 3)
+    monkeypatch.setattr(pieces.here, "lender", late)
+
+    def work() -> weakref.ref[np.ndarray]:
+        x = np.zeros(3)
+        pieces.in_pieces(lambda place: x.__setitem__(place, 1.0), range(3))
+        return weakref.ref(x)
+
+    gc.disable()
+    try:
+        assert work()() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("rows", [1, 63, 700, 5000])
+@pytest.mark.parametrize("inner", [4, 4096, 1 << 20])
+@pytest.mark.parametrize("columns", [1, 65, 640, 5000])
+def test_tiles_cover_the_result_once(rows: int, inner: int, columns: int) -> None:
+    seen = np.zeros((rows, columns), int)
+    for tile in pieces._tiles(rows, inner, columns):
+        assert seen[tile].size
+        seen[tile] += 1
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_in_pieces_are_products(transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_PIECE", 1 << 22)
+    pieces._tiles.cache_clear()
+    monkeypatch.setattr(pieces, "threads", 1)
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((520, 300)), rng.standard_normal((300, 200))
+    if transposed:
+        x, y = np.asfortranarray(x), np.asfortranarray(y)
+    out = np.full((520, 200), np.nan)
+    calls: list[Any] = []
+
+    def multiply(x: Any, y: Any, out: Any) -> None:
+        calls.append(out.shape)
+        np.matmul(x, y, out)
+
+    pieces.product(multiply, x, y, out)
+    pieces._tiles.cache_clear()
+    assert len(calls) > 4
+    np.testing.assert_allclose(out, x @ y, rtol=1e-12, atol=1e-12)
+
+
+def test_without_an_engine_the_library_gets_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "threads", 0)
+    x = np.ones((1024, 1024), np.float32)
+    calls: list[Any] = []
+    pieces.product(lambda x, y, out: calls.append(out.shape), x, x, x)
+    assert calls == [(1024, 1024)]

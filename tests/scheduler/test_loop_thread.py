@@ -1,0 +1,86 @@
+"""The loop's thread gets a short time slice while an engine lives, and its own back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.scheduler import loop_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def usual() -> Iterator[int]:
+    """The slice of this thread, where the system says one."""
+    found = loop_thread._read()
+    if found is None or not found.runtime:
+        pytest.skip("a system without slices of threads")
+    yield found.runtime
+    assert _slice() == found.runtime
+
+
+def _slice() -> int:
+    found = loop_thread._read()
+    assert found is not None
+    return found.runtime
+
+
+def test_as_long_as_an_engine_lives(usual: int) -> None:
+    async def main() -> list[int]:
+        ag.engine()
+        return [_slice(), await asyncio.to_thread(_slice), await ag.offload(_slice)]
+
+    assert usual > loop_thread._SLICE_NS
+    # Threads that are started meanwhile have the usual one.
+    assert asyncio.run(main()) == [loop_thread._SLICE_NS, usual, usual]
+
+
+def test_the_last_engine_of_a_thread_gives_it_back(usual: int) -> None:
+    assert loop_thread.hurry()
+    assert loop_thread.hurry()
+    loop_thread.rest()
+    assert _slice() == loop_thread._SLICE_NS
+    threading.Thread(target=loop_thread.rest).start()
+    assert _slice() == loop_thread._SLICE_NS
+    loop_thread.rest()
+    assert _slice() == usual
+
+
+def test_a_slice_that_was_set_meanwhile_stays(usual: int) -> None:
+    assert loop_thread.hurry()
+    found = loop_thread._read()
+    assert found is not None
+    assert loop_thread._write(found, 3_000_000)
+    loop_thread.rest()
+    assert _slice() == 3_000_000
+    assert loop_thread._write(found, usual)
+
+
+@pytest.mark.parametrize("system", ["another", "older", "of a device"])
+def test_where_that_is_impossible(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older Linux says no slice; a thread with real-time priority goes first anyway."""
+    found: Any = loop_thread._Attributes()
+    if system == "another":
+        monkeypatch.setattr(loop_thread, "_GET", 0)
+        assert loop_thread._read() is None
+    else:
+        found.policy, found.runtime = (0, 0) if system == "older" else (1, 5)
+        monkeypatch.setattr(loop_thread, "_read", lambda: found)
+    monkeypatch.setattr(loop_thread, "_write", lambda *args: pytest.fail("not to be called"))
+    assert not loop_thread.hurry()
+    loop_thread.rest()
+
+
+def test_a_system_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = loop_thread._Attributes()
+    found.runtime = 1_400_000
+    monkeypatch.setattr(loop_thread, "_read", lambda: found)
+    monkeypatch.setattr(loop_thread, "_write", lambda *args: False)
+    assert not loop_thread.hurry()
+    assert not loop_thread._threads
