@@ -35,6 +35,7 @@ CASES = {
     "whole": small.measure_whole,
     "layers": small.measure_layers,
     "long": lag.measure_long,
+    "cores": lag.measure_cores,
     "million": million.measure,
     "footprint": footprint.measure,
     "models": models.measure,

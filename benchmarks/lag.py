@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from benchmarks.harness import (
 from benchmarks.report import MILLISECONDS, Row, compared, lags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from benchmarks.harness import Setting
 
@@ -87,6 +87,100 @@ def measure_long(setting: Setting) -> Iterator[Row]:
                 to=to,
                 to_reach=to_reach,
             )
+
+
+def measure_cores(setting: Setting) -> Iterator[Row]:
+    """60 layers on two cores beside the ticker, alone and with a neighbour that computes, too."""
+    ours = Layers.of(ag, batch=256, width=512, depth=60)
+    theirs = Layers.of(torch, batch=256, width=512, depth=60)
+
+    async def awaited(busy: float, forward: bool) -> Watched:
+        ours.forget()
+        # The threads have started.
+        loss = await ag.offload(ours.loss)
+        work = partial(ag.offload, ours.loss) if forward else partial(_await, loss.backward)
+        async with _neighbour(busy):
+            return await watched(work)
+
+    async def of_torch(busy: float, forward: bool) -> Watched:
+        theirs.forget()
+        loss = await asyncio.to_thread(theirs.loss)
+        work = theirs.loss if forward else loss.backward
+        async with _neighbour(busy):
+            return await watched(partial(_run_torch, work, True))
+
+    async def alone(busy: float) -> Lag:
+        async with _neighbour(busy):
+            return await idle(0.2)
+
+    def inline(forward: bool) -> float:
+        theirs.forget()
+        work = theirs.loss if forward else theirs.loss().backward
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    def once(work: Callable[[], Any]) -> Callable[[], Any]:
+        """A loop for each turn: an engine that lives changes what the others' loop gets."""
+
+        def run() -> Any:
+            with event_loop(setting.loop) as run:
+                return run(work)
+
+        return run
+
+    for forward in (False, True):
+        for busy in (0.0, 0.3):
+            samples = interleave(
+                {
+                    "asyncgrad": once(partial(awaited, busy, forward)),
+                    "inline T2": with_torch_threads(2, partial(inline, forward)),
+                    "to_thread T2": with_torch_threads(2, once(partial(of_torch, busy, forward))),
+                    "idle": once(partial(alone, busy)),
+                },
+                setting.repetitions(12),
+            )
+            figure = f"60 layers {'forward' if forward else 'backward'}"
+            if busy:
+                figure += ", a neighbour"
+                samples.pop("inline T2")
+            yield from lags(
+                "cores",
+                figure,
+                {side: lag for side, lag in _lag_of(samples).items() if side != "inline T2"},
+                ours="asyncgrad",
+                p99=1.5 if busy else 1.0,
+                worst=None if busy else 3.0,
+            )
+            sides = {"to_thread T2": 1.25} if busy else {"inline T2": 1.1, "to_thread T2": 1.0}
+            for to, to_reach in sides.items():
+                yield compared(
+                    "cores",
+                    f"{figure}: time",
+                    _seconds_of(samples),
+                    ours="asyncgrad",
+                    to=to,
+                    to_reach=to_reach,
+                )
+
+
+@asynccontextmanager
+async def _neighbour(busy: float) -> AsyncIterator[None]:
+    """A task that computes for `busy` ms in every ms of the loop."""
+
+    async def compute() -> None:
+        while True:
+            end = time.perf_counter() + busy * 1e-3
+            while time.perf_counter() < end:
+                pass
+            await asyncio.sleep((1 - busy) * 1e-3)
+
+    task = asyncio.create_task(compute()) if busy else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
 
 
 def measure_tiny(setting: Setting) -> Iterator[Row]:
@@ -220,12 +314,12 @@ def _of_torch(loop: str, layers: Layers) -> Iterator[dict[str, Callable[[], Watc
         }
 
 
-async def _run_torch(backward: Callable[[], None], in_thread: bool) -> None:
-    """PyTorch's backward, on the loop or beside it."""
+async def _run_torch(work: Callable[[], object], in_thread: bool) -> None:
+    """PyTorch's work, on the loop or beside it."""
     if in_thread:
-        await asyncio.to_thread(backward)
+        await asyncio.to_thread(work)
     else:
-        backward()
+        work()
 
 
 async def _await(begin: Callable[[], Any]) -> None:
