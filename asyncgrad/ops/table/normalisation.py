@@ -33,6 +33,8 @@ _MANY = 4
 def _rows(x: Array, count: int) -> Any:
     """The array as a matrix: each row is normalised by itself and holds the last axes."""
     shape = x.shape
+    if len(shape) == 2 and count == 1:
+        return x
     return x.reshape(prod(shape[:-count]), prod(shape[-count:]))
 
 
@@ -92,9 +94,10 @@ def _layer_norm_gradient(
 ) -> Any:  # fmt: skip
     n = x.shape[1]
     y = xp.subtract(x, mean)
-    xp.multiply(y, inverse, y)
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, y)
+    part *= inverse
+    part *= inverse
     part /= n
     xp.multiply(y, part, y)
     xp.subtract(d, line_total(xp, d, 1) / n, d)
@@ -119,8 +122,8 @@ def _by_weight(xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: 
         return inverse[:, 0].dot((x - mean) * g).reshape(shape)
     total = xp.zeros(x.shape[1], x.dtype)
     for block in blocks_of(x):
-        y = x[block] - mean[block]
-        y *= g[block]
+        y = xp.subtract(x[block], mean[block])
+        xp.multiply(y, g[block], y)
         total += inverse[block, 0].dot(y)
     return total.reshape(shape)
 
@@ -225,7 +228,7 @@ def _rms_by_weight(
     g, x, inverse = _rows(g, count), _rows(x, count), kept[0]
     total = xp.zeros(x.shape[1], x.dtype)
     for block in blocks_of(x):
-        total += inverse[block, 0].dot(x[block] * g[block])
+        total += inverse[block, 0].dot(xp.multiply(x[block], g[block]))
     return total.reshape(shape)
 
 
@@ -259,12 +262,13 @@ def _on_places(xp: Library, values: Array, x: Array) -> Any:
     own in one go.
     """
     column = values[:, None]
-    return column if x.shape[2] > _WIDE else xp.repeat(column, x.shape[2], axis=1)
+    plain = x.size <= _FEW or x.shape[2] > _WIDE
+    return column if plain else xp.repeat(column, x.shape[2], axis=1)
 
 
 def _channel_sums(xp: Library, x: Array) -> Any:
     """The sum of each channel; BLAS adds up the images of a batch."""
-    if len(x) < _MANY or x.dtype.kind == "V":
+    if len(x) < _MANY or x.size <= _FEW or x.dtype.kind == "V":
         return x.sum(axis=2).sum(axis=0)
     images = xp.dot(xp.ones(len(x), x.dtype), x.reshape(len(x), -1))
     return images.reshape(x.shape[1:]).sum(axis=1)
@@ -272,7 +276,8 @@ def _channel_sums(xp: Library, x: Array) -> Any:
 
 def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
     """The sums of products for each channel."""
-    if xp.ndarray is np.ndarray and x.dtype.kind != "V" and (len(x) < _MANY or x.shape[2] > _LONG):
+    few = x.size <= _FEW or len(x) < _MANY or x.shape[2] > _LONG
+    if few and xp.ndarray is np.ndarray and x.dtype.kind != "V":
         return np.vecdot(x, y).sum(axis=0)
     images = xp.einsum("ns,ns->s", x.reshape(len(x), -1), y.reshape(len(y), -1))
     return images.reshape(x.shape[1:]).sum(axis=1)
@@ -282,15 +287,12 @@ def channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
     """The mean and the variance of each channel."""
     x = _channels(x)
     n = x.shape[0] * x.shape[2]
-    blocks = list(blocks_of(x))
-    mean = sum(_channel_sums(xp, x[block]) for block in blocks) / n
+    mean = sum(_channel_sums(xp, x[block]) for block in blocks_of(x)) / n
     middle = _on_places(xp, mean, x)
-    space = xp.empty_like(x[blocks[0]])
-    total = xp.zeros_like(mean)
-    for block in blocks:
-        part = x[block]
-        y = xp.subtract(part, middle, space[: len(part)])
-        total += _channel_dots(xp, y, y)
+    total: Any = 0
+    for block in blocks_of(x):
+        y = xp.subtract(x[block], middle)
+        total = total + _channel_dots(xp, y, y)
     return mean, total / n
 
 
@@ -330,10 +332,11 @@ def _batch_norm_by_moments(
 def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, Any]:
     """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
     middle = _on_places(xp, mean, x)
-    plain, product = xp.zeros_like(mean), xp.zeros_like(mean)
+    plain: Any = 0
+    product: Any = 0
     for block in blocks_of(x):
-        plain += _channel_sums(xp, g[block])
-        product += _channel_dots(xp, g[block], xp.subtract(x[block], middle))
+        plain = plain + _channel_sums(xp, g[block])
+        product = product + _channel_dots(xp, g[block], xp.subtract(x[block], middle))
     return plain, product
 
 
