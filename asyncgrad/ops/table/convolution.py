@@ -97,7 +97,7 @@ def _windows(xp: Library, x: Array, kernel: Shape, out: Shape, geometry: Geometr
     """A view (batch, groups, channels, *kernel, *out) of a padded image."""
     x = xp.ascontiguousarray(x)
     shape, strides = _layout(x.shape, x.strides, kernel, out, geometry)
-    if xp is np:
+    if xp.ndarray is np.ndarray:
         # It takes a tenth of the time of `as_strided`.
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return xp.lib.stride_tricks.as_strided(x, shape, strides)
