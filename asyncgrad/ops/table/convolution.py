@@ -219,7 +219,7 @@ def _put_beside(target: Array, images: Array) -> None:
 def _beside(xp: Library, y: Array, groups: int) -> Any:
     """Some images as matrices of shape (groups, channels, places * images)."""
     shape = (groups, y.shape[1] // groups, *y.shape[2:], len(y))
-    out = _matrices(xp, y.dtype, *shape[:2], prod(shape[2:]))
+    out = _matrices(xp, y.dtype, groups, shape[1], prod(shape[2:]))
     _put_beside(out.reshape(y.shape[1:] + shape[-1:]), y)
     return out
 
