@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.ops.table import convolution
+from asyncgrad.ops import columns
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -114,16 +114,16 @@ def test_pooling_and_convolution_of_few_and_many_images(images, stride, padding,
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolution_of_images_side_by_side_in_several_parts(monkeypatch, stride):
     """The last part has fewer images, and what the one before left in the memory is not used."""
-    monkeypatch.setattr(convolution, "_COLUMNS", 1 << 14)
-    monkeypatch.setattr(convolution, "_SMALL_PRODUCT", 3000)
-    convolution._parts.cache_clear()
+    monkeypatch.setattr(columns, "COLUMNS", 1 << 14)
+    monkeypatch.setattr(columns, "_SMALL_PRODUCT", 3000)
+    columns._parts.cache_clear()
     weight = _RANDOM.standard_normal((6, 1, 3, 3))
 
     def conv(L, x, w):
         return L.nn.functional.conv2d(x, w, None, stride, (1, 0), 1, 2)
 
     _assert_equal(conv, _MANY, weight)
-    convolution._parts.cache_clear()
+    columns._parts.cache_clear()
 
 
 def test_pooling_where_everything_is_minus_infinity():

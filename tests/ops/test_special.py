@@ -191,7 +191,8 @@ def test_values_without_scipy_are_scipys_everywhere(name):
 def test_scipys_package_is_not_imported_with_its_functions(first):
     """It takes ten times as long; whoever imports it gets the same functions."""
     program = (
-        f"import sys, {first}; loaded = 'scipy.special._basic' in sys.modules; import asyncgrad as ag;"
+        f"import sys, {first}; loaded = 'scipy.special._basic' in sys.modules;"
+        "import asyncgrad as ag;"
         "from asyncgrad.ops import special; import scipy.special as whole;"
         "assert special.special.erf is whole.erf and whole.gamma(5.0) == 24;"
         "x = ag.tensor([0.5, 2.0], dtype=ag.float64); y = ag.special.polygamma(2, x).numpy();"
