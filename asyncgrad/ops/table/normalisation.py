@@ -38,6 +38,11 @@ def _rows(x: Array, count: int) -> Any:
     return x.reshape(prod(shape[:-count]), prod(shape[-count:]))
 
 
+def _line(x: Array | None) -> Any:
+    """A parameter of one axis; no call where it has one already, as it nearly always has."""
+    return x if x is None or x.ndim == 1 else x.reshape(-1)
+
+
 def _row_dots(xp: Library, x: Array, y: Array) -> Any:
     if x.dtype.kind == "V":
         # `vecdot` and `einsum` support NumPy's own dtypes only.
@@ -53,7 +58,8 @@ def _layer_norm(
     eps: float, kept: list[Any],
 ) -> Any:  # fmt: skip
     n = x.shape[1]
-    mean = line_total(xp, x, 1) / n
+    mean = line_total(xp, x, 1)
+    mean /= n
     y = xp.subtract(x, mean, out)
     inverse = _row_dots(xp, y, y)
     inverse /= n
@@ -75,12 +81,8 @@ def _affine(
     xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
     kept: list[Any],
 ) -> Any:  # fmt: skip
-    if weight is not None:
-        weight = weight.reshape(-1)
-    if bias is not None:
-        bias = bias.reshape(-1)
     found: list[Any] = []
-    out = _layer_norm(xp, _rows(x, count), 1, weight, bias, eps, found)
+    out = _layer_norm(xp, _rows(x, count), 1, _line(weight), _line(bias), eps, found)
     if not kept:
         parts = zip(*found, strict=True)
         kept.append(found[0] if len(found) == 1 else [xp.concatenate(part) for part in parts])
@@ -109,10 +111,8 @@ def _by_input(
     xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
 ) -> Any:
     mean, inverse = kept[0]
-    if weight is not None:
-        weight = weight.reshape(-1)
     rows = _rows(g, count), _rows(x, count)
-    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, weight).reshape(x.shape)
+    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, _line(weight)).reshape(x.shape)
 
 
 def _by_weight(xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: list[Any]) -> Any:
@@ -191,10 +191,8 @@ def _rms_norm(
 def _rms(
     xp: Library, x: Array, weight: Array | None, count: int, eps: float, kept: list[Any]
 ) -> Any:
-    if weight is not None:
-        weight = weight.reshape(-1)
     found: list[Any] = []
-    out = _rms_norm(xp, _rows(x, count), 1, weight, eps, found)
+    out = _rms_norm(xp, _rows(x, count), 1, _line(weight), eps, found)
     if not kept:
         kept.append(found[0] if len(found) == 1 else xp.concatenate(found))
     return out.reshape(x.shape)
@@ -216,10 +214,8 @@ def _rms_gradient(
 def _rms_by_input(
     xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
 ) -> Any:
-    if weight is not None:
-        weight = weight.reshape(-1)
     rows = _rows(g, count), _rows(x, count)
-    return _rms_gradient(xp, *rows, kept[0], 1, weight).reshape(x.shape)
+    return _rms_gradient(xp, *rows, kept[0], 1, _line(weight)).reshape(x.shape)
 
 
 def _rms_by_weight(
