@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 COLUMNS = 1 << 18
 #: Rows with fewer elements are short; from this many images on they are put side by side.
 _SHORT, _SIDE_BY_SIDE = 32, 8
-#: Images that are put side by side at a time.
-_FEW = 16
-#: BLAS computes products with fewer multiplications from where they are, without packing them
-#: first, if no side is shorter than this.
+#: Images that are copied side by side at a time. Their rows may share a set of lines of the cache,
+#: which holds eight.
+_FEW = 8
+#: BLAS does not pack the operands of products with at most so many multiplications. Parts of a
+#: product have as many columns at least.
 _SMALL_PRODUCT, _NARROW = 10**6, 32
 #: Elements between two rows of a matrix.
 _APART = 16
