@@ -85,6 +85,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "autograd/saved_on_cpu.py": ("devices/test_moving.py", "devices/test_pinned.py"),
     "ops/*": ("autograd/test_in_place.py", "autograd/test_views.py"),
     "ops/batch*.py": ("func",),
+    "ops/columns.py": ("ops/test_convolution.py", "ops/test_large_arrays.py"),
     "ops/forward.py": ("autograd/test_forward_ad.py",),
     "ops/mode_hooks.py": ("autograd/test_saved_tensors.py", "autograd/test_anomaly.py"),
     "ops/table/*": ("ops/test_every_op.py", "ops/test_what_nodes_keep.py"),

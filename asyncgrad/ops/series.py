@@ -189,10 +189,9 @@ def polygamma(n: int, x: Any) -> Any:
     return (factorial if n % 2 else -factorial) * zeta(n + 1, x)
 
 
+_POWERS = np.arange(40, 1, -1)
 #: The coefficients of the powers of x - 2, highest power first.
-_ABOUT_TWO = [
-    (-1) ** k * float(zeta(k, 2.0)) / k for k in range(40, 1, -1)
-] + [1 - 0.57721566490153286]  # fmt: skip
+_ABOUT_TWO = [*((-1.0) ** _POWERS * zeta(_POWERS, 2.0) / _POWERS).tolist(), 1 - 0.57721566490153286]
 
 
 # -- Bessel functions -----------------------------------------------------------------------------

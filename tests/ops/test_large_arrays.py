@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.ops import columns
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -110,6 +111,21 @@ def test_pooling_and_convolution_of_few_and_many_images(images, stride, padding,
     _assert_equal(avg_pool, images)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_of_images_side_by_side_in_several_parts(monkeypatch, stride):
+    """The last part has fewer images, and what the one before left in the memory is not used."""
+    monkeypatch.setattr(columns, "COLUMNS", 1 << 14)
+    monkeypatch.setattr(columns, "_SMALL_PRODUCT", 3000)
+    columns._parts.cache_clear()
+    weight = _RANDOM.standard_normal((6, 1, 3, 3))
+
+    def conv(L, x, w):
+        return L.nn.functional.conv2d(x, w, None, stride, (1, 0), 1, 2)
+
+    _assert_equal(conv, _MANY, weight)
+    columns._parts.cache_clear()
+
+
 def test_pooling_where_everything_is_minus_infinity():
     """The peak is an element of the window, never what was added at the sides."""
     x = ag.full((1, 1, 4, 4), -np.inf).requires_grad_()
@@ -117,7 +133,7 @@ def test_pooling_where_everything_is_minus_infinity():
     assert x.grad.sum().item() == 4
 
 
-@pytest.mark.parametrize("shape", [(40, 30), (3000, 30)], ids=["small", "large"])
+@pytest.mark.parametrize("shape", [(40, 30), (3000, 30), (20, 30, 7), (3, 30, 70), (70, 2, 5000)])
 @pytest.mark.parametrize("wanted", [(0,), (0, 1), (1, 2), (0, 1, 2), (2,)])
 def test_batch_norm_for_each_choice_of_inputs(shape, wanted):
     """Its gradients are made of the same two sums."""
@@ -129,7 +145,8 @@ def test_batch_norm_for_each_choice_of_inputs(shape, wanted):
             parts[place].requires_grad_()
         x, w, b = parts
         y = library.nn.functional.batch_norm(x, None, None, w, b, True)
-        (y * y * library.arange(shape[1])).sum().backward()
+        weights = library.arange(shape[1]).reshape(-1, *[1] * (len(shape) - 2))
+        (y * y * weights).sum().backward()
         results.append([parts[place].grad.numpy() for place in wanted])
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)

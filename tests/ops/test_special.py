@@ -187,6 +187,23 @@ def test_values_without_scipy_are_scipys_everywhere(name):
     assert series.gammaln(-np.inf) == np.inf
 
 
+@pytest.mark.parametrize("first", ["asyncgrad", "scipy.special"])
+def test_scipys_package_is_not_imported_with_its_functions(first):
+    """It takes ten times as long; whoever imports it gets the same functions."""
+    program = (
+        f"import sys, {first}; loaded = 'scipy.special._basic' in sys.modules;"
+        "import asyncgrad as ag;"
+        "from asyncgrad.ops import special; import scipy.special as whole;"
+        "assert special.special.erf is whole.erf and whole.gamma(5.0) == 24;"
+        "x = ag.tensor([0.5, 2.0], dtype=ag.float64); y = ag.special.polygamma(2, x).numpy();"
+        "assert (y == whole.polygamma(2, x.numpy())).all(); print(loaded)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(first == "scipy.special")
+
+
 def test_the_rest_names_the_extra_without_scipy():
     """And importing the package needs no SciPy."""
     program = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.arguments import whole_numbers
+from asyncgrad.ops.columns import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.signatures import named
-from asyncgrad.ops.table.convolution import Geometry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

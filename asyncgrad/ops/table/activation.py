@@ -273,7 +273,7 @@ def _softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
 def _softmax_gradient(xp: Library, out: Array | None, g: Array, y: Array, dim: int) -> Any:
     d = xp.multiply(g, y, out)
     total = line_total(xp, d, dim)
-    return xp.subtract(d, y * total, d)
+    return xp.subtract(d, xp.multiply(y, total), d)
 
 
 def _softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:

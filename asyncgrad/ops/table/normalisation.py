@@ -33,7 +33,14 @@ _MANY = 4
 def _rows(x: Array, count: int) -> Any:
     """The array as a matrix: each row is normalised by itself and holds the last axes."""
     shape = x.shape
+    if len(shape) == 2 and count == 1:
+        return x
     return x.reshape(prod(shape[:-count]), prod(shape[-count:]))
+
+
+def _line(x: Array | None) -> Any:
+    """A parameter of one axis; no call where it has one already, as it nearly always has."""
+    return x if x is None or x.ndim == 1 else x.reshape(-1)
 
 
 def _row_dots(xp: Library, x: Array, y: Array) -> Any:
@@ -51,7 +58,8 @@ def _layer_norm(
     eps: float, kept: list[Any],
 ) -> Any:  # fmt: skip
     n = x.shape[1]
-    mean = line_total(xp, x, 1) / n
+    mean = line_total(xp, x, 1)
+    mean /= n
     y = xp.subtract(x, mean, out)
     inverse = _row_dots(xp, y, y)
     inverse /= n
@@ -73,12 +81,8 @@ def _affine(
     xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
     kept: list[Any],
 ) -> Any:  # fmt: skip
-    if weight is not None:
-        weight = weight.reshape(-1)
-    if bias is not None:
-        bias = bias.reshape(-1)
     found: list[Any] = []
-    out = _layer_norm(xp, _rows(x, count), 1, weight, bias, eps, found)
+    out = _layer_norm(xp, _rows(x, count), 1, _line(weight), _line(bias), eps, found)
     if not kept:
         parts = zip(*found, strict=True)
         kept.append(found[0] if len(found) == 1 else [xp.concatenate(part) for part in parts])
@@ -92,9 +96,10 @@ def _layer_norm_gradient(
 ) -> Any:  # fmt: skip
     n = x.shape[1]
     y = xp.subtract(x, mean)
-    xp.multiply(y, inverse, y)
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, y)
+    part *= inverse
+    part *= inverse
     part /= n
     xp.multiply(y, part, y)
     xp.subtract(d, line_total(xp, d, 1) / n, d)
@@ -106,10 +111,8 @@ def _by_input(
     xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
 ) -> Any:
     mean, inverse = kept[0]
-    if weight is not None:
-        weight = weight.reshape(-1)
     rows = _rows(g, count), _rows(x, count)
-    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, weight).reshape(x.shape)
+    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, _line(weight)).reshape(x.shape)
 
 
 def _by_weight(xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: list[Any]) -> Any:
@@ -119,8 +122,8 @@ def _by_weight(xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: 
         return inverse[:, 0].dot((x - mean) * g).reshape(shape)
     total = xp.zeros(x.shape[1], x.dtype)
     for block in blocks_of(x):
-        y = x[block] - mean[block]
-        y *= g[block]
+        y = xp.subtract(x[block], mean[block])
+        xp.multiply(y, g[block], y)
         total += inverse[block, 0].dot(y)
     return total.reshape(shape)
 
@@ -188,10 +191,8 @@ def _rms_norm(
 def _rms(
     xp: Library, x: Array, weight: Array | None, count: int, eps: float, kept: list[Any]
 ) -> Any:
-    if weight is not None:
-        weight = weight.reshape(-1)
     found: list[Any] = []
-    out = _rms_norm(xp, _rows(x, count), 1, weight, eps, found)
+    out = _rms_norm(xp, _rows(x, count), 1, _line(weight), eps, found)
     if not kept:
         kept.append(found[0] if len(found) == 1 else xp.concatenate(found))
     return out.reshape(x.shape)
@@ -213,10 +214,8 @@ def _rms_gradient(
 def _rms_by_input(
     xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
 ) -> Any:
-    if weight is not None:
-        weight = weight.reshape(-1)
     rows = _rows(g, count), _rows(x, count)
-    return _rms_gradient(xp, *rows, kept[0], 1, weight).reshape(x.shape)
+    return _rms_gradient(xp, *rows, kept[0], 1, _line(weight)).reshape(x.shape)
 
 
 def _rms_by_weight(
@@ -225,7 +224,7 @@ def _rms_by_weight(
     g, x, inverse = _rows(g, count), _rows(x, count), kept[0]
     total = xp.zeros(x.shape[1], x.dtype)
     for block in blocks_of(x):
-        total += inverse[block, 0].dot(x[block] * g[block])
+        total += inverse[block, 0].dot(xp.multiply(x[block], g[block]))
     return total.reshape(shape)
 
 
@@ -259,12 +258,13 @@ def _on_places(xp: Library, values: Array, x: Array) -> Any:
     own in one go.
     """
     column = values[:, None]
-    return column if x.shape[2] > _WIDE else xp.repeat(column, x.shape[2], axis=1)
+    plain = x.size <= _FEW or x.shape[2] > _WIDE
+    return column if plain else xp.repeat(column, x.shape[2], axis=1)
 
 
 def _channel_sums(xp: Library, x: Array) -> Any:
     """The sum of each channel; BLAS adds up the images of a batch."""
-    if len(x) < _MANY or x.dtype.kind == "V":
+    if len(x) < _MANY or x.size <= _FEW or x.dtype.kind == "V":
         return x.sum(axis=2).sum(axis=0)
     images = xp.dot(xp.ones(len(x), x.dtype), x.reshape(len(x), -1))
     return images.reshape(x.shape[1:]).sum(axis=1)
@@ -272,7 +272,8 @@ def _channel_sums(xp: Library, x: Array) -> Any:
 
 def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
     """The sums of products for each channel."""
-    if xp.ndarray is np.ndarray and x.dtype.kind != "V" and (len(x) < _MANY or x.shape[2] > _LONG):
+    few = x.size <= _FEW or len(x) < _MANY or x.shape[2] > _LONG
+    if few and xp.ndarray is np.ndarray and x.dtype.kind != "V":
         return np.vecdot(x, y).sum(axis=0)
     images = xp.einsum("ns,ns->s", x.reshape(len(x), -1), y.reshape(len(y), -1))
     return images.reshape(x.shape[1:]).sum(axis=1)
@@ -282,15 +283,12 @@ def channel_moments(xp: Library, x: Array) -> tuple[Any, Any]:
     """The mean and the variance of each channel."""
     x = _channels(x)
     n = x.shape[0] * x.shape[2]
-    blocks = list(blocks_of(x))
-    mean = sum(_channel_sums(xp, x[block]) for block in blocks) / n
+    mean = sum(_channel_sums(xp, x[block]) for block in blocks_of(x)) / n
     middle = _on_places(xp, mean, x)
-    space = xp.empty_like(x[blocks[0]])
-    total = xp.zeros_like(mean)
-    for block in blocks:
-        part = x[block]
-        y = xp.subtract(part, middle, space[: len(part)])
-        total += _channel_dots(xp, y, y)
+    total: Any = 0
+    for block in blocks_of(x):
+        y = xp.subtract(x[block], middle)
+        total = total + _channel_dots(xp, y, y)
     return mean, total / n
 
 
@@ -330,10 +328,11 @@ def _batch_norm_by_moments(
 def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, Any]:
     """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
     middle = _on_places(xp, mean, x)
-    plain, product = xp.zeros_like(mean), xp.zeros_like(mean)
+    plain: Any = 0
+    product: Any = 0
     for block in blocks_of(x):
-        plain += _channel_sums(xp, g[block])
-        product += _channel_dots(xp, g[block], xp.subtract(x[block], middle))
+        plain = plain + _channel_sums(xp, g[block])
+        product = product + _channel_dots(xp, g[block], xp.subtract(x[block], middle))
     return plain, product
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.ops import batch_products
+from asyncgrad.ops.columns import padded
 from asyncgrad.ops.fused import blocks_of, masked
 from asyncgrad.ops.op import Op, linear, operation
-from asyncgrad.ops.table.convolution import padded
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
