@@ -140,6 +140,8 @@ class Compiled:
         #: By reason, how many calls were eager.
         self._eager: dict[str, int] = {}
         self._gave_up = False
+        #: An awaited call is being recorded.
+        self._recording = False
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -185,12 +187,19 @@ class Compiled:
             return await self._plainly(str(why), args, kwargs)
         if mode is None:
             return await self._plainly(_MODES, args, kwargs)
+        if self._recording:
+            # Many calls may start before the first has ended.
+            return await self._eagerly("another call was being recorded", args, kwargs)
         found = self._prepare(args, kwargs)
         if found.__class__ is str:
             return await self._plainly(found, args, kwargs)
         signature, reached, recorder = found
-        with _Recording(recorder):
-            result = await self._function(*args, **kwargs)
+        self._recording = True
+        try:
+            with _Recording(recorder):
+                result = await self._function(*args, **kwargs)
+        finally:
+            self._recording = False
         self._keep(signature, reached, mode, recorder, result)
         return result
 

@@ -274,3 +274,20 @@ async def test_others_get_their_turns_beside_many_replays():
     await asyncio.gather(*[slope(x) for _ in range(100)])
     other.cancel()
     assert turns > 10
+
+
+def test_calls_that_start_before_the_first_has_ended_are_not_recorded():
+    w, x = ag.ones(300, 300, requires_grad=True), ag.ones(200, 300)
+
+    @ag.compile
+    async def slope(x):
+        return await ag.grad(ag.tanh(x @ w).sum(), w)
+
+    async def main():
+        for _ in range(2):
+            await asyncio.gather(*[slope(x) for _ in range(40)])
+
+    asyncio.run(main())
+    assert slope.explain().startswith(f"{slope.__qualname__}: 1 recorded, ")
+    assert "another call was being recorded" in slope.explain()
+    assert "replayed 40 times" in slope.explain()
