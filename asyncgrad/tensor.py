@@ -7,6 +7,7 @@ rows do not give to tensors.
 from __future__ import annotations
 
 import warnings
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 import numpy as np
@@ -52,7 +53,7 @@ from asyncgrad.ops.tensors import copies, in_place
 from asyncgrad.ops.tensors.new_tensors import place_of
 from asyncgrad.ops.tensors.printing import text_of
 from asyncgrad.ops.tensors.sparse_rows import Rows
-from asyncgrad.ops.tensors.transfer import on_host
+from asyncgrad.ops.tensors.transfer import on_host, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
@@ -69,6 +70,8 @@ else:
 __all__ = ["Tensor"]
 
 _T = TypeVar("_T", bound="Tensor")
+_ITEM = methodcaller("item")
+_TOLIST = methodcaller("tolist")
 
 contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
 
@@ -705,11 +708,11 @@ class Tensor(Methods):
                 f"a Tensor with {self._metadata.size} elements cannot be converted to Scalar. "
                 f"Reduce it or index it first."
             )
-        return on_host(self).item()
+        return seen(self, _ITEM)
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return on_host(self).tolist()
+        return seen(self, _TOLIST)
 
     def __float__(self) -> float:
         """The single element as a float."""
@@ -750,7 +753,7 @@ class Tensor(Methods):
             raise AutogradError(
                 f"Boolean value of Tensor with {count} is ambiguous. Use .any() or .all()."
             )
-        return bool(on_host(self).item())
+        return seen(self, bool)  # type: ignore[no-any-return]
 
     def __index__(self) -> int:
         """The single integer element."""

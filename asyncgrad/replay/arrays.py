@@ -52,6 +52,8 @@ class KnownArrays:
         self._outputs: dict[int, Any] = {}
         #: The outputs that require grad, each with its tensor.
         self.with_graph: list[tuple[Output, Any]] = []
+        #: By the identity of a Python value that is read from an array, and only returned.
+        self.values: dict[int, Place] = {}
         #: Whether passes run in this call.
         self.passes = 0
         #: The version counters of returned tensors, and the `.grad`s that were read.
@@ -76,7 +78,7 @@ class KnownArrays:
         """Note why the call can't be repeated; the first reason stays."""
         if self.reason is not None:
             return
-        self.reason = f"{why} ({_line()})"
+        self.reason = f"{why} ({line()})"
         self.steps.clear()
         if self.strict:
             raise AutogradError(f"compile(fullgraph=True): {self.reason}")
@@ -216,6 +218,9 @@ class KnownArrays:
                 self.keep(value)
             return known
         kind = type(value)
+        read = self.values.get(id(value))
+        if read is not None:
+            return read
         if kind in _CONSTANTS:
             return value
         if kind in {tuple, list} or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -232,7 +237,7 @@ class KnownArrays:
         raise UnrepeatableError(f"it returns a value of type {kind.__name__}")
 
 
-def _line() -> str:
+def line() -> str:
     """The innermost line of code outside of this package."""
     frame = sys._getframe(1)
     while frame is not None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: How many recorded calls a compiled function keeps.
 LIMIT = 16
+#: How many programs are kept for one signature, which differ in the values that Python sees.
+_WAYS = 4
 #: After this many recordings with fewer replays than recordings, a function is recorded no more.
 _CHURN = 32
 #: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
@@ -54,6 +56,8 @@ def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
 
 
 _PLAIN = (True, False)
+#: What a replay returns if Python sees other values than in the recorded call.
+_OTHER = object()
 _MODES = "a mode is on that only eager calls know"
 _quiet_states: list[Any] = [None]
 
@@ -73,7 +77,8 @@ class Entry:
     """One recorded call."""
 
     __slots__ = (
-        "dtype", "graph", "mode", "program", "reached", "reason", "replays", "signature"
+        "dtype", "failures", "graph", "looks", "mode", "program", "reached", "reason", "replays",
+        "signature",
     )  # fmt: skip
 
     def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
@@ -86,6 +91,9 @@ class Entry:
         self.program: Program | None = None
         self.reason: str | None = None
         self.replays = 0
+        #: The lines at which Python has looked at values, and how often no known values were met.
+        self.looks: list[str] = []
+        self.failures = 0
         #: The graph of the results, if one of them requires grad.
         self.graph: Graph | None = None
 
@@ -126,6 +134,8 @@ class Compiled:
         self._name = getattr(function, "__qualname__", type(function).__name__)
         self._function = function
         self._fullgraph = fullgraph
+        own = type(function).forward if isinstance(function, Module) else function
+        self._code = getattr(getattr(own, "__func__", own), "__code__", None)
         #: Calls are awaited.
         self._waits = iscoroutinefunction(getattr(function, "forward", function))
         if self._waits:
@@ -151,7 +161,21 @@ class Compiled:
             return self._awaited(args, kwargs)
         mode, entry, tensors = self._find(args, kwargs)
         if entry is not None:
-            return self._replay(entry, tensors, args, kwargs)
+            result = self._replay(entry, tensors, args, kwargs)
+            if result is not _OTHER:
+                return result
+            tried = [entry]
+            while True:
+                _, entry, tensors = self._find(args, kwargs, tried)
+                if entry is None:
+                    break
+                result = self._replay(entry, tensors, args, kwargs)
+                if result is not _OTHER:
+                    return result
+                tried.append(entry)
+            why = self._missed(tried)
+            if why is not None:
+                return self._eagerly(why, args, kwargs)
         if mode is None:
             return self._plainly(_MODES, args, kwargs)
         found = self._prepare(args, kwargs)
@@ -169,8 +193,11 @@ class Compiled:
             # A thousand calls may start in one turn of the loop. Nothing is held here; what the
             # function reads is compared after it.
             await cooperate()
-        mode, entry, tensors = self._find(args, kwargs)
-        if entry is not None:
+        tried: list[Entry] = []
+        while True:
+            mode, entry, tensors = self._find(args, kwargs, tried)
+            if entry is None:
+                break
             program = entry.program
             why = self._obstacle(entry)
             if program is not None and why is None:
@@ -179,12 +206,18 @@ class Compiled:
                     if entry.graph is not None:
                         result = entry.graph.finish(result, tensors)
                 except UnrepeatableError as error:
+                    if entry.looks:
+                        tried.append(entry)
+                        continue
                     return await self._eagerly(str(error), args, kwargs)
                 else:
                     entry.replays += 1
                     self._replays += 1
                     return result
             return await self._plainly(str(why), args, kwargs)
+        why = self._missed(tried) if tried else None
+        if why is not None:
+            return await self._eagerly(why, args, kwargs)
         if mode is None:
             return await self._plainly(_MODES, args, kwargs)
         if self._recording:
@@ -203,11 +236,23 @@ class Compiled:
         self._keep(signature, reached, mode, recorder, result)
         return result
 
-    def _find(self, args: Any, kwargs: Any) -> tuple[Any, Entry | None, Any]:
+    def _missed(self, tried: list[Entry]) -> str | None:
+        """Why a call is eager in which Python sees other values; None if it is to be recorded."""
+        if len(tried) < _WAYS:
+            return None
+        last = tried[0]
+        last.failures += 1
+        why = f"Python sees other values than before ({last.looks[0]})"
+        if last.failures > sum(entry.replays for entry in tried) + _WAYS:
+            last.program, last.reason = None, why
+            self._entries = tuple([x for x in self._entries if x is last or x not in tried])
+        return why
+
+    def _find(self, args: Any, kwargs: Any, tried: Any = ()) -> tuple[Any, Entry | None, Any]:
         """The modes, the recorded call that this one repeats, and its tensors.
 
-        The first is None if a mode is on that only eager calls know, the others if the call is to
-        be recorded.
+        Those that were tried are left out. The first is None if a mode is on that only eager calls
+        know, the others if the call is to be recorded.
         """
         modes = current()
         mode = _PLAIN if modes is DEFAULT else _mode_of(modes)
@@ -219,6 +264,7 @@ class Compiled:
                     tensors is not None
                     and entry.mode == mode
                     and entry.dtype is dtype
+                    and entry not in tried
                     and entry.reached.holds()
                 ):
                     return mode, entry, tensors
@@ -255,7 +301,10 @@ class Compiled:
                 if state[0]:
                     # Something has changed, so the call can't be made again.
                     raise
-                why = "a check failed" if isinstance(error, BailError) else "it raised an error"
+                is_check = isinstance(error, BailError)
+                if is_check and entry.looks:
+                    return _OTHER
+                why = "a check failed" if is_check else "it raised an error"
                 break
             finally:
                 restore_fp_errors(token)
@@ -298,7 +347,11 @@ class Compiled:
         except UnrepeatableError as error:
             return str(error)
         recorder = Recorder(
-            signature.tensors, reached.tensors, strict=self._fullgraph, waits=self._waits
+            signature.tensors,
+            reached.tensors,
+            strict=self._fullgraph,
+            waits=self._waits,
+            code=self._code,
         )
         return signature, reached, recorder
 
@@ -320,6 +373,7 @@ class Compiled:
                     entry.graph = Graph(recorder, outputs)
                     outputs = entry.graph.template
                 entry.program = Program(recorder, outputs)
+                entry.looks = recorder.looks
         except UnrepeatableError as error:
             recorder.reason = str(error)
             if self._fullgraph:
@@ -346,6 +400,11 @@ class Compiled:
                 lines.append(f"{head}not replayed: {entry.reason}")
                 continue
             lines.append(f"{head}{program.length} instructions, replayed {entry.replays} times")
+            if entry.looks:
+                lines.append(f"    if Python sees the same values: {', '.join(entry.looks)}")
+            if entry.graph is not None:
+                count = len(entry.graph.backwards)
+                lines.append(f"    with a graph, through which {count} kinds of passes are known")
             if program.anew:
                 lines.append(f"    called anew: {', '.join(program.anew)}")
         if self._dropped:

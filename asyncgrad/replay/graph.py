@@ -402,7 +402,9 @@ class Graph:
         families = Families(recorder.steps, recorder.constants)
         roots = [families.of(place) for place in slots if place is not None]
         foreign = {families.of(place) for place in families.foreign}
-        fresh = len(set(roots)) == len(roots) and foreign.isdisjoint(roots)
+        # A rule may return an array that is in a list.
+        lists = any(place.sample.__class__ is list for place in needed)
+        fresh = not lists and len(set(roots)) == len(roots) and foreign.isdisjoint(roots)
         self.backwards[key] = _Backward(Program(recorder, [tuple, slots]), fresh)
 
 

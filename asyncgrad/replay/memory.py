@@ -29,6 +29,8 @@ class Layout:
         self.is_array = sample.__class__ is np.ndarray
         if sample.__class__ is list:
             sample = _LIST
+        elif sample.__class__ in {float, complex}:
+            sample = np.asarray(sample)
         self.shape: tuple[int, ...] = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
@@ -77,7 +79,7 @@ class Families:
             outs = places_in(step.outs)
             if step.__class__ is Again:
                 self.foreign.update(outs)
-            elif not lists and all(out.sample.base is None for out in outs):
+            elif not lists and all(getattr(out.sample, "base", None) is None for out in outs):
                 # All of them have memory of their own.
                 continue
             read = places_in(step.arguments)

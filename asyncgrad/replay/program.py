@@ -22,6 +22,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
 from asyncgrad.replay.steps import (
+    GRADIENTS_ONLY,
     Again,
     Commit,
     Compute,
@@ -101,9 +102,10 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
 
 
 def checks_first(steps: list[Any]) -> list[Any]:
-    """Move checks of integers to the front: after a change they could not be failed any more.
+    """Move checks to the front: after a change they could not be failed any more.
 
-    They go with what they read, unless a function with effects is given it.
+    They go with what they read, unless a function with effects is given that, or may have changed
+    it: optimisers change no integers.
     """
     given = {
         source
@@ -114,12 +116,15 @@ def checks_first(steps: list[Any]) -> list[Any]:
     }
     makers: dict[Place, Any] = {}
     front: list[Any] = []
+    touched = False
     for step in steps:
         if step.__class__ is Load:
-            early = not step.gradient and step.source not in given and _of_integers(step)
+            early = not step.gradient and step.source not in given
+            early = early and (not touched or _of_integers(step))
         else:
             early = not is_change(step) and all(place in makers for place in read_by(step))
-            early = early and (step.__class__ is Again or _of_integers(step))
+            if step.__class__ is Again and step.effect and step.name not in GRADIENTS_ONLY:
+                touched = True
         if early:
             for place in made_by(step):
                 makers.setdefault(place, step)

@@ -8,6 +8,7 @@ and the reason is noted. Nothing here changes what the call computes.
 
 from __future__ import annotations
 
+import sys
 from asyncio.events import _get_running_loop
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,14 @@ from asyncgrad.core.variable import (
     requires_grad,
     view_of,
 )
+from asyncgrad.devices import CPU
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.registry import CHAPTERS, OPS
-from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.ops.tensors.transfer import moved
+from asyncgrad.replay.arrays import KnownArrays, line
+from asyncgrad.replay.looks import is_only_returned, way_of
 from asyncgrad.replay.steps import (
+    LOOK,
     Again,
     Commit,
     Compute,
@@ -59,6 +64,8 @@ _CONSTANTS_OF = frozenset({
     "arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril_indices",
     "triu_indices", "zeros", "zeros_like",
 })  # fmt: skip
+#: Of tensors with more elements the values are not compared.
+_SMALL = 16
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
@@ -66,7 +73,13 @@ class Recorder(KnownArrays):
     """What one call does; `reason` says why it can't be repeated, or is None."""
 
     def __init__(
-        self, arguments: list[Any], reached: list[Any], *, strict: bool, waits: bool
+        self,
+        arguments: list[Any],
+        reached: list[Any],
+        *,
+        strict: bool,
+        waits: bool,
+        code: Any = None,
     ) -> None:
         """Start with the tensors that the call may use.
 
@@ -75,20 +88,57 @@ class Recorder(KnownArrays):
             reached: other tensors that the function can reach.
             strict: raise an error where the call turns out to be unrepeatable.
             waits: the call is awaited.
+            code: the function's own code, if it has some.
         """
         super().__init__(arguments, reached, strict=strict)
         self._waits = waits
+        self._code = code
         #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
         self._committed_to: set[Source] = set()
         self._changed = False
         #: The tensor that is being changed in place.
         self._changing: Source | None = None
+        #: The lines at which Python has looked at values.
+        self.looks: list[str] = []
         #: The gradients that have arrived in the running passes, by target.
         self._passes: dict[Any, WatchedPass] = {}
 
     def looked(self, what: str) -> None:
         """Note that Python sees values."""
         self.refuse(f"Python sees values, and may choose what follows by them: {what}")
+
+    def sees(self, x: Any, read: Any) -> Any:
+        """Read a Python value from a tensor.
+
+        A replay reads it anew if it is only returned. Otherwise a replay goes on only if it is the
+        same.
+        """
+        device = x._metadata.device
+        if device.streamed:
+            self.looked("item(), bool() or the like")
+            return read(moved(x._array, device, CPU))
+        value = read(x._array)
+        if self.reason is not None:
+            return value
+        try:
+            place = self.array_of(x)
+        except UnrepeatableError as error:
+            self.refuse(str(error))
+            return value
+        names, frame = way_of(sys._getframe(1))
+        # Values of other types need not be new objects.
+        if type(value) in {float, complex, list} and is_only_returned(
+            names, frame, self._code, value
+        ):
+            made = self.values[id(value)] = self.new(value)
+            self.steps.append(Compute("value", read, (place,), made, 0))
+        elif self.strict or frame is None or x._metadata.size > _SMALL:
+            self.looked("item(), bool(), tolist() or the like")
+        else:
+            arguments = (place, Same(read), Same(value))
+            self.looks.append(line())
+            self.steps.append(Again(LOOK, _reads, arguments, {}, Same(True), False))
+        return value
 
     # -- operations -------------------------------------------------------------------------------
 
@@ -378,6 +428,12 @@ class Recorder(KnownArrays):
 def awaited_here() -> bool:
     """Whether a pass that starts here has to be awaited."""
     return _get_running_loop() is not None and not current().blocking
+
+
+def _reads(array: Any, read: Any, value: Any) -> bool:
+    """Whether a value that is read from an array is the one of the recorded call."""
+    found = read(array)
+    return type(found) is type(value) and repr(found) == repr(value)
 
 
 def _put(tensor: Any, values: Any) -> None:

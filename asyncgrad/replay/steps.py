@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+#: The name of a step that compares what Python has read from an array.
+LOOK = "a look at values"
+#: Functions with effects on nothing but `.grad`.
+GRADIENTS_ONLY = frozenset({"Module.zero_grad", "Optimizer.zero_grad"})
+
 
 class UnrepeatableError(Exception):
     """Why a call can't be repeated from what was recorded."""

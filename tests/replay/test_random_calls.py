@@ -17,7 +17,7 @@ UNARY = ("tanh", "sigmoid", "exp", "neg", "square", "relu", "abs", "sin", "log1p
 BINARY = ("add", "sub", "mul", "div", "maximum")
 SHAPING = (
     "transpose", "reshape", "sum0", "mean", "matmul", "index", "slice", "cat", "softmax", "max",
-    "where", "clamp", "stack", "norm", "detach", "expand", "constant",
+    "where", "clamp", "stack", "norm", "detach", "expand", "constant", "branch",
 )  # fmt: skip
 Step = tuple[str, int, int]
 
@@ -61,6 +61,7 @@ def shaped(name: str, x: Any, y: Any, scale: float) -> Any:
         "norm": lambda: x / (x * x).sum().add(1.0).sqrt(),
         "detach": lambda: x.detach() * x,
         "expand": lambda: x.unsqueeze(0).expand(2, *x.shape).sum(0),
+        "branch": lambda: x * scale if x.sum() > 0 else x - scale,
         "constant": lambda: x + ag.ones_like(x) * scale,
     }
     return simple[name]()
@@ -77,7 +78,7 @@ CHANGES = (
 )  # fmt: skip
 #: The functions of `function_of`.
 HOWS = (
-    "forward", "several", "gradients", "backward", "twice", "transformed", "awaited",
+    "forward", "several", "number", "gradients", "backward", "twice", "transformed", "awaited",
 )  # fmt: skip
 #: How the graph of a result is used, see `use`.
 WAYS = st.integers(0, 4)
@@ -174,6 +175,15 @@ def function_of(world: World, program: list[Step], how: str) -> Any:
         (g,) = ag.grad(loss, weights[1], create_graph=True)
         return ag.grad(g * g + loss, weights[1])[0].detach(), len(weights)
 
+    def number(x: Any) -> Any:
+        for w in weights:
+            w.grad = None
+        loss = forward(x)
+        if loss.requires_grad and bool(ag.isfinite(loss)):
+            loss.backward()
+        found = loss.item()
+        return {"loss": found, "parts": (x.detach().tolist(), float(loss), found)}
+
     async def awaited(x: Any) -> Any:
         loss = forward(x)
         if loss.requires_grad:
@@ -188,6 +198,7 @@ def function_of(world: World, program: list[Step], how: str) -> Any:
     return {
         "forward": forward,
         "several": several,
+        "number": number,
         "gradients": gradients,
         "backward": backward,
         "twice": twice,

@@ -18,6 +18,8 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.op import Op, part
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.core.graph_task import GraphTask
 
 
@@ -52,6 +54,20 @@ def on_host(x: Any) -> Any:
         looked("item(), bool(), printing or the like")
     device = x._metadata.device
     return moved(x._array, device, CPU) if device.streamed else x._array
+
+
+def seen(x: Any, read: Callable[[Any], Any]) -> Any:
+    """A Python value that is read from a tensor's values on the host.
+
+    Args:
+        x: the tensor.
+        read: a function of a NumPy array, which depends on nothing else.
+    """
+    recorder = current().recorder
+    if recorder is not None:
+        return recorder.sees(x, read)
+    device = x._metadata.device
+    return read(moved(x._array, device, CPU) if device.streamed else x._array)
 
 
 class ToCopyBackward0(Node):

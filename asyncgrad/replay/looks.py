@@ -1,0 +1,132 @@
+"""Where a number goes that Python has read from a tensor: whether it is only returned.
+
+The byte code behind the look is followed in a straight line. A number that does nothing but to
+become part of new containers, and to be returned with them, can't have changed anything else, so a
+replay reads it anew. In all other cases it may have changed what follows.
+"""
+
+from __future__ import annotations
+
+import dis
+from typing import Any
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
+#: Functions of the package that return what the user's function has returned.
+_PASSING = frozenset({f"{_PACKAGE}replay.compiled", f"{_PACKAGE}nn.module"})
+#: Where tensors' functions that read values are.
+_READERS = frozenset({f"{_PACKAGE}tensor", f"{_PACKAGE}ops.tensors.transfer"})
+#: The functions of the package that have been called when `item()` or `tolist()` reads a value.
+_LOOKS = frozenset({("seen", "item"), ("seen", "tolist")})
+#: Those when `float()` does.
+_FLOAT = ("seen", "item", "_one_number", "_real_number", "__float__")
+#: How many values instructions take from the stack that make nothing of a number.
+_TAKES = {
+    "CACHE": 0, "NOP": 0, "RESUME": 0, "PRECALL": 0, "KW_NAMES": 0, "PUSH_NULL": 0, "LOAD_CONST": 0,
+    "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "LOAD_ATTR": 1, "LOAD_METHOD": 1, "BINARY_OP": 2,
+    "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "POP_TOP": 1, "UNARY_NEGATIVE": 1,
+}  # fmt: skip
+#: The least depth of the stack that is assumed.
+_DEPTH = 64
+
+
+def way_of(frame: Any) -> tuple[tuple[str, ...], Any]:
+    """The functions of tensors by which a value is read, and the frame that calls them.
+
+    The frame is None if that is the package's own: its functions may do more than the values tell.
+
+    Args:
+        frame: the frame of the innermost function.
+    """
+    names = []
+    while frame is not None and (name := frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+        if name not in _READERS:
+            return (), None
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return tuple(names), frame
+
+
+def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) -> bool:
+    """Whether a value that is read from a tensor does nothing but to be returned.
+
+    Args:
+        names: the functions by which it is read.
+        frame: the frame that calls them.
+        code: the code of the compiled function. Looks in functions that it calls count as used:
+            their callers may be written in C.
+        value: the value.
+    """
+    # Other functions make other values of it.
+    if names not in _LOOKS and not (names == _FLOAT and type(value) is float):
+        return False
+    if frame.f_code is not code or not _returns(code, frame.f_lasti):
+        return False
+    while frame.f_back is not None:
+        frame = frame.f_back
+        name = frame.f_globals.get("__name__", "")
+        if name not in _PASSING:
+            return False
+        if name == f"{_PACKAGE}replay.compiled":
+            return True
+    return False
+
+
+def _returns(code: Any, at: int) -> bool:
+    """Whether the value of a call goes nowhere but into what the code returns.
+
+    Args:
+        code: the code.
+        at: the place of the call.
+    """
+    #: For each value on the stack whether it is the number, or a new container that holds it.
+    stack = [False] * _DEPTH + [True]
+    held: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.offset <= at:
+            continue
+        name, count = instruction.opname, instruction.arg or 0
+        if name == "RETURN_VALUE" or name == "RETURN_CONST":
+            return True
+        if not _step(stack, held, instruction, name, count):
+            return False
+    return False
+
+
+def _step(stack: list[bool], held: set[str], instruction: Any, name: str, count: int) -> bool:
+    """Follow one instruction; False if it may use the number."""
+    if name in {"STORE_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"} or (
+        name.startswith("LOAD_FAST") and name != "LOAD_FAST_AND_CLEAR"
+    ):
+        names = instruction.argval
+        if isinstance(names, str):
+            names = (names,)
+        stores = name.count("STORE")
+        for number, variable in enumerate(names):
+            if number >= stores:
+                stack.append(variable in held)
+            elif stack.pop():
+                held.add(variable)
+            else:
+                held.discard(variable)
+        return True
+    if name in {"BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP"}:
+        taken = {"BUILD_MAP": 2 * count, "BUILD_CONST_KEY_MAP": count + 1}.get(name, count)
+        parts = [stack.pop() for _ in range(taken)][::-1]
+        if name == "BUILD_MAP" and any(parts[::2]):
+            # A key is hashed.
+            return False
+        stack.append(any(parts))
+        return True
+    if name == "SWAP":
+        stack[-1], stack[-count] = stack[-count], stack[-1]
+        return True
+    if name == "COPY":
+        stack.append(stack[-count])
+        return True
+    taken = {"CALL": count + 2, "CALL_KW": count + 3}.get(name, _TAKES.get(name, -1))
+    if taken < 0 or any(stack[len(stack) - taken :]) or len(stack) <= taken + 2:
+        return name == "POP_TOP"
+    effect = dis.stack_effect(instruction.opcode, instruction.arg)
+    del stack[len(stack) - taken :]
+    stack += [False] * (effect + taken)
+    return True
