@@ -154,6 +154,28 @@ def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch, lacks: bool) -> 
         asyncio.run(main())
 
 
+async def dies_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster(2, processes=True) as client:
+        compare = DaskEngine._compare
+
+        async def kill(engine: DaskEngine) -> None:
+            await compare(engine)
+            address = engine._addresses[1]
+            pids = await client.run(os.getpid, workers=[address])
+            os.kill(pids[address], signal.SIGKILL)
+            await engine.lost(1)
+
+        monkeypatch.setattr(DaskEngine, "_compare", kill)
+        with pytest.raises(dist.WorkerLostError, match="during start") as caught:
+            async with dist.connect(client):
+                pass
+        assert caught.value.rank == 1
+
+
+def test_a_worker_that_dies_at_the_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(asyncio.wait_for(dies_at_the_start(monkeypatch), 60))
+
+
 async def with_processes() -> None:
     async with cluster(3, processes=True) as client:
         async with dist.connect(client, workers=3, grace=1.0) as world:
