@@ -183,7 +183,7 @@ class Computing(ag.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = ag.nn.ModuleList(ag.nn.Linear(512, 512) for _ in range(4))
+        self.layers = ag.nn.ModuleList(ag.nn.Linear(512, 512) for _ in range(12))
 
     def forward(self, x: Any) -> Any:
         """Layer after layer."""
