@@ -1,6 +1,6 @@
 """What passes over workers cost, on a cluster of processes of this machine: ratios, not times.
 
-Run: python -m benchmarks.distributed [--quick] [--json out.json] [--faults 500]
+Run: python -m benchmarks.distributed [--quick] [--only lag] [--json out.json] [--faults 500]
 It needs the extras `dask` and `bench`, and a quiet machine.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -24,7 +25,7 @@ from asyncgrad import distributed as dist
 from benchmarks.distributed_faults import counted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 #: The time that a stage of the pipeline waits in its forward, and in its backward.
 STAGE_S = 0.03
@@ -161,7 +162,7 @@ def mean_square(y: Any, target: Any) -> Any:
     return ((y - target) ** 2).mean()
 
 
-async def pipelined(world: dist.World, schedule: str, quick: bool) -> Row:
+async def pipelined(world: dist.World, quick: bool, schedule: str) -> Row:
     """A step against the shortest time that its schedule allows."""
     stages = [await world.remote(rank, Stage) for rank in range(STAGES)]
     pipeline = dist.pipelining.Pipeline(stages, microbatches=MICROBATCHES, schedule=schedule)
@@ -175,6 +176,50 @@ async def pipelined(world: dist.World, schedule: str, quick: bool) -> Row:
     taken = await seconds(step, 2 if quick else 10)
     return Row(f"pipeline, {STAGES} stages, {MICROBATCHES} micro-batches, {schedule}",
                taken / ideal, "x (M + S - 1)(f + b)", 1.25)  # fmt: skip
+
+
+class Computing(ag.nn.Module):
+    """Computes, with as many threads as its worker has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = ag.nn.ModuleList(ag.nn.Linear(512, 512) for _ in range(12))
+
+    def forward(self, x: Any) -> Any:
+        """Layer after layer."""
+        for layer in self.layers:
+            x = ag.tanh(layer(x))
+        return x
+
+
+async def alone(module: Any) -> float:
+    """The time of a micro-batch's forward and backward in a stage's process."""
+    x = ag.randn(256, 512, requires_grad=True)
+
+    async def both() -> None:
+        with ag.enable_grad():
+            y = await ag.offload(module, x)
+        await y.backward(ag.ones_like(y))
+
+    taken = await seconds(both, 20)
+    module.zero_grad()
+    return taken
+
+
+async def computed(world: dist.World, quick: bool) -> Row:
+    """A pipeline of two stages that compute, each with one thread, on two cores."""
+    stages = [await world.remote(rank, Computing) for rank in range(2)]
+    pipeline = dist.pipelining.Pipeline(stages, microbatches=MICROBATCHES)
+    x = ag.randn(256 * MICROBATCHES, 512)
+
+    async def step() -> None:
+        await pipeline.step(x, x, mean_square)
+
+    await step()
+    both = max([await stage.apply(alone) for stage in stages])
+    taken = await seconds(step, 2 if quick else 10)
+    return Row(f"pipeline that computes, 2 stages, f + b = {both * 1e3:.0f} ms on one thread",
+               taken / ((MICROBATCHES + 1) * both), "x (M + S - 1)(f + b)", 1.25)  # fmt: skip
 
 
 # -- the caller's loop, and the workers' memory -------------------------------
@@ -233,25 +278,27 @@ async def cluster(workers: int) -> AsyncIterator[Client]:
         yield client
 
 
-async def faults(count: int, control: bool) -> None:
-    """Passes that meet faults, on two worker processes."""
-    async with cluster(2) as client:
-        await counted(client, count, control)
+#: What is measured, and on how many workers.
+CASES = {
+    "part": (small_part, 3),
+    "1f1b": (partial(pipelined, schedule="1f1b"), 3),
+    "gpipe": (partial(pipelined, schedule="gpipe"), 3),
+    "computing": (computed, 2),
+    "lag": (lag, 3),
+    "memory": (forwards, 3),
+    "reduction": (reduction, 2),
+}
 
 
-async def measured(quick: bool) -> list[Row]:
-    """All rows, on three worker processes."""
+async def measured(names: Sequence[str], quick: bool) -> list[Row]:
+    """Some rows, each in a world of its own on three worker processes."""
+    rows = []
     async with cluster(3) as client:
-        rows = []
-        async with dist.connect(client, workers=3) as world:
-            rows.append(await small_part(world, quick))
-            rows.append(await pipelined(world, "1f1b", quick))
-            rows.append(await pipelined(world, "gpipe", quick))
-            rows.append(await lag(world, quick))
-            rows.append(await forwards(world, quick))
-        async with dist.connect(client, workers=2) as world:
-            rows.append(await reduction(world, quick))
-        return rows
+        for name in names:
+            case, workers = CASES[name]
+            async with dist.connect(client, workers=workers) as world:
+                rows.append(await case(world, quick=quick))
+    return rows
 
 
 def main() -> None:
@@ -259,13 +306,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="does it work? not to be quoted")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=[*CASES], help="these cases")
     parser.add_argument("--faults", type=int, metavar="N", help="count half-committed passes of N")
     parser.add_argument("--control", action="store_true", help="count them without join")
     arguments = parser.parse_args()
     if arguments.faults is not None:
-        asyncio.run(faults(arguments.faults, arguments.control))
+        asyncio.run(counted(cluster, arguments.faults, arguments.control))
         return
-    rows = asyncio.run(measured(arguments.quick))
+    rows = asyncio.run(measured(arguments.only, arguments.quick))
     print("| case | measured | to reach | reached |\n| --- | --- | --- | --- |")
     for row in rows:
         print(row)

@@ -21,9 +21,12 @@ from asyncgrad import distributed as dist
 from asyncgrad.autograd import graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
-#: After so many faults a worker is killed, and a new world made.
+    Cluster = Callable[[int], AbstractAsyncContextManager[Any]]
+
+#: After so many faults a worker is killed, and a new cluster made.
 LIFE = 50
 HALF = "half-committed"
 
@@ -61,7 +64,7 @@ def taken(module: Any) -> bool:
     return has
 
 
-def process_id(module: Any) -> int:
+def process(module: Any) -> int:
     """The process of a part."""
     return os.getpid()
 
@@ -87,10 +90,9 @@ def without_join() -> Iterator[None]:
 
 async def life(client: Any, rng: random.Random, count: int, found: Counter[str]) -> None:
     """Some passes in one world, the last of which meets a worker's death."""
-    await client.wait_for_workers(2)
     async with dist.connect(client, workers=2, grace=1.0) as world:
         parts = [await world.remote(rank, Refuses) for rank in range(2)]
-        pids = [await part.apply(process_id) for part in parts]
+        pid = await parts[0].apply(process)
         x = ag.ones(4, 8, requires_grad=True)
         usual = 0.1
         for number in range(-5, count):
@@ -104,7 +106,7 @@ async def life(client: Any, rng: random.Random, count: int, found: Counter[str])
             start = perf_counter()
             loop = asyncio.get_running_loop()
             running = loss.backward(deadline=loop.time() + after if kind == "deadline" else None)
-            act = {"cancel": running.cancel, "kill": lambda: os.kill(pids[0], signal.SIGKILL)}
+            act = {"cancel": running.cancel, "kill": lambda: os.kill(pid, signal.SIGKILL)}
             timer = loop.call_later(after, act[kind]) if kind in act else None
             with suppress(asyncio.CancelledError, Exception):
                 await running
@@ -125,18 +127,19 @@ async def life(client: Any, rng: random.Random, count: int, found: Counter[str])
                 found[kind] += 1
 
 
-async def rounds(client: Any, count: int, seed: int = 0) -> Counter[str]:
+async def rounds(cluster: Cluster, count: int, seed: int = 0) -> Counter[str]:
     """So many faults."""
     rng, found = random.Random(seed), Counter[str]()
     for start in range(0, count, LIFE):
-        await life(client, rng, min(LIFE, count - start), found)
+        async with cluster(2) as client:
+            await life(client, rng, min(LIFE, count - start), found)
     return found
 
 
-async def counted(client: Any, count: int, control: bool) -> None:
+async def counted(cluster: Cluster, count: int, control: bool) -> None:
     """Print what has become of passes."""
     with without_join() if control else nullcontext():
-        found = await rounds(client, count)
+        found = await rounds(cluster, count)
     kinds = [f"{found[kind]} {kind}" for kind in ("cancel", "deadline", "error", "kill")]
     ends = [str(found[end]) for end in ("committed: True", "committed: False", HALF)]
     print("| | faults | committed everywhere | nowhere | half-committed |")

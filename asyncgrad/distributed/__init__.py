@@ -1,4 +1,4 @@
-"""Models and passes on several machines, by Dask distributed: parts on workers, data parallelism.
+"""Models and passes on several machines, by Dask or Ray: parts on workers, data parallelism.
 
 A backward pass that crosses workers adds all its gradients on all of them, or none. See
 docs/distributed.md.
@@ -15,6 +15,7 @@ from asyncgrad.distributed.group import (
     get_rank,
     get_world_size,
 )
+from asyncgrad.distributed.ray_engine import RayEngine
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel
@@ -22,6 +23,7 @@ from asyncgrad.distributed.world import World, connect
 
 __all__ = [
     "PassEndedError",
+    "RayEngine",
     "ReduceOp",
     "RemoteCall",
     "RemoteModule",

@@ -16,6 +16,7 @@ from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps, loads
 
 from asyncgrad.distributed.engine import answered, check_versions, versions
+from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -158,7 +159,17 @@ class DaskEngine:
                     retries=0,
                 )
             )
-        await asyncio.gather(*self._actors)
+        # A worker that is gone would be waited for.
+        made = asyncio.gather(*self._actors)
+        waited: list[asyncio.Future[Any]] = [made, *self._lost]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for rank, lost in enumerate(self._lost):
+                if lost.done():
+                    raise WorkerLostError(rank, "start", lost.result())
+            await made
+        finally:
+            made.cancel()
         return len(self._addresses)
 
     async def _compare(self) -> None:
@@ -167,6 +178,9 @@ class DaskEngine:
             versions, workers=self._addresses, on_error="return", nanny=False
         )
         for address, its in found.items():
+            if isinstance(its, OSError):
+                rank = self._addresses.index(address)
+                raise WorkerLostError(rank, "start", f"it can't be reached ({its})") from its
             if isinstance(its, BaseException):
                 raise AutogradError(
                     f"connect: the worker at {address} can't import asyncgrad with its extra "

@@ -1,14 +1,9 @@
-"""Ray as the engine: hosts are asynchronous actors."""
+"""Ray as the engine: hosts are asynchronous actors. It is imported where it is used, if at all."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import ray
-from ray.cloudpickle import dumps, loads
-from ray.exceptions import RayActorError, RayError
 
 from asyncgrad.distributed.engine import answered, check_versions, versions
 from asyncgrad.errors import AutogradError
@@ -36,12 +31,21 @@ class _Actor:
         await asyncio.Event().wait()
 
     async def take(self, sealed: bytes) -> bytes:
-        # As bytes: of arrays that Ray itself unpickles, nobody may change the memory.
-        return await answered(self._host, partial(loads, sealed), _bytes)
+        return await answered(self._host, lambda: _opened(sealed), _sealed)
 
 
-def _bytes(value: Any) -> bytes:
-    return dumps(value)  # type: ignore[no-any-return]
+def _sealed(value: Any) -> bytes:
+    """A value as bytes: of arrays that Ray itself unpickles, nobody may change the memory."""
+    from ray import cloudpickle
+
+    sealed: bytes = cloudpickle.dumps(value)
+    return sealed
+
+
+def _opened(sealed: bytes) -> Any:
+    from ray import cloudpickle
+
+    return cloudpickle.loads(sealed)
 
 
 class RayPeers:
@@ -53,29 +57,48 @@ class RayPeers:
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
         """Await `take(message)` of a host."""
+        from ray.exceptions import RayError
+
+        sealed = _sealed(message)
         try:
-            succeeded, value = loads(await self._actors[rank].take.remote(dumps(message)))
+            answer = await self._actors[rank].take.remote(sealed)
         except RayError as error:
             raise OSError(f"its actor can't be reached: {error!r}") from error
+        succeeded, value = _opened(answer)
         return succeeded, value
 
 
 class RayEngine(RayPeers):
-    """Runs hosts on a Ray cluster: `async with dist.connect(RayEngine(workers=4)) as world`."""
+    """Runs the workers of a world on a Ray cluster, for `connect`.
+
+    Args:
+        workers: how many.
+        options: of their actors, for Ray: `num_cpus=4`, or `scheduling_strategy="SPREAD"`.
+
+    Raises:
+        ImportError: if Ray is not installed: `pip install asyncgrad[ray]`.
+        RuntimeError: before `ray.init()`.
+
+    Example:
+        >>> from asyncgrad import distributed as dist
+        >>> async def main(x):
+        ...     async with dist.connect(dist.RayEngine(workers=4, num_cpus=2)) as world:
+        ...         part = await world.remote(1, make_encoder, 512)
+        ...         await (await part(x)).sum().backward()
+    """
 
     def __init__(self, workers: int, **options: Any) -> None:
-        """Check the cluster.
-
-        Args:
-            workers: how many.
-            options: of the actors, for Ray: `num_cpus=4`, or `scheduling_strategy="SPREAD"`.
-
-        Raises:
-            RuntimeError: before `ray.init()`.
-        """
+        """Check the cluster."""
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError(
+                "RayEngine: Ray can't be imported: pip install 'asyncgrad[ray]'"
+            ) from error
         if not ray.is_initialized():
             raise AutogradError("RayEngine: call ray.init() first")
         super().__init__([])
+        self._ray = ray
         self._workers = workers
         self._options = options
         self._lost: list[asyncio.Future[str]] = []
@@ -87,14 +110,14 @@ class RayEngine(RayPeers):
 
     async def start(self, factory: Callable[[int], Host]) -> int:
         """Make the hosts."""
-        kind = ray.remote(_Actor).options(
+        kind = self._ray.remote(_Actor).options(
             max_restarts=0, max_task_retries=0, max_concurrency=_WAITING, **self._options
         )
         self._actors = [kind.remote(factory, rank) for rank in range(self._workers)]
         for rank, actor in enumerate(self._actors):
             try:
                 check_versions(f"of rank {rank}", await actor.versions.remote())
-            except RayError as error:
+            except self._ray.exceptions.RayError as error:
                 raise AutogradError(f"connect: worker {rank} has not started: {error}") from error
         loop = asyncio.get_running_loop()
         self._lost = [loop.create_future() for _ in self._actors]
@@ -104,7 +127,7 @@ class RayEngine(RayPeers):
     async def _watch(self, rank: int) -> None:
         try:
             await self._actors[rank].life.remote()
-        except RayActorError:
+        except self._ray.exceptions.RayActorError:
             if not self._lost[rank].done():
                 self._lost[rank].set_result("Ray says that its actor has died")
 
@@ -122,5 +145,5 @@ class RayEngine(RayPeers):
             watching.cancel()
             lost.cancel()
         for actor in self._actors:
-            ray.kill(actor)
+            self._ray.kill(actor)
         self._actors = []

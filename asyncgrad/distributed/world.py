@@ -258,7 +258,7 @@ async def connect(
 
     Args:
         client: an asynchronous `distributed.Client` of the running loop; or another engine,
-            `asyncgrad.distributed.ray_engine.RayEngine(workers=4)`.
+            a `RayEngine`.
         workers: how many of the Dask cluster's workers, or their addresses or names; None for all.
         grace: how many seconds a worker has to confirm what has been decided, and to end what was
             cancelled, before it is declared lost or left alone.

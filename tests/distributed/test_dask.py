@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 import asyncgrad as ag
@@ -20,8 +19,9 @@ from asyncgrad import distributed as dist
 pytest.importorskip("distributed", reason="Dask distributed is not installed")
 
 from distributed import Client, LocalCluster
-from models import Affine, Held, Outer, gradients, mean_square, refuses, train
+from models import Affine, Held, gradients, mean_square, train
 from reference_examples import run_examples
+from worlds import leaf, passes_as_one_process
 
 from asyncgrad.distributed.dask_engine import DaskEngine
 
@@ -43,10 +43,6 @@ def _nothing_of_dask_left() -> Iterator[None]:
     gc.collect()
 
 
-def leaf() -> ag.Tensor:
-    return ag.tensor(np.array([0.1, -0.2, 0.3]), requires_grad=True)
-
-
 def pid_of(module: Any) -> int:
     return os.getpid()
 
@@ -58,7 +54,8 @@ async def cluster(workers: int, *, processes: bool) -> AsyncIterator[Client]:
             n_workers=workers,
             processes=processes,
             threads_per_worker=1,
-            dashboard_address=None,
+            # Another cluster may run beside it.
+            dashboard_address=":0",
             asynchronous=True,
             silence_logs=60,
         ) as local,
@@ -73,19 +70,7 @@ async def in_one_process() -> None:
             with pytest.raises(RuntimeError, match="used by another world"):
                 async with dist.connect(client):
                     pass
-            inner = await world.remote(0, Affine, 3.0)
-            outer = await world.remote(1, Outer, inner)
-            x, y = leaf(), leaf()
-            await (await outer(x)).sum().backward()
-            own, here = Affine(0.5), Affine(3.0)
-            await here(here(own(y))).sum().backward()
-            assert x.grad.tolist() == y.grad.tolist()
-            assert await inner.apply(gradients) == gradients(here)
-            with pytest.raises(ValueError, match="planned") as caught:
-                await world.remote(0, refuses)
-            assert "on worker 0, during build" in caught.value.__notes__
-            with pytest.raises(Exception, match="pickle"):
-                await world.remote(0, Affine, asyncio.get_running_loop())
+            await passes_as_one_process(world)
             # An array that arrives is the worker's own.
             kept = ag.zeros(3, dtype=ag.float64)
             part = await world.remote(0, _Adds, kept)
@@ -152,6 +137,28 @@ def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch, lacks: bool) -> 
     words = "can't import asyncgrad" if lacks else "has other versions than the caller"
     with pytest.raises(RuntimeError, match=words):
         asyncio.run(main())
+
+
+async def dies_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster(2, processes=True) as client:
+        compare = DaskEngine._compare
+
+        async def kill(engine: DaskEngine) -> None:
+            await compare(engine)
+            address = engine._addresses[1]
+            pids = await client.run(os.getpid, workers=[address])
+            os.kill(pids[address], signal.SIGKILL)
+            await engine.lost(1)
+
+        monkeypatch.setattr(DaskEngine, "_compare", kill)
+        with pytest.raises(dist.WorkerLostError, match="during start") as caught:
+            async with dist.connect(client):
+                pass
+        assert caught.value.rank == 1
+
+
+def test_a_worker_that_dies_at_the_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(asyncio.wait_for(dies_at_the_start(monkeypatch), 60))
 
 
 async def with_processes() -> None:

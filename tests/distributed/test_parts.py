@@ -253,6 +253,12 @@ async def test_without_dask_connect_says_what_to_install(monkeypatch: pytest.Mon
         await dist.connect(None).__aenter__()
 
 
+def test_without_ray_its_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'asyncgrad\[ray\]'"):
+        dist.RayEngine(workers=1)
+
+
 def test_errors_that_cannot_be_pickled_are_described() -> None:
     class Local(Exception):
         pass

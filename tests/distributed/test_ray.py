@@ -7,16 +7,14 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-from models import Affine, Outer, gradients, refuses, train
+from models import Affine, gradients, train
+from worlds import leaf, passes_as_one_process
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
-
-from asyncgrad.distributed.ray_engine import RayEngine  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", autouse=True)
 def _cluster() -> Iterator[None]:
     with pytest.raises(RuntimeError, match=r"ray\.init\(\) first"):
-        RayEngine(2)
+        dist.RayEngine(2)
     here = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
     ray.init(
         num_cpus=4,
@@ -39,29 +37,13 @@ def _cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def leaf() -> ag.Tensor:
-    return ag.tensor(np.array([0.1, -0.2, 0.3]), requires_grad=True)
-
-
 def pid_of(module: object) -> int:
     return os.getpid()
 
 
 async def passes() -> None:
-    async with dist.connect(RayEngine(workers=2)) as world:
-        inner = await world.remote(0, Affine, 3.0)
-        outer = await world.remote(1, Outer, inner)
-        x, y = leaf(), leaf()
-        await (await outer(x)).sum().backward()
-        own, here = Affine(0.5), Affine(3.0)
-        await here(here(own(y))).sum().backward()
-        assert x.grad.tolist() == y.grad.tolist()
-        assert await inner.apply(gradients) == gradients(here)
-        with pytest.raises(ValueError, match="planned") as caught:
-            await world.remote(0, refuses)
-        assert "on worker 0, during build" in caught.value.__notes__
-        with pytest.raises(Exception, match="pickle"):
-            await world.remote(0, Affine, asyncio.get_running_loop())
+    async with dist.connect(dist.RayEngine(workers=2)) as world:
+        await passes_as_one_process(world)
         # Large enough for Ray's store, whose arrays nobody may write to.
         optimizer = await world.optimizer(
             ag.optim.SGD, [await world.remote(1, Affine, 1.0, 100_000)], lr=0.1
@@ -77,7 +59,7 @@ def test_a_world_on_ray_passes_as_one_on_dask() -> None:
 
 
 async def killed() -> None:
-    async with dist.connect(RayEngine(workers=2)) as world:
+    async with dist.connect(dist.RayEngine(workers=2)) as world:
         parts = [await world.remote(rank, Affine) for rank in range(2)]
         x = leaf()
         loss = (await parts[1](parts[0](x))).sum()
@@ -99,7 +81,7 @@ def test_a_killed_process_is_noticed_and_nothing_is_committed() -> None:
 
 async def noticed() -> None:
     """Also while nothing is asked of it."""
-    engine = RayEngine(workers=1)
+    engine = dist.RayEngine(workers=1)
     async with dist.connect(engine) as world:
         part = await world.remote(0, Affine)
         os.kill(await part.apply(pid_of), signal.SIGKILL)

@@ -151,7 +151,7 @@ async def kill_a_process() -> None:
     async with LocalCluster(
         n_workers=2,
         threads_per_worker=1,
-        dashboard_address=None,
+        dashboard_address=":0",
         asynchronous=True,
         silence_logs=60,
     ) as cluster:
