@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 #: An array of a device's library. Those of CuPy and of the simulated device have the same methods
 #: as NumPy's, as far as the package uses them.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-#: A Python number as an operand, or as an option that may be of any kind.
-Number: TypeAlias = "int | float | complex"
+#: A number of Python or NumPy as an operand, or as an option that may be of any kind.
+Number: TypeAlias = "int | float | complex | np.number[Any] | np.bool_"
 #: The length of each axis.
 Shape: TypeAlias = "tuple[int, ...]"
 #: One integer, or one for each axis: axes, lengths, window sizes, strides.

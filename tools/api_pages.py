@@ -26,6 +26,15 @@ _TOOLS = Path(__file__).parent
 sys.path.insert(0, str(_TOOLS))
 
 import public_names  # noqa: E402  beside this file
+from api_docstrings import (  # noqa: E402  likewise
+    anchor_of,
+    doc_of,
+    documented,
+    example_block,
+    own_example,
+    signature,
+    text_of,
+)
 
 import asyncgrad as ag  # noqa: E402  stands below those it is imported with
 from asyncgrad.ops.api import CHAPTERS  # noqa: E402  likewise
@@ -111,7 +120,6 @@ _MADE_BY_OTHERS: dict[type, tuple[str, ...]] = {
 }  # fmt: skip
 #: Classes whose methods and attributes all have examples, too.
 _WITH_MEMBERS = (ag.Tensor, ag.nn.Module, ag.optim.Optimizer, ag.distributions.Distribution)
-_WIDTH = 88
 
 
 @dataclass
@@ -180,148 +188,7 @@ def _public_types() -> set[type]:
             if isinstance(entry.value, type)}  # fmt: skip
 
 
-# -- signatures and docstrings --------------------------------------------------------------------
-
-
-class _Written:
-    """An annotation that is printed as it was written."""
-
-    def __init__(self, annotation: Any) -> None:
-        text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-        self.text = text.replace("asyncgrad.", "").replace("typing.", "").strip("'")
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def signature(name: str, value: Any, *, method: bool = False) -> str:
-    """How something is called, over several lines where one is too long; its name if unknown."""
-    try:
-        known = inspect.signature(value)
-    except (TypeError, ValueError):
-        return name
-    parameters = list(known.parameters.values())
-    if method and parameters and parameters[0].name in {"self", "cls", "input"}:
-        parameters = parameters[1:]
-    empty = inspect.Parameter.empty
-    parameters = [
-        p if p.annotation is empty else p.replace(annotation=_Written(p.annotation))
-        for p in parameters
-    ]
-    returns: Any = known.return_annotation
-    if isinstance(value, type) or returns is empty or returns in {None, "None"}:
-        returns = empty
-    else:
-        returns = _Written(returns)
-    text = str(known.replace(parameters=parameters, return_annotation=returns))
-    text = re.sub(r"<([\w.]+ )?([\w.]+)[^>]*>", r"\2", text)
-    line = f"{name}{text}"
-    if len(line) <= _WIDTH or not parameters:
-        return line
-    inside, _, after = text[1:].rpartition(")")
-    return f"{name}(\n" + "".join(f"    {part},\n" for part in _split(inside)) + f"){after}"
-
-
-def _split(parameters: str) -> list[str]:
-    """The parameters of a signature, which may hold commas in brackets and quotes."""
-    parts, depth, quote, begin = [], 0, "", 0
-    for place, letter in enumerate(parameters):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        elif letter in "([{":
-            depth += 1
-        elif letter in ")]}":
-            depth -= 1
-        elif letter == "," and not depth:
-            parts.append(parameters[begin:place].strip())
-            begin = place + 1
-    return [*parts, parameters[begin:].strip()]
-
-
-_SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Source|Example|Examples):(.*)$")
-
-
-def _sections(doc: str) -> dict[str, str]:
-    """The text of a docstring under "", and that of its sections by their names."""
-    found: dict[str, list[str]] = {"": []}
-    current = ""
-    for line in doc.splitlines():
-        match = _SECTION.match(line)
-        if match:
-            current = match[1].removesuffix("s") if match[1] == "Examples" else match[1]
-            found[current] = [match[2].strip()] if match[2].strip() else []
-        else:
-            found[current].append(line)
-    return {name: inspect.cleandoc("\n".join(lines)) for name, lines in found.items()}
-
-
-def _text(text: str) -> str:
-    """A docstring's text as Markdown: outside of code, no character makes markup."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part if part.startswith("`") else re.sub(r"([<*_\[\]])", r"\\\1", part) for part in parts
-    )
-
-
-def _items(text: str) -> list[str]:
-    """The items of a section such as "Args": `name: text`, of any number of lines."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line and not line.startswith(" ") and re.match(r"[\w*., ]+:(\s|$)", line):
-            name, _, rest = line.partition(":")
-            lines.append(f"- `{name}`: {_text(rest.strip())}" if rest.strip() else f"- `{name}`")
-        elif lines:
-            lines[-1] += f" {_text(line.strip())}" if line.strip() else ""
-        else:
-            lines.append(_text(line.strip()))
-    return lines
-
-
-def _prose(text: str) -> list[str]:
-    """A docstring's paragraphs; indented blocks are code."""
-    written: list[str] = []
-    for block in re.split(r"\n\s*\n", text):
-        if not block.strip():
-            continue
-        if all(line.startswith("    ") for line in block.splitlines()):
-            written += ["```python", inspect.cleandoc(block), "```", ""]
-        else:
-            written += [_text(block.replace("::", ":")), ""]
-    return written
-
-
-def _example(example: str) -> list[str]:
-    """An example as code with what it prints, or a link to the name it is shown at."""
-    if re.fullmatch(r"ag[\w.]+", example):
-        return [f"See the example of [`{example}`](#{_anchor(example)}).", ""]
-    return ["```pycon", example.strip("\n"), "```", ""]
-
-
-def documented(value: Any, example: str) -> list[str]:
-    """A docstring as Markdown."""
-    found = _sections(_doc(value))
-    written = _prose(found[""])
-    for title in ("Args", "Attributes", "Returns", "Yields", "Raises"):
-        if found.get(title):
-            name = {"Args": "Arguments"}.get(title, title)
-            written += [f"**{name}**", "", *_items(found[title]), ""]
-    if found.get("Source"):
-        written += [f"**Source**: {_text(found['Source'])}", ""]
-    return written + (_example(example) if example else [])
-
-
-def _doc(value: Any) -> str:
-    """Its own docstring; a class has none of its base's."""
-    if isinstance(value, type):
-        return inspect.cleandoc(vars(value).get("__doc__") or "")
-    return inspect.getdoc(value) or "" if callable(value) or isinstance(value, property) else ""
-
-
-def own_example(value: Any) -> str:
-    """The example in a docstring; nothing where it has none."""
-    return _sections(_doc(value)).get("Example", "")
+# -- examples --------------------------------------------------------------------------------------
 
 
 def read_examples() -> dict[str, str]:
@@ -367,11 +234,7 @@ def examples() -> dict[str, str]:
 
 
 def _heading(entry: Entry) -> str:
-    return f"## `{entry.names[0]}`" + f" {{ #{_anchor(entry.names[0])} }}"
-
-
-def _anchor(name: str) -> str:
-    return name.replace(".", "-")
+    return f"## `{entry.names[0]}`" + f" {{ #{anchor_of(entry.names[0])} }}"
 
 
 def _one(entry: Entry, examples: dict[str, str]) -> list[str]:
@@ -428,19 +291,19 @@ def _members(entry: Entry, examples: dict[str, str]) -> list[str]:
             called = re.sub(r"\s+", " ", called).replace("( ", "(").replace(", )", ")")
         elif not isinstance(found, property) and name in fields:
             continue
-        said = _text(_first(_doc(found)))
+        said = text_of(_first(doc_of(found)))
         example = examples.get(path)
-        anchor = f"{{ #{_anchor(path)} }}" if example else ""
+        anchor = f"{{ #{anchor_of(path)} }}" if example else ""
         lines.append(f"- `{called}`{anchor}" + (f": {said}" if said else ""))
         if example:
-            lines += ["", textwrap.indent("\n".join(_example(example)), "    ")]
+            lines += ["", textwrap.indent("\n".join(example_block(example)), "    ")]
     return ["**Methods and attributes**", "", *lines, ""] if lines else []
 
 
 def _methods_that_are_functions(pages: dict[str, list[Entry]]) -> list[str]:
     """Of tensors, each with a link to the function and its example."""
     places = {
-        name: f"{slug}.md#{_anchor(entry.names[0])}"
+        name: f"{slug}.md#{anchor_of(entry.names[0])}"
         for slug, found in pages.items() for entry in found for name in entry.names
     }  # fmt: skip
     names = public_names.members(ag.Tensor, _public_types())
@@ -483,7 +346,7 @@ def _index(found: dict[str, list[Entry]]) -> str:
     ]  # fmt: skip
     for slug, title, _ in PAGES:
         names = [entry.names[0] for entry in found[slug]]
-        links = ", ".join(f"[`{name}`]({slug}.md#{_anchor(name)})" for name in names)
+        links = ", ".join(f"[`{name}`]({slug}.md#{anchor_of(name)})" for name in names)
         lines += [f"## [{title}]({slug}.md)", "", links, ""]
     return "\n".join(lines)
 

@@ -31,6 +31,8 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 class _LocationScale(Distribution):
     """What the parameters `loc` and `scale` move and stretch."""
 
+    loc: Tensor
+    scale: Tensor
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
@@ -167,6 +169,7 @@ class Gumbel(_LocationScale):
 class HalfNormal(Distribution):
     """The size of normal numbers whose standard deviation is `scale`."""
 
+    scale: Tensor
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"scale": constraints.positive}
     support = constraints.nonnegative
@@ -210,6 +213,8 @@ class HalfNormal(Distribution):
 class Uniform(Distribution):
     """Numbers from `low` to below `high`, all of them as probable."""
 
+    low: Tensor
+    high: Tensor
     has_rsample = True
     #: As PyTorch: `high` has to be above `low`, which is checked by itself.
     arg_constraints: ClassVar[Any] = {"low": constraints.real, "high": constraints.real}
@@ -304,6 +309,8 @@ class Gamma(Distribution):
         validate_args: whether arguments are checked.
     """
 
+    concentration: Tensor
+    rate: Tensor
     has_rsample = True
     arg_constraints: ClassVar[Any] = dict.fromkeys(("concentration", "rate"), constraints.positive)
     support = constraints.nonnegative
@@ -353,6 +360,7 @@ class StudentT(_LocationScale):
         validate_args: whether arguments are checked.
     """
 
+    df: Tensor
     arg_constraints: ClassVar[Any] = {
         "df": constraints.positive, **_LocationScale.arg_constraints,
     }  # fmt: skip

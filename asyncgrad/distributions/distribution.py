@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.data import scalar_tensor
 from asyncgrad.ops.api.random import rand, randn
@@ -84,11 +85,6 @@ class Distribution:
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
     _validate_args = __debug__
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Tensor:
-            """A parameter, by its name in `arg_constraints`."""
-
     def __init__(
         self,
         batch_shape: Sequence[int] = (),
@@ -128,14 +124,14 @@ class Distribution:
         Distribution._validate_args = value
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
+    def batch_shape(self) -> Size:
         """The shape of the distributions."""
-        return self._batch_shape
+        return Size(self._batch_shape)
 
     @property
-    def event_shape(self) -> tuple[int, ...]:
+    def event_shape(self) -> Size:
         """The shape of what one of them gives."""
-        return self._event_shape
+        return Size(self._event_shape)
 
     @property
     def support(self) -> Constraint:
@@ -277,6 +273,8 @@ class Distribution:
 
 class OfRate(Distribution):
     """The base of distributions whose only parameter is `rate`."""
+
+    rate: Tensor
 
     def __init__(self, rate: Value, validate_args: bool | None = None) -> None:
         self._take(locals())

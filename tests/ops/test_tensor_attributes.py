@@ -68,7 +68,7 @@ FACTS = {
     "mH": lambda L: L.tensor([[1 + 2j, 3]]).mH.tolist(),
     "parts": lambda L: (L.tensor([1 + 2j]).real.tolist(), L.tensor([1 + 2j]).imag.tolist()),
     "no imaginary part": lambda L: _x(L).imag,
-    "shapes": lambda L: tuple(L.broadcast_shapes((2, 1), (3,))),
+    "shapes": lambda L: repr(L.broadcast_shapes((2, 1), (3,))).partition(".")[2],
     "shapes that do not fit": lambda L: L.broadcast_shapes((2,), (3,)),
     "in place": lambda L: _x(L).lerp_(_x(L) * 2, 0.5).addcmul_(_x(L), _x(L)).tolist(),
     "diagonal": lambda L: L.zeros(4, 2).fill_diagonal_(3, wrap=True).tolist(),

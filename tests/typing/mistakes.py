@@ -38,5 +38,6 @@ async def mistakes(x: Tensor, model: Net, optimizer: ag.optim.Adam) -> None:
     x.backward(retain="yes")  # refused
     x.register_hook(3)  # refused
     optimizer.step(3)  # refused
+    print(ag.distributions.Normal(x, 1.0).rate)  # refused
     with ag.no_grad(3):  # refused
         print(number, gradient, done)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.data import tensor
 from asyncgrad.ops.api.index import index_select
@@ -71,14 +72,14 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
 
 
-def broadcast_shapes(*shapes: Ints) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Ints) -> Size:
     """The shape that tensors of some shapes are broadcast to.
 
     Raises:
         RuntimeError: if they can't be.
     """
     try:
-        return np.broadcast_shapes(*shapes)
+        return Size(np.broadcast_shapes(*shapes))
     except ValueError:
         raise RuntimeError(
             f"broadcast_shapes: Shape mismatch: {shapes} cannot be broadcast to a single shape"
