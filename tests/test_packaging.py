@@ -228,7 +228,8 @@ def test_import_leaves_the_collector_as_it_was(
 
 def test_an_environment_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     """Whoever interrupts `make test` while it sets up can call it again."""
-    there, mark = tmp_path / "venv", tmp_path / "venv" / "mark"
+    there = tmp_path / "a folder with a space" / "venv"
+    mark = there / "mark"
     venv.create(there, with_pip=False)
     for made_before in (False, True):
         mark.touch()
