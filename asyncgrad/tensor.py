@@ -753,7 +753,7 @@ class Tensor(Methods):
             raise AutogradError(
                 f"Boolean value of Tensor with {count} is ambiguous. Use .any() or .all()."
             )
-        return seen(self, bool)  # type: ignore[no-any-return]
+        return seen(self, bool)
 
     def __index__(self) -> int:
         """The single integer element."""

@@ -162,7 +162,7 @@ class Graph:
         self._slots = [source for *_, source in sorted(slots, key=lambda slot: slot[:2])]
         nodes = sorted(found, key=lambda node: node.sequence_nr)
         numbers = {node: number for number, node in enumerate(nodes)}
-        counted = self._counters(recorder)
+        counted = self._counters(recorder, nodes)
         for node in nodes:
             edges = [
                 ends.get(tuple(as_edge(stored)), numbers.get(as_edge(stored).node))
@@ -175,18 +175,24 @@ class Graph:
         #: The numbers of the nodes of the outputs.
         self.roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
 
-    def _counters(self, recorder: KnownArrays) -> dict[Any, int]:
-        """The numbers of the version counters that others can see."""
+    def _counters(self, recorder: KnownArrays, nodes: list[Any]) -> dict[Any, int]:
+        """The numbers of the version counters that the nodes check and others can see."""
+        for _, tensor in recorder.with_graph:
+            if tensor._edge.rule.arrays:
+                # If a node has saved its output, it gets the counter.
+                counter_of(tensor)
+        checked: set[Any] = set()
+        for node in nodes:
+            if node.saved.__class__ is not Freed and node.guard is not None:
+                single = node.guard.__class__ is not tuple
+                checked.update((node.guard,) if single else node.guard)
+        seen = [(source, source.tensor) for source in recorder.sources.values()]
+        seen += [(number, tensor) for number, (_, tensor) in enumerate(recorder.with_graph)]
         counted: dict[Any, int] = {}
-        for source in recorder.sources.values():
-            if source.tensor._counter is not None:
-                counted[source.tensor._counter] = len(self._counted)
-                self._counted.append(source)
-        for number, (_, tensor) in enumerate(recorder.with_graph):
-            # If a node has saved its output, it gets the counter.
-            if tensor._counter is not None or tensor._edge.rule.arrays:
-                counted[counter_of(tensor)] = len(self._counted)
-                self._counted.append(number)
+        for what, tensor in seen:
+            if tensor._counter in checked:
+                counted[tensor._counter] = len(self._counted)
+                self._counted.append(what)
         return counted
 
     # -- replays ----------------------------------------------------------------------------------
