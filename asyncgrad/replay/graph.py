@@ -186,7 +186,9 @@ class Graph:
             if node.saved.__class__ is not Freed and node.guard is not None:
                 single = node.guard.__class__ is not tuple
                 checked.update((node.guard,) if single else node.guard)
-        seen = [(source, source.tensor) for source in recorder.sources.values()]
+        seen: list[tuple[Any, Any]] = [
+            (source, source.tensor) for source in recorder.sources.values()
+        ]
         seen += [(number, tensor) for number, (_, tensor) in enumerate(recorder.with_graph)]
         counted: dict[Any, int] = {}
         for what, tensor in seen:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -394,6 +397,39 @@ def test_reentry_and_threads():
     for thread in threads:
         thread.join()
     assert results == {n: [2 * n + 1] * 50 for n in range(4)}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_replays():
+    """What the parent has recorded holds in the child, whose results are its own."""
+    program = """
+import os
+import asyncgrad as ag
+
+w = ag.ones(2, requires_grad=True)
+
+@ag.compile
+def step(x):
+    loss = (w * x).sum()
+    loss.backward()
+    return loss.item()
+
+model = ag.compile(ag.nn.Linear(2, 1))
+for n in range(3):
+    step(ag.ones(2))
+    model(ag.ones(2)).sum().backward()
+child = os.fork()
+assert step(ag.full((2,), 2.0)) == 4
+model(ag.ones(2)).sum().backward()
+assert w.grad.tolist() == [5, 5]
+assert "3 replayed" in step.explain()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_errors_are_those_of_the_function():
