@@ -121,12 +121,15 @@ class Reached:
             (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
             for table, names, absent in self._globals.values()
         ]
-        #: Most dictionaries of modules hold hooks, and are empty: only their lengths are compared.
+        containers = [*self._dicts, *self._lists, *[held for held, _ in self._sets]]
+        #: Most containers of modules are for hooks, and are empty.
+        self._empty = [held for held in containers if not held]
+        self._sized = [held for held in containers if held]
+        self._lengths = list(map(len, self._sized))
         self._full = [held for held in self._dicts if held]
+        self._sets = [(held, members) for held, members in self._sets if members]
         self._values = self._present()
         self._keys = tuple(chain.from_iterable(self._full))
-        self._members_of = [held for held, _ in self._sets]
-        self._lengths = tuple(map(len, chain(self._dicts, self._lists, self._members_of)))
         self._tensor_states = list(map(_tensor_state, self.tensors))
         self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
         self._meta_states = list(map(meta_state, self._metas))
@@ -155,7 +158,9 @@ class Reached:
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
         try:
-            if self._lengths and not self._lengths_hold():
+            if any(self._empty) or list(map(len, self._sized)) != self._lengths:
+                return False
+            if self._sets and any(held != members for held, members in self._sets):
                 return False
             values, known = self._present(), self._values
             if not (len(values) == len(known) and all(map(is_, values, known))):
@@ -171,12 +176,6 @@ class Reached:
             list(map(_tensor_state, self.tensors)) == self._tensor_states
             and list(map(meta_state, self._metas)) == self._meta_states
         )
-
-    def _lengths_hold(self) -> bool:
-        """Whether containers have their lengths, and sets their members."""
-        return tuple(map(len, chain(self._dicts, self._lists, self._members_of))) == (
-            self._lengths
-        ) and not any(held != members for held, members in self._sets)
 
     # -- the walk ---------------------------------------------------------------------------------
 
