@@ -143,7 +143,9 @@ def _tiles(rows: int, inner: int, columns: int) -> tuple[tuple[slice, slice], ..
         inner: the bytes of a row of the left operand.
         columns: of the result.
     """
-    most = _PIECE // inner
+    most = _PIECE // max(1, inner)
+    if rows * columns < 2 * most:
+        return ((slice(rows), slice(columns)),)
     width = max(_COLUMNS, most // rows // _COLUMNS * _COLUMNS)
     height = rows if rows * width <= 2 * most else max(_ROWS, most // width)
     return tuple(

@@ -224,6 +224,14 @@ def bounded(xp: Any, bound: Any, x: Any, limit: float, out: Any = None) -> Any:
     return bound(x, limit, out=out)
 
 
+def inverted(xp: Any, x: Any) -> Any:
+    """Replace elements by their reciprocals: NumPy divides in half the time of its `reciprocal`."""
+    one = ONES.get(x.dtype) if x.__class__ is np.ndarray else None
+    if one is not None:
+        return xp.divide(one, x, x)
+    return xp.reciprocal(x, x) if x.shape else xp.reciprocal(x)
+
+
 def in_one_block(array: Any) -> bool:
     """Whether an array is too small to be cut into blocks."""
     return bool(array.size <= _BLOCK)

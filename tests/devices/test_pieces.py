@@ -139,7 +139,7 @@ def test_a_job_that_comes_late_holds_no_array(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("rows", [1, 63, 700, 5000])
-@pytest.mark.parametrize("inner", [4, 4096, 1 << 20])
+@pytest.mark.parametrize("inner", [0, 4, 4096, 1 << 20, 1 << 27])
 @pytest.mark.parametrize("columns", [1, 65, 640, 5000])
 def test_tiles_cover_the_result_once(rows: int, inner: int, columns: int) -> None:
     seen = np.zeros((rows, columns), int)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, bounded, elementwise
+from asyncgrad.ops.fused import along, bounded, elementwise, inverted
 from asyncgrad.ops.op import fused, operation, unary
 from asyncgrad.ops.special import special_function
 
@@ -50,7 +50,7 @@ def sigmoid(xp: Library, out: Array | None, x: Array) -> Any:
     e = xp.negative(x, out)
     xp.exp(e, e)
     xp.add(e, 1, e)
-    return xp.reciprocal(e, e)
+    return inverted(xp, e)
 
 
 @elementwise()

@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, masked
+from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import (
     Op,
@@ -160,7 +160,7 @@ def _sigmoid(xp: Library, out: Array | None, x: Array) -> Any:
     e = xp.negative(x, out) if x.ndim else xp.asarray(-x)
     xp.exp(e, e)
     xp.add(e, 1, e)
-    return xp.reciprocal(e, e)
+    return inverted(xp, e)
 
 
 def signs_of(xp: Library, out: Array | None, x: Array) -> Any:
@@ -200,7 +200,7 @@ def _sign(xp: Library, x: Array) -> Any:
 def _rsqrt(xp: Library, x: Array) -> Any:
     for token in fp_errors_ignored:
         try:
-            out = xp.reciprocal(xp.sqrt(x))
+            out = inverted(xp, xp.sqrt(x))
         finally:
             restore_fp_errors(token)
         break
@@ -303,7 +303,7 @@ def _pow_scalar(xp: Library, x: Array, scalar: Number) -> Any:
             if scalar == -1:
                 return xp.reciprocal(x)
             if scalar == -0.5:
-                return xp.reciprocal(xp.sqrt(x))
+                return inverted(xp, xp.sqrt(x))
             out = xp.power(x, scalar)
         finally:
             restore_fp_errors(token)
