@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad, view_of
+from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.dtype import DType
 from asyncgrad.replay.steps import Load, Made, Output, Place, Same, Source, UnrepeatableError, moves
@@ -46,6 +47,7 @@ class KnownArrays:
         #: By the identity of an array: its place.
         self.known: dict[int, Place] = {}
         self._kept: list[Any] = []
+        self._unused = POOL.unused
         #: By the identity of a tensor.
         self.sources: dict[int, Source] = {}
         self.loaded: dict[Source, Place] = {}
@@ -96,6 +98,13 @@ class KnownArrays:
     def keep(self, value: Any) -> None:
         """Keep an array or tensor until the recording is forgotten."""
         self._kept.append(value)
+
+    def forget(self) -> None:
+        """Drop the arrays; the pool keeps no more memory than it had for eager calls."""
+        self._kept.clear()
+        self.known.clear()
+        self.places.clear()
+        POOL.shrink(self._unused)
 
     def _load(self, source: Source) -> Place:
         place = self.loaded.get(source)

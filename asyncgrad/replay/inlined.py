@@ -19,7 +19,7 @@ from asyncgrad.replay.memory import Layout
 from asyncgrad.replay.steps import Compute, Place, Same, places_in
 
 #: Larger arrays take longer than the calls that are saved.
-_LARGEST = 1 << 16
+_LARGEST = 1 << 18
 #: Numbers of all kinds; a prime number of them, so that rows differ.
 _NUMBERS = np.concatenate([
     [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, -3.5],

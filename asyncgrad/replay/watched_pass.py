@@ -218,7 +218,7 @@ class WatchedPass:
         else:
             following, values = (following[at],), (received,)
         first = len(recorder.places)
-        outs = []
+        outs: list[Place | None] = []
         for edge, value in zip(following, values, strict=True):
             if value is None:
                 outs.append(None)
