@@ -378,6 +378,8 @@ class Compiled:
             recorder.reason = str(error)
             if self._fullgraph:
                 raise AutogradError(f"compile(fullgraph=True): {error}") from None
+        finally:
+            recorder.forget()
         entry.reason = recorder.reason
         if not reached.holds():
             # The next call finds another state anyway.
