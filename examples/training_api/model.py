@@ -16,11 +16,16 @@ class Base:
     """Frozen weights: a network of random features, the same for everybody."""
 
     def __init__(self, seed: int = 0) -> None:
-        ag.manual_seed(seed)
+        # From numbers of its own: what else draws some at the same time changes nothing.
+        rng = np.random.default_rng(seed)
         self.layers = ag.nn.ModuleList([
             ag.nn.Linear(INPUTS, HIDDEN), ag.nn.Linear(HIDDEN, HIDDEN),
             ag.nn.Linear(HIDDEN, CLASSES),
         ]).requires_grad_(False)  # fmt: skip
+        for layer in self.layers:
+            bound = layer.in_features**-0.5
+            for values in layer.parameters():
+                values.copy_(ag.from_numpy(rng.uniform(-bound, bound, values.shape)))
 
     def parameters(self) -> list[Any]:
         """All weights of the base."""

@@ -79,6 +79,18 @@ async def test_gradients_add_up_until_the_step_and_are_what_one_pass_gives():
         assert predicted == reference(ag.tensor(inputs)).argmax(dim=-1).tolist()
 
 
+async def test_all_processes_have_the_same_base_whatever_draws_numbers_meanwhile(monkeypatch):
+    expected = [p.tolist() for p in Base().parameters()]
+    linear = ag.nn.Linear
+
+    def beside_others(*sizes):
+        ag.rand(1)
+        return linear(*sizes)
+
+    monkeypatch.setattr(ag.nn, "Linear", beside_others)
+    assert [p.tolist() for p in Base().parameters()] == expected
+
+
 async def test_tenants_neither_see_nor_change_one_another():
     app = create_app(plans())
     inputs, labels = batch()
