@@ -152,7 +152,11 @@ def test_sdist_builds_the_same_wheel_as_the_tree(
 def test_sdist_holds_what_is_needed_to_test_it(unpacked_sdist: Path) -> None:
     """Its receiver can run `make test`, like the owner of a clone."""
     tests = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py")}
-    tools = {path.relative_to(ROOT) for path in (ROOT / "tools").iterdir() if path.is_file()}
+    tools = {
+        path.relative_to(ROOT)
+        for path in (ROOT / "tools").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     needed = tests | tools | {Path("Makefile"), Path("LICENSE"), Path("README.md")}
     assert {path for path in needed if not (unpacked_sdist / path).is_file()} == set()
 
