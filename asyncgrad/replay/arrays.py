@@ -56,6 +56,8 @@ class KnownArrays:
         self.with_graph: list[tuple[Output, Any]] = []
         #: By the identity of a Python value that is read from an array, and only returned.
         self.values: dict[int, Place] = {}
+        #: Those that have been found in what the function returns.
+        self.returned: set[int] = set()
         #: Whether passes run in this call.
         self.passes = 0
         #: The version counters of returned tensors, and the `.grad`s that were read.
@@ -229,6 +231,7 @@ class KnownArrays:
         kind = type(value)
         read = self.values.get(id(value))
         if read is not None:
+            self.returned.add(id(value))
             return read
         if kind in _CONSTANTS:
             return value

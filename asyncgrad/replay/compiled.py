@@ -363,6 +363,8 @@ class Compiled:
         try:
             if recorder.reason is None:
                 outputs = recorder.output(result)
+                if len(recorder.returned) < len(recorder.values):
+                    raise UnrepeatableError("Python sees a number that is not returned")
                 if recorder.running():
                     raise UnrepeatableError("it does not await its passes")
                 if not (reached.holds() and signature.holds()):

@@ -21,9 +21,9 @@ _LOOKS = frozenset({("seen", "item"), ("seen", "tolist")})
 _FLOAT = ("seen", "item", "_one_number", "_real_number", "__float__")
 #: How many values instructions take from the stack that make nothing of a number.
 _TAKES = {
-    "CACHE": 0, "NOP": 0, "RESUME": 0, "PRECALL": 0, "KW_NAMES": 0, "PUSH_NULL": 0, "LOAD_CONST": 0,
+    "CACHE": 0, "NOP": 0, "RESUME": 0, "PUSH_NULL": 0, "LOAD_CONST": 0,
     "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "LOAD_ATTR": 1, "LOAD_METHOD": 1, "BINARY_OP": 2,
-    "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "POP_TOP": 1, "UNARY_NEGATIVE": 1,
+    "BINARY_SUBSCR": 2, "COMPARE_OP": 2, "UNARY_NEGATIVE": 1,
 }  # fmt: skip
 #: The least depth of the stack that is assumed.
 _DEPTH = 64
@@ -59,7 +59,7 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
     # Other functions make other values of it.
     if names not in _LOOKS and not (names == _FLOAT and type(value) is float):
         return False
-    if frame.f_code is not code or not _returns(code, frame.f_lasti):
+    if frame.f_code is not code or not _returns(code, frame.f_lasti, names[-1]):
         return False
     while frame.f_back is not None:
         frame = frame.f_back
@@ -71,25 +71,62 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
     return False
 
 
-def _returns(code: Any, at: int) -> bool:
+def _returns(code: Any, at: int, name: str) -> bool:
     """Whether the value of a call goes nowhere but into what the code returns.
 
     Args:
         code: the code.
         at: the place of the call.
+        name: the function of tensors that is called.
     """
+    before: list[Any] = []
     #: For each value on the stack whether it is the number, or a new container that holds it.
     stack = [False] * _DEPTH + [True]
     held: set[str] = set()
     for instruction in dis.get_instructions(code):
         if instruction.offset <= at:
-            continue
-        name, count = instruction.opname, instruction.arg or 0
-        if name == "RETURN_VALUE" or name == "RETURN_CONST":
-            return True
-        if not _step(stack, held, instruction, name, count):
+            if instruction.opname not in {"PRECALL", "CACHE", "EXTENDED_ARG"}:
+                before.append(instruction)
+        elif instruction.opname in {"RETURN_VALUE", "RETURN_CONST"}:
+            return _is_call_of(name, before)
+        elif not _step(stack, held, instruction, instruction.opname, instruction.arg or 0):
             return False
     return False
+
+
+def _is_call_of(name: str, instructions: list[Any]) -> bool:
+    """Whether the last instruction calls a method of a tensor, or `float` of one.
+
+    Another function, such as `sorted`, may have called the method.
+    """
+    *_, last, call = instructions
+    if call.opname != "CALL":
+        return False
+    if name != "__float__":
+        return call.arg == 0 and last.opname[:5] == "LOAD_" and bool(last.argval == name)
+    # Go back to where the argument starts.
+    missing = 1
+    place = len(instructions) - 2
+    while missing > 0 and place > 0:
+        one = instructions[place]
+        taken, given = _effect(one)
+        if taken < 0:
+            return False
+        missing += taken - given
+        place -= 1
+    one = instructions[place]
+    return call.arg == 1 and not missing and one.opname == "LOAD_GLOBAL" and one.argval == "float"
+
+
+def _effect(instruction: Any) -> tuple[int, int]:
+    """How many values an instruction takes from the stack, -1 if unknown, and how many it gives."""
+    name, count = instruction.opname, instruction.arg or 0
+    if name == "CALL" or name == "CALL_KW":
+        return count + 2 + (name == "CALL_KW"), 1
+    if name in {"PRECALL", "KW_NAMES"}:
+        return 0, 0
+    taken = 0 if name.startswith("LOAD_FAST") else _TAKES.get(name, -1)
+    return taken, taken + dis.stack_effect(instruction.opcode, instruction.arg)
 
 
 def _step(stack: list[bool], held: set[str], instruction: Any, name: str, count: int) -> bool:
@@ -120,13 +157,15 @@ def _step(stack: list[bool], held: set[str], instruction: Any, name: str, count:
     if name == "SWAP":
         stack[-1], stack[-count] = stack[-count], stack[-1]
         return True
+    if name == "POP_TOP":
+        stack.pop()
+        return True
     if name == "COPY":
         stack.append(stack[-count])
         return True
-    taken = {"CALL": count + 2, "CALL_KW": count + 3}.get(name, _TAKES.get(name, -1))
+    taken, given = _effect(instruction)
     if taken < 0 or any(stack[len(stack) - taken :]) or len(stack) <= taken + 2:
-        return name == "POP_TOP"
-    effect = dis.stack_effect(instruction.opcode, instruction.arg)
+        return False
     del stack[len(stack) - taken :]
-    stack += [False] * (effect + taken)
+    stack += [False] * given
     return True

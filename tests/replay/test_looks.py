@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import asyncgrad as ag
@@ -83,6 +85,18 @@ def _real(x):
     return float(ag.complex(x, x * 0).sum())
 
 
+def _of_a_function(x):
+    return math.sqrt(abs(x.sum()))
+
+
+def _in_order(x):
+    return sorted(map(ag.Tensor.item, x.unbind()))
+
+
+def _in_order_of_floats(x):
+    return sorted(map(float, x.unbind()))
+
+
 def _scaled(x):
     return x * x.sum().item()
 
@@ -98,6 +112,11 @@ def _compared(x):
 
 def _passed_on(x):
     return abs(x.sum().item())
+
+
+def _after_a_call(x):
+    total = x.sum().item()
+    return max(total, max(1, 0, -1, -2)), total
 
 
 def _in_a_closure(x):
@@ -121,8 +140,9 @@ def _in_a_comprehension(x):
 
 
 @pytest.mark.parametrize("function", [
-    _of_a_helper, _as_another_type, _by_a_key, _real, _scaled, _as_a_key, _compared, _passed_on,
-    _in_a_closure, _in_text, _in_a_loop, _in_a_comprehension,
+    _of_a_function, _in_order, _in_order_of_floats, _of_a_helper, _as_another_type, _by_a_key,
+    _real, _scaled, _as_a_key, _compared, _passed_on, _after_a_call, _in_a_closure, _in_text,
+    _in_a_loop, _in_a_comprehension,
 ])  # fmt: skip
 def test_numbers_that_are_used_are_compared(function):
     """Each value that was seen has a program; values that never come again make calls eager."""
