@@ -106,6 +106,8 @@ class Node:
     #: The device stream of the forward operation; set on nodes of devices that have streams.
     stream: Any
 
+    #: In a pass on arrays, `apply` may run code that asks for the modes.
+    sees_modes = True
     #: Nothing else refers to what `apply` returns.
     fresh: Any = False
 

@@ -47,7 +47,11 @@ def evaluate(
     Returns:
         The gradients for the next edges and whether they are fresh, or None if none go on.
     """
-    if task.context is not None and current().graph_task is not task:
+    if (
+        task.context is not None
+        and (node.sees_modes or task.careful or task.recorded is not None or node.extras)
+        and current().graph_task is not task
+    ):
         install(modes_within(task))
     gradients = _in_own_dtypes(task, node, gradient)
     extras = node.extras

@@ -47,6 +47,8 @@ class GraphNode(Node):
 
     __slots__ = ()
 
+    sees_modes = False
+
     @property
     def fresh(self) -> bool:
         """Nothing else refers to what `apply` has returned."""
