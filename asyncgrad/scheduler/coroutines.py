@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,9 @@ class CoroutineNodes:
         if task.timer is not None:
             # This was the deadline's timer. The pass is ending anyway.
             task.timer.cancel()
-        task.timer = host.loop.call_later(self.grace, self._give_up, host, task, report, running)
+        task.timer = host.loop.call_later(
+            self.grace, self._give_up, host, task, report, running, context=Context()
+        )
 
     def _give_up(
         self,

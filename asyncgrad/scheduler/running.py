@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import current_task
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,9 @@ class RunningPasses(Host):
         if task.future is not None:
             self.live.add(task)
             if task.deadline is not None:
-                task.timer = loop.call_at(task.deadline, self._expire, task)
+                # A loop keeps cancelled timers for a while. This one must not keep the caller's
+                # context, which leads to the outer pass where this pass is a nested one.
+                task.timer = loop.call_at(task.deadline, self._expire, task, context=Context())
         try:
             return future
         finally:

@@ -110,7 +110,7 @@ async def run_traffic(count: int, seed: int, width: int = 40) -> list[int]:
     """Run so many passes, `width` at a time, with random cancels, errors and deadlines.
 
     Returns:
-        How many objects there were from time to time.
+        How many objects there were whenever another tenth of the passes had ended.
     """
     rng = random.Random(seed)
     traffic = Traffic()
@@ -136,17 +136,16 @@ async def run_traffic(count: int, seed: int, width: int = 40) -> list[int]:
                 [one.future for one in traffic.passes], return_when=asyncio.FIRST_COMPLETED
             )
             forget(traffic)
-        if number % max(1, count // 10) == 0:
+        if (number + 1) % (count // 10) == 0:
+            # Passes that run hold objects, too: how many depends on where each of them is.
+            for one in traffic.passes:
+                one.gate.set()
+            while traffic.passes:
+                await asyncio.wait([one.future for one in traffic.passes])
+                forget(traffic)
+            one = None
             gc.collect()
             objects.append(len(gc.get_objects()))
-    for one in traffic.passes:
-        one.gate.set()
-    await asyncio.wait([one.future for one in traffic.passes])
-    forget(traffic)
-    one = None
-    assert traffic.passes == []
-    gc.collect()
-    objects.append(len(gc.get_objects()))
     assert set(alive()) <= set(before)
     return objects
 
@@ -184,8 +183,8 @@ def soak(count: int, seed: int) -> None:
     objects = asyncio.run(main())
     assert complaints == []
     assert set(threading.enumerate()) <= threads
-    # The first figures are of a program that is still warming up, the last of one that idles.
-    assert max(objects[5:]) < 1.2 * max(objects[2:5]), "memory is not flat"
+    # The first figures are of a program that is still warming up.
+    assert max(objects[5:]) < 1.1 * max(objects[2:5]), "memory is not flat"
 
 
 def test_a_while_of_heavy_traffic_leaves_nothing_behind() -> None:
