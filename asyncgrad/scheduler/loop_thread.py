@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from _thread import get_native_id
+import threading
 
 #: The numbers of the calls `sched_setattr` and `sched_getattr`, by machine.
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275)}
@@ -38,35 +38,38 @@ class _Attributes(ctypes.Structure):
     )
 
 
-#: Each loop's thread whose slice is short: how many engines want that, and the slice before.
-_threads: dict[int, tuple[int, int]] = {}
+class _Thread(threading.local):
+    """What this thread asked for: how many engines want the short slice, and the slice before."""
+
+    holders = 0
+    before_ns = 0
+
+
+_thread = _Thread()
 
 
 def hurry() -> bool:
     """Shorten the slice of this thread, until `rest` was called as often; False if impossible."""
-    thread, found = get_native_id(), _read()
+    found = _read()
     if found is None or found.policy != _SCHED_OTHER or not found.runtime:
         return False
-    # An entry may be that of an earlier thread of the same number.
-    holders, before = _threads.get(thread, (0, 0))
-    if found.runtime != _SLICE_NS or not holders:
-        holders, before = 0, found.runtime
+    if found.runtime != _SLICE_NS or not _thread.holders:
+        before_ns = found.runtime
         if not _write(found, _SLICE_NS):
             return False
-    _threads[thread] = holders + 1, before
+        _thread.holders, _thread.before_ns = 0, before_ns
+    _thread.holders += 1
     return True
 
 
 def rest() -> None:
     """Undo one `hurry` of this thread; does nothing in another one."""
-    thread = get_native_id()
-    holders, before = _threads.pop(thread, (0, 0))
-    if holders > 1:
-        _threads[thread] = holders - 1, before
-    elif holders:
-        found = _read()
-        if found is not None and found.runtime == _SLICE_NS:
-            _write(found, before)
+    if _thread.holders:
+        _thread.holders -= 1
+        if not _thread.holders:
+            found = _read()
+            if found is not None and found.runtime == _SLICE_NS:
+                _write(found, _thread.before_ns)
 
 
 def _read() -> _Attributes | None:

@@ -78,9 +78,23 @@ def test_where_that_is_impossible(system: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_system_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept to be undone."""
     found = loop_thread._Attributes()
     found.runtime = 1_400_000
+    asked: list[int] = []
+
+    def refuse(attributes: loop_thread._Attributes, slice_ns: int) -> bool:
+        asked.append(slice_ns)
+        return False
+
     monkeypatch.setattr(loop_thread, "_read", lambda: found)
-    monkeypatch.setattr(loop_thread, "_write", lambda *args: False)
-    assert not loop_thread.hurry()
-    assert not loop_thread._threads
+    monkeypatch.setattr(loop_thread, "_write", refuse)
+    # The tests before may have left an engine in their own thread.
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.extend([loop_thread.hurry(), loop_thread.rest()])
+    )
+    thread.start()
+    thread.join()
+    assert results == [False, None]
+    assert asked == [loop_thread._SLICE_NS]
