@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
 from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler.segments import settle, tell_loop
+from asyncgrad.scheduler.timers import call_later
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -77,7 +77,7 @@ class CoroutineNodes:
             del task.suspended[0]
             host.tell(task, f"awaits {suspended.node.name()}")
         if task.suspended and task not in self._full:
-            self._full[task] = host.loop.call_later(STALLED, self._warn, task)
+            self._full[task] = call_later(host.loop, STALLED, self._warn, task)
 
     def moved(self) -> tuple[GraphTask, ...]:
         """The passes with nodes, which may start more of them when the limit has changed."""
@@ -145,9 +145,7 @@ class CoroutineNodes:
         if task.timer is not None:
             # This was the deadline's timer. The pass is ending anyway.
             task.timer.cancel()
-        task.timer = host.loop.call_later(
-            self.grace, self._give_up, host, task, report, running, context=Context()
-        )
+        task.timer = call_later(host.loop, self.grace, self._give_up, host, task, report, running)
 
     def _give_up(
         self,

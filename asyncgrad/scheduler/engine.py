@@ -12,10 +12,12 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.scheduler import blas, loop_thread
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT
 from asyncgrad.scheduler.host import SLICE_NS
+from asyncgrad.scheduler.portal import is_shared
 from asyncgrad.scheduler.running import RunningPasses
 from asyncgrad.scheduler.segments import settle, tell_loop
 from asyncgrad.scheduler.shutdown import register
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
+from asyncgrad.scheduler.timers import call_later
 from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
 
 if TYPE_CHECKING:
@@ -50,7 +52,11 @@ class Engine(RunningPasses):
         self.yield_queue = YieldQueue(SLICE_NS)
         #: Tasks that yield until the loop is idle.
         self.idle_queue = IdleQueue()
-        blas.use_one_thread()
+        #: The loop that synchronous passes share lasts as long as the process, and their products
+        #: are computed by BLAS's own threads.
+        self._limits_blas = not is_shared(loop)
+        if self._limits_blas:
+            blas.use_one_thread()
         #: A timer will check whether the process is idle.
         self._watches_idle = False
         #: A future during shut-down: done when no pass is left.
@@ -103,7 +109,8 @@ class Engine(RunningPasses):
         self._closer = self.emptied = None
         self.thread_segments.close(ended)
         self.collections.unwatch()
-        blas.give_back()
+        if self._limits_blas:
+            blas.give_back()
         if self._hurries:
             loop_thread.rest()
 
@@ -165,7 +172,7 @@ class Engine(RunningPasses):
         """Set a timer that returns unused memory if the process is idle by then."""
         if not self._watches_idle and not self.closed:
             self._watches_idle = True
-            self.loop.call_later(IDLE_S, self._trim, POOL.lent)
+            call_later(self.loop, IDLE_S, self._trim, POOL.lent)
 
     def _trim(self, lent: int) -> None:
         """Return unused memory to the system if none has been lent since."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.scheduler.coroutines import GRACE
+from asyncgrad.scheduler.timers import call_later
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _portal: list[Any] = []
 _portal_lock = lasting_lock()
+#: The shared loop, once it runs.
+_loops: list[AbstractEventLoop] = []
 #: Held while the portal's thread imports anyio.
 _importing = lasting_lock()
 
@@ -34,6 +37,11 @@ def portal() -> Any:
             Thread(target=_serve, args=(started,), name="asyncgrad portal", daemon=True).start()
             _portal.append(started.result())
         return _portal[0]
+
+
+def is_shared(loop: AbstractEventLoop) -> bool:
+    """Whether this is the loop of synchronous passes."""
+    return loop in _loops
 
 
 class OnPortal:
@@ -115,7 +123,7 @@ class OnPortal:
         """Cancel the task once; runs on its loop."""
         if self._task is not None and self._patience is None:
             assert self._loop is not None
-            self._patience = self._loop.call_later(GRACE, self._give_up)
+            self._patience = call_later(self._loop, GRACE, self._give_up)
             self._task.cancel()
 
     def _give_up(self) -> None:
@@ -144,7 +152,9 @@ def _serve(started: Future[Any]) -> None:
 
     async def main() -> None:
         # A loop policy may have set an eager task factory, on which anyio's cancel scopes fail.
-        get_running_loop().set_task_factory(None)
+        loop = get_running_loop()
+        loop.set_task_factory(None)
+        _loops.append(loop)
         async with BlockingPortal() as portal:
             started.set_result(portal)
             await portal.sleep_until_stopped()
@@ -155,6 +165,7 @@ def _serve(started: Future[Any]) -> None:
 def _after_fork() -> None:
     """Let a child process start its own portal: the thread was not forked."""
     _portal.clear()
+    _loops.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import current_task
-from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +36,7 @@ from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.participants import tell
 from asyncgrad.scheduler.segments import ThreadSegments
+from asyncgrad.scheduler.timers import call_at
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 
@@ -115,9 +115,7 @@ class RunningPasses(Host):
         if task.future is not None:
             self.live.add(task)
             if task.deadline is not None:
-                # A loop keeps cancelled timers for a while. This one must not keep the caller's
-                # context, which leads to the outer pass where this pass is a nested one.
-                task.timer = loop.call_at(task.deadline, self._expire, task, context=Context())
+                task.timer = call_at(loop, task.deadline, self._expire, task)
         try:
             return future
         finally:

@@ -20,7 +20,8 @@ F8 = np.dtype("float64")
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
-    """A pool of one's own."""
+    """A pool of one's own, and products of NumPy's: an engine would compute them in pieces."""
+    monkeypatch.setattr("asyncgrad.devices.pieces.threads", 0)
     fresh = Pool(limit=4 * LARGE)
     monkeypatch.setattr("asyncgrad.devices.pool.POOL", fresh)
     monkeypatch.setattr(Pool, "large", LARGE)

@@ -275,6 +275,27 @@ class TestCoroutineNodesWithoutALoop:
         y.sum().backward()
         assert (x.grad.tolist(), z.grad.tolist()) == ([2.0] * 3, [1.0] * 3)
 
+    def test_a_pass_on_the_portals_loop_leaves_the_matrix_library_its_threads(self) -> None:
+        """That loop lasts as long as the process, whose products are the user's."""
+        ends_quietly("""if True:
+            import asyncgrad as ag
+            from asyncgrad.scheduler import blas
+            ag.set_num_threads(3)
+            x, z = ag.ones(3, requires_grad=True), ag.ones(3, requires_grad=True)
+            y = x * 2
+            passes = []
+            async def hook(gradient):
+                with ag.enable_grad():
+                    loss = z.sum()
+                await loss.backward()
+                passes.append(ag.engine().statistics().passes)
+            y.register_hook(hook)
+            y.sum().backward()
+            assert passes == [1]
+            libraries = blas._CONTROLLER.select(user_api="blas").lib_controllers
+            assert {library.num_threads for library in libraries} <= {3}
+        """)
+
     def test_a_deadline_ends_what_coroutines_wait_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

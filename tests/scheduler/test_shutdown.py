@@ -428,7 +428,7 @@ class TestBlas:
 
     @pytest.fixture(autouse=True)
     def _untouched(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """As if there were no engine: synchronous passes may have one, which stays."""
+        """As if there were no engine: one of an earlier test may not have been collected yet."""
         if not self.threads():
             pytest.skip("no library that can be limited")
         monkeypatch.setattr(blas, "_holders", 0)
@@ -446,6 +446,28 @@ class TestBlas:
         inside = run(main())
         assert set(inside) == {1}
         assert self.threads() == before
+
+    def test_loops_of_any_thread_limit_the_library(self) -> None:
+        """Whichever thread has limited it before, and still lives."""
+        before = self.threads()
+        seen: list[list[int]] = []
+
+        async def main() -> None:
+            ag.engine()
+            seen.append(self.threads())
+
+        def program() -> None:
+            asyncio.run(main())
+            seen.append(self.threads())
+
+        program()
+        for _ in range(2):
+            thread = threading.Thread(target=program)
+            thread.start()
+            thread.join()
+        program()
+        ones = [1] * len(before)
+        assert seen == [ones, before] * 4
 
     def test_what_the_user_has_set_is_never_exceeded(self, run: Run) -> None:
         async def main() -> list[int]:
