@@ -48,3 +48,9 @@ def test_the_nearest_come_first():
 def test_a_module_without_tests_is_refused():
     with pytest.raises(LookupError, match="add a row"):
         tests_of.tests_of("new_module.py")
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Pytest imports them by their names alone: it could not run both at once."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
