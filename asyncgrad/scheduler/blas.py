@@ -68,7 +68,7 @@ def set_threads(number: int) -> None:
             pieces.threads = number
             return
         for library in _CONTROLLER.select(user_api="blas").lib_controllers:
-            library.set_num_threads(number)
+            _set(library, number)
 
 
 def after_fork() -> None:
@@ -86,13 +86,27 @@ def _limit() -> None:
     _before[:] = [(library, library.num_threads) for library in libraries]
     pieces.threads = get_threads()
     for library in libraries:
-        library.set_num_threads(1)
+        _set(library, 1)
 
 
 def _restore() -> None:
     for library, number in _before:
         # Unless the user has changed the number meanwhile.
         if library.num_threads == 1:
-            library.set_num_threads(number)
+            _set(library, number)
     _before.clear()
     pieces.threads = 0
+
+
+def _set(library: Any, number: int) -> None:
+    """Set how many threads a library uses, from any thread.
+
+    Since threadpoolctl 3.8, the first thread that sets a number takes control, and calls from other
+    threads do nothing. Loops run in any thread, so nobody is left in control.
+    """
+    free = getattr(library, "clear_controlling_thread", None)
+    if free is not None:
+        free(force=True)
+    library.set_num_threads(number)
+    if free is not None:
+        free(force=True)
