@@ -117,7 +117,8 @@ class ThreadSegments:
         error: BaseException | None,
     ) -> None:
         """Return a pass to the loop after a segment."""
-        del self.tasks[task]
+        # An interrupt may have come before `own` made the entry.
+        self.tasks.pop(task, None)
         if helpers is not None:
             self._queue.charge(task, helpers.spent)
         try:

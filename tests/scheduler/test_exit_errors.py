@@ -115,6 +115,32 @@ def test_one_that_comes_while_gradients_are_committed(
     assert x.grad is None
 
 
+@pytest.mark.filterwarnings("ignore:a backward pass:RuntimeWarning")
+def test_one_that_comes_when_a_thread_has_been_given_the_pass(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread brings the pass back, and it ends."""
+    x = leaf()
+    complaints: list[object] = []
+    loop.set_exception_handler(lambda loop, context: complaints.append(context))
+
+    class Interrupted(dict):
+        def __setitem__(self, key: object, value: object) -> None:
+            raise KeyboardInterrupt
+
+    async def main() -> None:
+        segments = ag.engine().thread_segments
+        with monkeypatch.context() as patch:
+            patch.setattr(segments, "tasks", Interrupted())
+            with pytest.raises(KeyboardInterrupt):
+                calls(x, lambda: None, HEAVY).sum().backward()
+        while x.grad is None and not complaints:
+            await give_way()
+
+    loop.run_until_complete(main())
+    assert complaints == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_coroutine_node_raises_it_once_too(
     loop: asyncio.AbstractEventLoop, kind: type[BaseException]

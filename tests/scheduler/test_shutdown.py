@@ -488,6 +488,24 @@ class TestBlas:
             run(main())
             assert set(self.threads()) == {3}
 
+    def test_a_loop_in_another_thread_than_the_first_one_limits_it_too(self, run: Run) -> None:
+        """Since threadpoolctl 3.8, one thread controls the library until it lets go of that."""
+        before = self.threads()
+
+        async def main() -> list[int]:
+            ag.engine()
+            return self.threads()
+
+        for library in blas._CONTROLLER.select(user_api="blas").lib_controllers:
+            library.set_num_threads(library.num_threads)
+        inside: list[int] = []
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: inside.extend(asyncio.run(main())))
+            thread.start()
+            thread.join()
+            assert self.threads() == before
+        assert set(inside) == {1}
+
     def test_engines_that_overlap_give_the_cores_back_when_the_last_ends(self) -> None:
         before = self.threads()
         loops = [asyncio.new_event_loop() for _ in range(2)]
