@@ -447,28 +447,6 @@ class TestBlas:
         assert set(inside) == {1}
         assert self.threads() == before
 
-    def test_loops_of_any_thread_limit_the_library(self) -> None:
-        """Whichever thread has limited it before, and still lives."""
-        before = self.threads()
-        seen: list[list[int]] = []
-
-        async def main() -> None:
-            ag.engine()
-            seen.append(self.threads())
-
-        def program() -> None:
-            asyncio.run(main())
-            seen.append(self.threads())
-
-        program()
-        for _ in range(2):
-            thread = threading.Thread(target=program)
-            thread.start()
-            thread.join()
-        program()
-        ones = [1] * len(before)
-        assert seen == [ones, before] * 4
-
     def test_what_the_user_has_set_is_never_exceeded(self, run: Run) -> None:
         async def main() -> list[int]:
             ag.engine()
