@@ -63,8 +63,7 @@ def seen(x: Any, read: Callable[[Any], Any]) -> Any:
         x: the tensor.
         read: a function of a NumPy array, which depends on nothing else.
     """
-    recorder = current().recorder
-    if recorder is not None:
+    if recorders and (recorder := current().recorder) is not None:
         return recorder.sees(x, read)
     device = x._metadata.device
     return read(moved(x._array, device, CPU) if device.streamed else x._array)
