@@ -138,20 +138,24 @@ def _layer_pull(
     """All gradients of `layer_norm`, in one pass over memory on the host."""
     if not F.fused:
         return tuple([_LAYER_RULES[name](F, g, x, weight, count, eps) for name in wanted])
-    xp, shape, sums = F.xp, weight.shape, []
+    xp = F.xp
+    arrays: tuple[Any, ...] = (g, x, weight)
+    slopes, lines, factors = arrays
     made: dict[str, Any] = {}
+    sums: list[Any] = []
     if "x" in wanted:
-        together = len(wanted) > 1 and xp.ndarray is np.ndarray
-        made["x"] = _by_input(xp, g, x, weight, count, kept, *([sums] if together else []))
+        together = [sums] if len(wanted) > 1 and xp.ndarray is np.ndarray else []
+        made["x"] = _by_input(xp, slopes, lines, factors, count, kept, *together)
     if sums:
         made["weight"], made["bias"] = map(sum, zip(*sums, strict=True)) if sums[1:] else sums[0]
     else:
         if "weight" in wanted:
-            made["weight"] = _by_weight(xp, g, x, count, kept)
+            made["weight"] = _by_weight(xp, slopes, lines, count, kept)
         if "bias" in wanted:
-            made["bias"] = _rows(g, count).sum(axis=0)
+            made["bias"] = _rows(slopes, count).sum(axis=0)
+    shapes = {"x": x.shape}
     return tuple([
-        made[name].reshape(x.shape if name == "x" else shape).astype(x.dtype, copy=False)
+        made[name].reshape(shapes.get(name, weight.shape)).astype(x.dtype, copy=False)
         for name in wanted
     ])  # fmt: skip
 
