@@ -34,23 +34,26 @@ Made by `python -m benchmarks --only models,small,large --json figures.json` and
 _KERNELS = """## What the kernels do
 
 - **Convolution.** Where rows are short, some images of a batch are put side by side: each element
-  becomes a vector over the images. The windows are copied as columns into one workspace, a megabyte
-  at a time. Between its rows are a few unused elements, because rows whose distance is a power of
-  two share lines of the cache: BLAS takes 1.7 times as long for them. Products are cut into parts
-  of a million multiplications at most, which OpenBLAS computes without packing the operands (0.36
-  ms instead of 0.48 ms for 19 million). The gradient by the weight is computed with the columns
-  first; with the few rows of the output's gradient first it takes nearly twice as long. Strided
-  convolutions add up the gradient by the input in the same layout.
+  becomes a vector over the images. The windows are copied as columns into one workspace, about a
+  megabyte at a time, all parts of nearly the same length. Between its rows are a few unused
+  elements, because rows whose distance is a power of two share lines of the cache: BLAS takes 1.7
+  times as long for them. Products are cut into parts of a million multiplications at most, which
+  OpenBLAS computes without packing the operands (0.36 ms instead of 0.48 ms for 19 million). The
+  gradient by the weight is computed with the columns first; with the few rows of the output's
+  gradient first it takes nearly twice as long. Strided convolutions add up the gradient by the
+  input in the same layout.
 - **Normalisation.** BLAS adds up the images of a batch (9 us instead of 58 us for 128 images of 16
-  channels, 8x8). Values of channels are spread over their places first, because NumPy would go
-  through channels of few places one by one.
+  channels, 8x8). The gradients of a layer norm's weight and bias are added up block by block while
+  that of its input is computed. Values of channels are spread over their places first, because
+  NumPy would go through channels of few places one by one.
 - **Rows and columns.** NumPy copies a row or column that is broadcast against rows that are shorter
   than its buffers. Kernels run with buffers of 2048 elements instead of 8192: 6.6 us instead of
   13.2 us for 32 rows of 2048 elements.
 - **Bounds.** NumPy's `maximum` of an array and a number takes 2.5 times as long as that of two
   arrays, so kernels compare with an array that holds the number.
 - **Attention.** The scores of some queries are computed at a time. The queries are scaled instead
-  of the scores, BLAS adds up the exponentials, and results are divided instead of weights.
+  of the scores, BLAS adds up the exponentials, and results are divided instead of weights. Causal
+  masks are remembered by shape.
 - **gelu** is a polynomial and one `tanh`, block by block in the cache.
 
 What was measured on one thread and left out:

@@ -78,6 +78,10 @@ def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
 
 def one_int(name: str, what: str, value: Any) -> int:
     """Convert an argument to an int; raise TypeError for a bool or a non-integer."""
+    number: int
+    if value.__class__ is int:
+        number = value
+        return number
     try:
         (number,) = whole_numbers((value,))
     except TypeError:

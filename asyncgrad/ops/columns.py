@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 COLUMNS = 1 << 18
 #: Rows with fewer elements are short; from this many images on they are put side by side.
 _SHORT, _SIDE_BY_SIDE = 32, 8
+#: Numbers in a line of the cache.
+_LINE = 16
 #: Images that are copied side by side at a time. Their rows may share a set of lines of the cache,
 #: which holds eight.
 _FEW = 8
@@ -157,9 +159,13 @@ def has_short_rows(x: Array, kernel: Shape, image: Shape) -> bool:
     )
 
 
-def some_images(batch: int, columns: int, least: int = 1) -> list[slice]:
-    """Images that are put side by side, from the elements of one's columns."""
-    step = max(least, COLUMNS // max(1, columns))
+def some_images(batch: int, columns: int) -> list[slice]:
+    """Images that are put side by side, from the elements of one's columns.
+
+    Parts of about the same length, in full lines of the cache.
+    """
+    step = -(-COLUMNS // (max(1, columns) * _LINE)) * _LINE
+    step = -(-batch // (-(-batch // step) * _LINE)) * _LINE
     return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
 
 
@@ -182,7 +188,7 @@ def side_by_side(
     """
     groups = geometry.groups
     length, places = x.shape[1] // groups * prod(kernel), prod(image)
-    pieces = some_images(len(x), groups * length * places, _SIDE_BY_SIDE)
+    pieces = some_images(len(x), groups * length * places)
     most = pieces[0].stop
     frame, kept, inner = _frame(x.shape, geometry.padding)
     frame, inner = (*frame[1:], most), (*inner, slice(None))
@@ -239,7 +245,7 @@ def in_parts(xp: Library, a: Array, b: Array) -> Any:
     """The products of `a` with some columns of `b` at a time, for each group."""
     groups, rows, inner = a.shape
     count = _parts(b.shape[2], rows * inner)
-    if count == 1 or a.dtype.kind == "V":
+    if count == 1 or a.dtype.kind == "V" or xp.ndarray is not np.ndarray:
         return of_groups(xp, a, b)
     out = _matrices(xp, a.dtype, groups, rows, b.shape[2])
     b, cut = [x.reshape(groups, len(x[0]), count, -1).swapaxes(1, 2) for x in (b, out)]
@@ -251,7 +257,7 @@ def sum_of_parts(xp: Library, a: Array, b: Array) -> Any:
     """The products of some columns of `a` with the same rows of `b`, summed, for each group."""
     groups, rows, inner = a.shape
     count = _parts(inner, rows * b.shape[2])
-    if count == 1 or a.dtype.kind == "V":
+    if count == 1 or a.dtype.kind == "V" or xp.ndarray is not np.ndarray:
         return of_groups(xp, a, b)
     a = a.reshape(groups, rows, count, -1).swapaxes(1, 2)
     return np.matmul(a, b.reshape(groups, count, -1, b.shape[2])).sum(axis=1)

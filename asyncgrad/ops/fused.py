@@ -232,11 +232,6 @@ def inverted(xp: Any, x: Any) -> Any:
     return xp.reciprocal(x, x) if x.shape else xp.reciprocal(x)
 
 
-def in_one_block(array: Any) -> bool:
-    """Whether an array is too small to be cut into blocks."""
-    return bool(array.size <= _BLOCK)
-
-
 def blocks_of(array: Any) -> Iterator[slice]:
     """Slices along the first axis that cut a host array into blocks."""
     if array.size <= _BLOCK or not isinstance(array, np.ndarray):

@@ -150,3 +150,32 @@ def test_batch_norm_for_each_choice_of_inputs(shape, wanted):
         results.append([parts[place].grad.numpy() for place in wanted])
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_of_a_large_image_in_parts(stride):
+    """Products of more than a million multiplications are cut."""
+    images = _RANDOM.standard_normal((2, 8, 64, 64))
+    weight = _RANDOM.standard_normal((16, 8, 3, 3))
+
+    def conv(L, x, w):
+        return L.nn.functional.conv2d(x, w, None, stride, 1)
+
+    _assert_equal(conv, images, weight)
+
+
+@pytest.mark.parametrize("rows", [5, 700])
+@pytest.mark.parametrize("wanted", ["xwb", "xw", "wb", "x", "w", "b"])
+def test_gradients_of_a_layer_norm_in_one_block_and_in_several(rows, wanted):
+    """Those by the weight and the bias are added up while that by the input is computed."""
+    x = _RANDOM.standard_normal((rows, 2, 100))
+    parameters = _RANDOM.standard_normal((2, 2, 100))
+
+    def norm(L, *leaves):
+        given = dict(zip(wanted, leaves, strict=True))
+        x_, w, b = [given.get(key, constants[L][key]) for key in "xwb"]
+        return L.nn.functional.layer_norm(x_, (2, 100), w, b)
+
+    arrays = dict(zip("xwb", (x, *parameters), strict=True))
+    constants = {L: {k: L.from_numpy(v) for k, v in arrays.items()} for L in (ag, torch)}
+    _assert_equal(norm, *[arrays[key] for key in wanted])

@@ -7,12 +7,14 @@ again.
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops import batch_products
+from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import silent, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import product_cost
@@ -47,6 +49,18 @@ def _tiles(batch: int, queries: int, keys: int) -> Iterator[tuple[slice, slice]]
             yield slice(place, place + 1), slice(start, min(start + step, queries))
 
 
+def _later(xp: Library, queries: int, keys: int) -> Any:
+    """Which keys come after which queries."""
+    if xp.ndarray is np.ndarray and queries * keys <= _TILE:
+        return _known_later(queries, keys)
+    return xp.arange(queries)[:, None] < xp.arange(keys)
+
+
+@functools.lru_cache(16)
+def _known_later(queries: int, keys: int) -> Any:
+    return np.arange(queries)[:, None] < np.arange(keys)
+
+
 class _Mask:
     def __init__(self, mask: Array | None, causal: bool, batch: tuple[int, ...]) -> None:
         self.causal = causal
@@ -74,8 +88,7 @@ class _Mask:
             else:
                 scores += part
         if self.causal:
-            count = scores.shape[-1]
-            later = xp.arange(rows.start, rows.stop)[:, None] < xp.arange(rows.start, count)
+            later = _later(xp, rows.stop - rows.start, scores.shape[-1] - rows.start)
             xp.copyto(scores[..., rows.start :], -xp.inf, where=later)
 
     @staticmethod
@@ -93,20 +106,24 @@ def _row_sums(xp: Library, scores: Array) -> Any:
     return xp.matmul(scores, xp.ones((scores.shape[-1], 1), scores.dtype))
 
 
+@functools.lru_cache(8)
+def _lowest(dtype: Any) -> float:
+    return float(floating_info(dtype).min)
+
+
 def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:
     """Replace scores by exponentials; return their sums, and the logarithms of those of the scores.
 
-    A masked row has the sum 1 and the logarithm inf.
+    A masked row has the sum 1.
     """
-    top = scores.max(axis=-1, keepdims=True, initial=-xp.inf)
-    top[top == -xp.inf] = 0
+    # Not -inf, from which a masked row could not be subtracted.
+    top = scores.max(axis=-1, keepdims=True, initial=_lowest(scores.dtype))
     xp.subtract(scores, top, scores)
     xp.exp(scores, scores)
     total = _row_sums(xp, scores)
-    empty = total == 0
-    total[empty] = 1
+    # The greatest score of a row counts 1.
+    xp.maximum(total, 1, out=total)
     top += xp.log(total)
-    top[empty] = xp.inf
     return total, top
 
 

@@ -71,7 +71,7 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
         out[...] = 0
     for images, rows, columns in pieces(windows, ndim):
         target = out[images, :, :, rows]
-        made = of_groups(xp, matrix, columns)
+        made = in_parts(xp, matrix, columns)
         made = made.reshape((*made.shape[:2], len(target), *target.shape[3:]))
         target[...] = made.transpose((2, 0, 1, *range(3, made.ndim)))
     return out.reshape(batch, outs, *image)
@@ -111,7 +111,7 @@ def _convolution_weight(
         if len(part) > 1:
             part = part.transpose((1, 2, 0, *range(3, part.ndim)))
         part = part.reshape(groups, outs, columns.shape[2])
-        total += of_groups(xp, columns, part.swapaxes(1, 2))
+        total += sum_of_parts(xp, columns, part.swapaxes(1, 2))
     return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, elementwise, in_one_block, widening
+from asyncgrad.ops.fused import along, blocks_of, elementwise, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 
@@ -92,44 +92,72 @@ def _affine(
 @along(4)
 def _layer_norm_gradient(
     xp: Library, out: Array | None, g: Array, x: Array, mean: Array, inverse: Array, dim: int,
-    weight: Array | None,
+    weight: Array | None, sums: list[Any] | None = None,
 ) -> Any:  # fmt: skip
     n = x.shape[1]
     y = xp.subtract(x, mean)
+    if sums is not None:
+        # While both are in the cache: the parts of the gradients by weight and bias.
+        sums.append((inverse[:, 0].dot(xp.multiply(y, g)), xp.add.reduce(g, 0)))
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, y)
     part *= inverse
     part *= inverse
     part /= n
     xp.multiply(y, part, y)
-    xp.subtract(d, line_total(xp, d, 1) / n, d)
+    total = line_total(xp, d, 1)
+    total /= n
+    xp.subtract(d, total, d)
     xp.subtract(d, y, d)
     return xp.multiply(d, inverse, d)
 
 
 def _by_input(
-    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
-) -> Any:
+    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any],
+    *sums: list[Any],
+) -> Any:  # fmt: skip
     mean, inverse = kept[0]
     rows = _rows(g, count), _rows(x, count)
-    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, _line(weight)).reshape(x.shape)
+    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, _line(weight), *sums).reshape(x.shape)
 
 
-def _by_weight(xp: Library, g: Array, x: Array, shape: Shape, count: int, kept: list[Any]) -> Any:
+def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> Any:
     mean, inverse = kept[0]
     g, x = _rows(g, count), _rows(x, count)
-    if in_one_block(x):
-        return inverse[:, 0].dot((x - mean) * g).reshape(shape)
-    total = xp.zeros(x.shape[1], x.dtype)
+    total: Any = 0
     for block in blocks_of(x):
         y = xp.subtract(x[block], mean[block])
-        xp.multiply(y, g[block], y)
-        total += inverse[block, 0].dot(y)
-    return total.reshape(shape)
+        total = total + inverse[block, 0].dot(xp.multiply(y, g[block], y))
+    return total
 
 
-def _by_bias(xp: Library, g: Array, shape: Shape, count: int) -> Any:
-    return _rows(g, count).sum(axis=0).reshape(shape)
+def _layer_pull(
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, count: int,
+    eps: float, kept: list[Any],
+) -> Any:  # fmt: skip
+    """All gradients of `layer_norm`, in one pass over memory on the host."""
+    if not F.fused:
+        return tuple([_LAYER_RULES[name](F, g, x, weight, count, eps) for name in wanted])
+    xp = F.xp
+    arrays: tuple[Any, ...] = (g, x, weight)
+    slopes, lines, factors = arrays
+    made: dict[str, Any] = {}
+    sums: list[Any] = []
+    if "x" in wanted:
+        together = [sums] if len(wanted) > 1 and xp.ndarray is np.ndarray else []
+        made["x"] = _by_input(xp, slopes, lines, factors, count, kept, *together)
+    if sums:
+        made["weight"], made["bias"] = map(sum, zip(*sums, strict=True)) if sums[1:] else sums[0]
+    else:
+        if "weight" in wanted:
+            made["weight"] = _by_weight(xp, slopes, lines, count, kept)
+        if "bias" in wanted:
+            made["bias"] = _rows(slopes, count).sum(axis=0)
+    shapes = {"x": x.shape}
+    return tuple([
+        made[name].reshape(shapes.get(name, weight.shape)).astype(x.dtype, copy=False)
+        for name in wanted
+    ])  # fmt: skip
 
 
 def _number(x: Value, dims: Shape) -> int:
@@ -158,16 +186,15 @@ def _last(x: Value, count: int) -> tuple[int, ...]:
     return tuple(range(ndim - count, ndim))
 
 
-def _input_rule(
-    F: Namespace, g: Value, x: Value, weight: Value, count: int, eps: float, kept: list[Any]
-) -> Any:
-    return _through_moments(F, g * weight, x, _last(x, count), eps)
-
-
-def _weight_rule(
-    F: Namespace, g: Value, x: Value, weight_shape: Shape, count: int, eps: float, kept: list[Any]
-) -> Any:
-    return F.sum_to(g * _moments(F, x, _last(x, count), eps)[0], weight_shape)
+_LAYER_RULES: dict[str, Any] = {
+    "x": lambda F, g, x, weight, count, eps: _through_moments(
+        F, g * weight, x, _last(x, count), eps
+    ),
+    "weight": lambda F, g, x, weight, count, eps: F.sum_to(
+        g * _moments(F, x, _last(x, count), eps)[0], weight.shape
+    ),
+    "bias": lambda F, g, x, weight, count, eps: F.sum_to(g, weight.shape),
+}
 
 
 # -- over the root of the mean square -------------------------------------------------------------
@@ -470,20 +497,6 @@ OPS = (
         _affine,
         "x weight bias",
         "count eps kept",
-        pulls={
-            "x": fused(
-                lambda xp, g, x, weight, count, eps, kept: _by_input(xp, g, x, weight, count, kept),
-                _input_rule,
-            ),
-            "weight": fused(
-                lambda xp, g, x, shape, count, eps, kept: _by_weight(xp, g, x, shape, count, kept),
-                _weight_rule,
-            ),
-            "bias": fused(
-                lambda xp, g, shape, count: _by_bias(xp, g, shape, count),
-                lambda F, g, bias_shape, count: F.sum_to(g, bias_shape),
-            ),
-        },
         pushes={
             "x": lambda F, t, x, weight, count, eps: (
                 _through_moments(F, t, x, _last(x, count), eps) * weight
@@ -491,6 +504,7 @@ OPS = (
             "weight": lambda F, t, x, count, eps: _moments(F, x, _last(x, count), eps)[0] * t,
             "bias": lambda F, t, out_shape: F.expand(t, out_shape),
         },
+        together=_layer_pull,
         node="NativeLayerNormBackward0",
         cost=_cost,
         batch=batch_rules.layer_norm,
