@@ -20,11 +20,12 @@ from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.awaited import replay
 from asyncgrad.replay.graph import Graph
-from asyncgrad.replay.program import BailError, Program
+from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.writer import BailError
 from asyncgrad.scheduler import cooperate
 
 if TYPE_CHECKING:
