@@ -116,6 +116,7 @@ class _Recording:
     def __exit__(self, *error: object) -> None:
         """Remove the recorder; a mode that the block has left in force stays."""
         recorders.remove(self._recorder)
+        self._recorder.leave_passes()
         left, found = current(), self._found
         if left is self._own:
             install(found)

@@ -357,7 +357,10 @@ class Recorder(KnownArrays):
         elif task.recorded is None:
             known = self._passes[task] = WatchedPass(self)
             task.observer = known
-            task.careful = True
+            try:
+                known.watch(task.root)
+            except UnrepeatableError as error:
+                self.refuse(str(error))
             task.collect = partial(self._collect, known, task.collect)
         elif task.captures is None:
             self.refuse("it runs backward(create_graph=True)")
@@ -371,6 +374,11 @@ class Recorder(KnownArrays):
     def running(self) -> bool:
         """Whether a pass, or a change in place, has not ended."""
         return bool(self._passes) or self._changing is not None
+
+    def leave_passes(self) -> None:
+        """Stop watching passes that have not ended, as one that has failed."""
+        for known in self._passes.values():
+            known.forget()
 
     def _collect(self, known: WatchedPass, collect: Any, task: GraphTask, within: Any) -> Any:
         """Note the gradients of a pass that has ended, and return its result."""
