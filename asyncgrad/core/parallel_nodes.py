@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.core.delivery import deliver, take_report
+from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import HEAVY_NS, RUNNING
 
@@ -109,7 +110,8 @@ def _is_plain(task: PassState, node: Node, gradient: NodeGradient) -> bool:
     """Whether running a node means calling its rule, and nothing else."""
     info = task.exec_info
     return (
-        node.rule is not None
+        # Another class stands for a rule that reports: such nodes run one at a time.
+        node.rule.__class__ is Rule
         and gradient is not None
         and node.extras is None
         and node.output_metadata.__class__ is not tuple

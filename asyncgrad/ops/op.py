@@ -107,6 +107,9 @@ class Op(NamedTuple):
     of_real: bool = False
     #: On a device, indices among the arguments may be in host memory.
     host_indices: bool = False
+    #: `compile` may call it again for other values: the function of the API that calls it looks at
+    #: no values without saying so, and it changes no memory.
+    repeats: bool = True
     #: The docstring of the public function that is made from the row; empty if there is none, or
     #: it is written out in `ops.api`.
     doc: str = ""
@@ -275,6 +278,11 @@ def operation(
         together=together,
         **more,
     )
+
+
+def unrepeated(*ops: Op) -> tuple[Op, ...]:
+    """Rows that `compile` leaves to eager calls."""
+    return tuple([op._replace(repeats=False) for op in ops])
 
 
 class Refused:

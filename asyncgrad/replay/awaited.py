@@ -19,8 +19,8 @@ from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError
-from asyncgrad.replay.program import BailError
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.writer import BailError
 from asyncgrad.scheduler import engine
 
 if TYPE_CHECKING:

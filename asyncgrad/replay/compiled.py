@@ -20,11 +20,12 @@ from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.awaited import replay
 from asyncgrad.replay.graph import Graph
-from asyncgrad.replay.program import BailError, Program
+from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.writer import BailError
 from asyncgrad.scheduler import cooperate
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class _Recording:
     def __exit__(self, *error: object) -> None:
         """Remove the recorder; a mode that the block has left in force stays."""
         recorders.remove(self._recorder)
+        self._recorder.leave_passes()
         left, found = current(), self._found
         if left is self._own:
             install(found)

@@ -31,7 +31,8 @@ from asyncgrad.ops.registry import RECORDED
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.graph_node import Front, GraphNode, State, become
 from asyncgrad.replay.memory import Families
-from asyncgrad.replay.program import Program, read_by
+from asyncgrad.replay.order import read_by
+from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import Load, Place, Source, UnrepeatableError, filled, places_in
 from asyncgrad.replay.watched_pass import WatchedPass
 

@@ -1,177 +1,27 @@
-"""Turns what was recorded into one Python function: array functions, one after the other.
-
-Measured with 16 float64 elements, an instruction costs 565 ns in a loop over a plan, 253 ns in code
-made by `exec` with local variables, and 225 ns if that also passes the array to write to; a bare
-call takes 233 to 268 ns. So the program becomes code. A local variable is used again for another
-array as soon as the first is needed no more.
-"""
+"""A recorded call that can be repeated: its code, its memory, and what is known of it."""
 
 from __future__ import annotations
 
 import linecache
-from itertools import count
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
-import numpy as np
-
-from asyncgrad.core.commit import commit
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.core.variable import autograd_meta, wrap
-from asyncgrad.errors import AutogradError
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
-from asyncgrad.replay.steps import (
-    GRADIENTS_ONLY,
-    Again,
-    Commit,
-    Compute,
-    Load,
-    Made,
-    Output,
-    Place,
-    Same,
-    Source,
-    UnrepeatableError,
-    places_in,
-)
+from asyncgrad.replay.order import checks_first, ends_of, is_change, loads_first, useful
+from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError
+from asyncgrad.replay.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.replay.arrays import KnownArrays
 
-_numbers = count()
 #: Held while a program is written: two threads may ask for it at once.
 _writing = lasting_lock()
-#: Arrays of at least this many bytes are given back as soon as they are not needed.
-_LARGE = 1 << 14
 #: The most buffers that are kept for replays to come.
 MEMORIES = 8
-#: On an event loop a part of several steps is expected to take no more nanoseconds than this.
-PART_NS = 100_000
-
-
-class BailError(Exception):
-    """A check has found that this call takes another way than the recorded one."""
-
-
-def _bail() -> None:
-    raise BailError
-
-
-def _changed() -> None:
-    raise AutogradError(
-        "compile: a function that was called anew has returned another kind of result than in the "
-        "recorded call, after it had changed something. Leave it out of the compiled function."
-    )
-
-
-def read_by(step: Any) -> list[Place]:
-    """The places that a step reads."""
-    if step.__class__ is Compute:
-        return places_in(step.arguments)
-    if step.__class__ is Again:
-        return places_in(step.arguments) + places_in(step.keywords)
-    return [place for _, place in step.staged] if step.__class__ is Commit else []
-
-
-def made_by(step: Any) -> list[Place]:
-    """The places that a step makes."""
-    if step.__class__ is Load:
-        return [step.out]
-    return [] if step.__class__ is Commit else places_in(step.outs)
-
-
-def useful(steps: list[Any], outputs: Any) -> list[Any]:
-    """The steps whose results are used, or that have effects."""
-    wanted = set(places_in(outputs))
-    kept = []
-    for step in reversed(steps):
-        if step.__class__ is Compute:
-            mine = made_by(step)
-            # Of integers some ops raise an error for some values, as a division by zero does.
-            integers = bool(mine) and mine[0].sample.dtype.kind in "iu"
-            if not (integers or any(place in wanted for place in mine)):
-                continue
-        elif step.__class__ is Load and step.out not in wanted:
-            continue
-        wanted.update(read_by(step))
-        kept.append(step)
-    return kept[::-1]
-
-
-def checks_first(steps: list[Any]) -> list[Any]:
-    """Move checks to the front: after a change they could not be failed any more.
-
-    They go with what they read, unless a function with effects is given that, or may have changed
-    it: optimisers change no integers.
-    """
-    given = {
-        source
-        for step in steps
-        if step.__class__ is Again and step.effect
-        for source in (*step.arguments, *step.keywords.values())
-        if source.__class__ is Source
-    }
-    makers: dict[Place, Any] = {}
-    front: list[Any] = []
-    touched = False
-    for step in steps:
-        if step.__class__ is Load:
-            early = not step.gradient and step.source not in given
-            early = early and (not touched or _of_integers(step))
-        else:
-            early = not is_change(step) and all(place in makers for place in read_by(step))
-            if step.__class__ is Again and step.effect and step.name not in GRADIENTS_ONLY:
-                touched = True
-        if early:
-            for place in made_by(step):
-                makers.setdefault(place, step)
-            if step.__class__ is Again:
-                front.append(step)
-    wanted = set(front)
-    todo = [*front]
-    while todo:
-        for place in read_by(todo.pop()):
-            if makers[place] not in wanted:
-                wanted.add(makers[place])
-                todo.append(makers[place])
-    if not wanted:
-        return steps
-    return [s for s in steps if s in wanted] + [s for s in steps if s not in wanted]
-
-
-def _of_integers(step: Any) -> bool:
-    """Whether a step makes integers."""
-    return all(
-        getattr(place.sample, "dtype", None) is not None and place.sample.dtype.kind in "iub"
-        for place in made_by(step)
-    )
-
-
-def is_change(step: Any) -> bool:
-    """Whether a step changes what others can see."""
-    return step.__class__ is Commit or (step.__class__ is Again and step.effect)
-
-
-def loads_first(steps: list[Any]) -> list[Any]:
-    """Read all arrays that are needed before the next change at once, before anything else.
-
-    On an event loop other tasks run in between, and must not change what was not read yet.
-    """
-    ordered: list[Any] = []
-    part: list[Any] = []
-    for step in [*steps, None]:
-        if step is not None and not is_change(step):
-            part.append(step)
-            continue
-        # A stable sort: what is read early comes first.
-        ordered += sorted(part, key=lambda one: one.__class__ is not Load or one.gradient)
-        part = []
-        if step is not None:
-            ordered.append(step)
-    return ordered
 
 
 class Program:
@@ -221,7 +71,7 @@ class Program:
         self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
         self._code: Callable[[Any, Any, Any], Any] | None = None
         self._walk: Callable[[Any, Any, Any], Any] | None = None
-        #: What `walk` does between two yields: see `_Writer`.
+        #: What `walk` does between two yields: see `Writer`.
         self.parts: list[tuple[str, int]] = []
         #: The tensors that are read.
         self.sources = list(dict.fromkeys(step.source for step in steps if step.__class__ is Load))
@@ -249,13 +99,13 @@ class Program:
                 code = self._walk = self._function(writer)
         return code
 
-    def _function(self, writer: _Writer) -> Any:
+    def _function(self, writer: Writer) -> Any:
         """The function that was written, whose source is forgotten with this program."""
         function = writer.function()
         finalize(self, linecache.cache.pop, writer.file, None)
         return function
 
-    def _written(self, *, divided: bool) -> _Writer:
+    def _written(self, *, divided: bool) -> Writer:
         plan = self._plan
         if plan is None:
             inliner = Inliner()
@@ -265,7 +115,7 @@ class Program:
             plan = Plan(self._steps, self._outputs, self._families, self._ends)
             self.length = len(self._steps)
             self._plan = plan
-        return _Writer(
+        return Writer(
             self._constants, self._steps, self._outputs, plan, self._ends, divided=divided
         )
 
@@ -280,311 +130,3 @@ class Program:
         """Give back the buffers of a replay that has ended."""
         if len(self._memories) < MEMORIES:
             self._memories.append(memory)
-
-
-def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
-    """By place, the number of the last step that reads or makes it."""
-    ends: dict[Place, int] = {}
-    for number, step in enumerate(steps):
-        for place in (*read_by(step), *made_by(step)):
-            ends[place] = number
-    for place in places_in(outputs):
-        ends[place] = len(steps)
-    return ends
-
-
-class _Writer:
-    """Writes the function of a program.
-
-    With `divided` it is a generator, which yields where a part ends: the gradients that are to be
-    committed now, or None.
-    """
-
-    def __init__(
-        self,
-        fixed: set[Place],
-        steps: list[Any],
-        outputs: Any,
-        plan: Plan,
-        ends: dict[Place, int],
-        *,
-        divided: bool,
-    ) -> None:
-        self.file = ""
-        self._divided = divided
-        #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
-        #: gradients are yielded then; "change" for a function with effects; "end" for the last.
-        self.parts: list[tuple[str, int]] = []
-        self._constants: dict[str, Any] = {
-            "wrap": wrap,
-            "asarray": np.asarray,
-            "copy": np.array,
-            "bail": _bail,
-            "changed": _changed,
-            "commit": commit,
-        }
-        self._by_identity: dict[int, str] = {}
-        self._names: dict[Place, str] = {}
-        self._free: list[str] = []
-        self._count = 0
-        self._plan = plan
-        self._fixed = fixed
-        self._ends = ends
-        self._wrapped: dict[int, str] = {}
-        lines = self._lines(steps, outputs)
-        parameters = "".join(f", {name}={name}" for name in self._constants)
-        self.text = f"def replayed(arguments, state, memory{parameters}):\n" + "".join(
-            f"    {line}\n" for line in lines
-        )
-
-    def function(self) -> Any:
-        """The compiled function; its source can be seen in tracebacks."""
-        file = self.file = f"<asyncgrad replay {next(_numbers)}>"
-        linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)
-        scope: dict[str, Any] = dict(self._constants)
-        exec(compile(self.text, file, "exec"), scope)
-        return scope["replayed"]
-
-    # -- names ------------------------------------------------------------------------------------
-
-    def _constant(self, value: Any) -> str:
-        if value is None or value is True or value is False or value is Ellipsis:
-            return str(value)
-        if type(value) is int and abs(value) < 1 << 60:
-            return str(value) if value >= 0 else f"({value})"
-        name = self._by_identity.get(id(value))
-        if name is None:
-            name = self._by_identity[id(value)] = f"c{len(self._constants)}"
-            self._constants[name] = value
-        return name
-
-    def _name(self, place: Place) -> str:
-        if place in self._fixed:
-            return self._constant(place.sample)
-        return self._names[place]
-
-    def _new_name(self, place: Place) -> str:
-        if self._free:
-            name = self._free.pop()
-        else:
-            name = f"v{self._count}"
-            self._count += 1
-        self._names[place] = name
-        return name
-
-    def _source(self, source: Source) -> str:
-        if source.argument is not None:
-            return f"arguments[{source.argument}]"
-        return self._constant(source.tensor)
-
-    def _expression(self, template: Any, *, kept: bool = False) -> str:
-        """The text of a template; `kept` copies constants, because the callee may keep them."""
-        kind = template.__class__
-        if kind is Place:
-            name = self._name(template)
-            return f"copy({name})" if kept and template in self._fixed else name
-        if kind is Same:
-            return self._constant(template.value)
-        if kind is Source:
-            return self._source(template)
-        if kind in {Made, Output}:
-            array = self._expression(template.place, kept=kept)
-            return f"wrap({array}, {self._constant(template.metadata)})"
-        if kind is tuple:
-            if not any(map(_is_varied, template)):
-                return self._constant(template)
-            return "(" + "".join(f"{self._expression(x, kept=kept)}, " for x in template) + ")"
-        if kind is list:
-            return "[" + ", ".join(self._expression(x, kept=kept) for x in template) + "]"
-        if kind is dict:
-            return "{" + ", ".join(
-                f"{self._constant(key)}: {self._expression(x, kept=kept)}"
-                for key, x in template.items()
-            ) + "}"  # fmt: skip
-        if kind is slice and places_in(template):
-            parts = (template.start, template.stop, template.step)
-            return f"slice({', '.join(map(self._expression, parts))})"
-        return self._constant(template)
-
-    # -- lines ------------------------------------------------------------------------------------
-
-    def _lines(self, steps: list[Any], outputs: Any) -> list[str]:
-        ends: list[list[Place]] = [[] for _ in range(len(steps) + 1)]
-        for place, number in self._ends.items():
-            ends[number].append(place)
-        lines = [f"{''.join(f'b{n}, ' for n in range(len(self._plan.kinds)))}= memory"]
-        if not self._plan.kinds:
-            lines = []
-        changed = False
-        cost = 0
-        for number, step in enumerate(steps):
-            change = is_change(step)
-            if change and not changed:
-                changed = True
-                lines.append("state[0] = True")
-            over = [place for place in ends[number] if place in self._names]
-            text = self._step(step, over)
-            if self._divided:
-                cost = self._divide(lines, step, text, cost)
-            else:
-                lines += text
-            for place in ends[number]:
-                name = self._names.get(place)
-                if name is None or place in over or place in self._plan.buffers:
-                    continue
-                # A result that nothing reads.
-                self._free.append(name)
-            for place in over:
-                name = self._names[place]
-                if name in self._free and place.sample.nbytes >= _LARGE:
-                    lines.append(f"{name} = None")
-        lines.append(f"return {self._returned(outputs, lines)}")
-        if self._divided:
-            self.parts.append(("end", cost))
-            # A generator also without a yield so far.
-            lines.append("yield")
-        return lines
-
-    def _divide(self, lines: list[str], step: Any, text: list[str], cost: int) -> int:
-        """Append the lines of a step, with yields where parts end; returns the part's cost."""
-        if step.__class__ is Commit:
-            self.parts.append(("commit", cost))
-            lines += text
-            return 0
-        change = is_change(step)
-        own = step.cost if step.__class__ is Compute else 1_000
-        if cost and (change or cost + own > PART_NS):
-            self.parts.append(("compute", cost))
-            lines.append("yield")
-            cost = 0
-        lines += text
-        if change:
-            self.parts.append(("change", 0))
-            lines.append("yield")
-            return 0
-        return cost + own
-
-    def _step(self, step: Any, over: list[Place]) -> list[str]:
-        if step.__class__ is Compute:
-            return self._compute(step, over)
-        if step.__class__ is Load:
-            text = self._source(step.source)
-            if not step.source.is_array:
-                text = f"{text}._array"
-            if step.gradient:
-                text = f"{self._source(step.source)}._autograd.grad._array"
-            return [f"{self._new_name(step.out)} = {text}"]
-        if step.__class__ is Commit:
-            staged = "".join(
-                f"({self._source(source)}, {self._name(place)}, {place in self._plan.owned}), "
-                for source, place in step.staged
-            )
-            self._release(over)
-            return [f"yield ({staged})" if self._divided else f"commit(({staged}), None, True)"]
-        arguments = [self._expression(x, kept=step.effect) for x in step.arguments]
-        arguments += [
-            f"{key}={self._expression(x, kept=step.effect)}" for key, x in step.keywords.items()
-        ]
-        lines = [f"r = {self._constant(step.function)}({', '.join(arguments)})"]
-        fail = "changed()" if step.effect else "bail()"
-        lines += self._checked(step.outs, "r", fail)
-        self._release(over)
-        return lines
-
-    def _release(self, over: list[Place]) -> None:
-        self._free += [self._names[place] for place in over if place not in self._plan.buffers]
-
-    def _compute(self, step: Compute, over: list[Place]) -> list[str]:
-        outs = step.outs
-        arguments = [self._expression(part) for part in step.arguments]
-        function = step.function
-        self._release(over)
-        if outs.__class__ is not Place:
-            # A place that has a name already is an array that was handed through.
-            targets = "".join(
-                "_, " if out is None or out in self._names else f"{self._new_name(out)}, "
-                for out in outs
-            )
-            return [f"{targets}= {self._constant(function)}({', '.join(arguments)})"]
-        buffer = self._plan.buffers.get(outs)
-        if buffer is not None:
-            # Views of it keep it, so it needs a name of its own only while it is read.
-            name = self._names[outs] = f"b{buffer}"
-            # A name costs time, but NumPy wants it where people forget what the third array is.
-            target = f"out={name}" if function in {np.maximum, np.minimum} else name
-            return [f"{self._constant(function)}({', '.join((*arguments, target))})"]
-        text = f"{self._constant(function)}({', '.join(arguments)})"
-        if outs.sample.is_array and not outs.sample.ndim:
-            # NumPy returns scalars for arrays without dimensions.
-            text = f"asarray({text})"
-        return [f"{self._new_name(outs)} = {text}"]
-
-    def _checked(self, template: Any, text: str, fail: str) -> list[str]:
-        """Lines that compare a result with its template, and name its arrays."""
-        kind = template.__class__
-        if kind is Same:
-            value = template.value
-            if value is None or value is True or value is False:
-                return [f"if {text} is not {value}: {fail}"]
-            name = self._constant(value)
-            return [f"if {text}.__class__ is not {name}.__class__ or {text} != {name}: {fail}"]
-        if kind is Place:
-            if template in self._names:
-                return [f"if {text} is not {self._names[template]}: {fail}"]
-            sample = template.sample
-            name = self._new_name(template)
-            shape, dtype = self._constant(sample.shape), self._constant(sample.dtype)
-            return [
-                f"{name} = {text}",
-                f"if {name}.shape != {shape} or {name}.dtype != {dtype}: {fail}",
-            ]
-        if kind is Made:
-            name = self._new_name(template.place)
-            metadata = self._constant(template.metadata)
-            return [f"if {text}._metadata is not {metadata}: {fail}", f"{name} = {text}._array"]
-        lines = [f"if {text}.__class__ is not tuple or len({text}) != {len(template)}: {fail}"]
-        for place, part in enumerate(template):
-            lines += self._checked(part, f"{text}[{place}]", fail)
-        return lines
-
-    def _returned(self, template: Any, lines: list[str]) -> str:
-        """The text of what the function returns."""
-        kind = template.__class__
-        if kind is Source:
-            return self._source(template)
-        if kind is Output:
-            name = self._wrapped.get(id(template))
-            if name is None:
-                name = self._wrapped[id(template)] = f"t{len(self._wrapped)}"
-                lines.append(f"{name} = {self._expression(template, kept=True)}")
-                if template.inference:
-                    self._constants["meta"] = autograd_meta
-                    lines.append(f"meta({name}).inference = True")
-            return name
-        if kind is Place:
-            return self._expression(template)
-        if kind is list:
-            whole, parts = template
-            text = "".join(f"{self._returned(part, lines)}, " for part in parts)
-            if whole is tuple:
-                return f"({text})"
-            if whole is list:
-                return f"[{text}]"
-            name = self._constant(whole)
-            return f"{name}({text})" if hasattr(whole, "_fields") else f"{name}(({text}))"
-        if kind is dict:
-            ((whole, pairs),) = template.items()
-            text = "".join(
-                f"({self._constant(key)}, {self._returned(part, lines)}), " for key, part in pairs
-            )
-            return f"{self._constant(whole)}(({text}))"
-        return self._constant(template)
-
-
-def _is_varied(template: Any) -> bool:
-    """Whether a template is more than a constant."""
-    if isinstance(template, (tuple, list)):
-        return template.__class__ is list or any(map(_is_varied, template))
-    return template.__class__ in {Place, Source, Made, Same, Output, dict} or bool(
-        places_in(template)
-    )

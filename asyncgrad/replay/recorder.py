@@ -27,7 +27,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.devices import CPU
 from asyncgrad.ops.memory import unlocked
-from asyncgrad.ops.registry import CHAPTERS, OPS
+from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import moved
 from asyncgrad.replay.arrays import KnownArrays, line
 from asyncgrad.replay.looks import is_only_returned, way_of
@@ -51,14 +51,6 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.ops.op import Op
 
-#: Ops whose functions of the API look at values without saying so, or that change memory.
-_LEFT_OUT = frozenset(
-    op.name
-    for chapter in CHAPTERS
-    if chapter.__name__.rpartition(".")[2] in {"index", "sort", "random", "in_place", "matrices"}
-    for op in chapter.OPS
-    if op.name not in {"getitem", "index", "scale_gradient", "zeros_of", "overwrite"}
-)
 #: Functions whose results follow from their Python arguments alone.
 _CONSTANTS_OF = frozenset({
     "arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril_indices",
@@ -156,7 +148,7 @@ class Recorder(KnownArrays):
     def _computed(self, op: Any, inputs: Any, attributes: Any, out: Any) -> None:
         name = op.name
         known: Any = OPS.get(name)
-        if known is not op or name in _LEFT_OUT:
+        if known is not op or not op.repeats:
             raise UnrepeatableError(f"{name} is not repeated")
         metadata = inputs[0]._metadata
         if metadata.device.streamed:
@@ -365,7 +357,10 @@ class Recorder(KnownArrays):
         elif task.recorded is None:
             known = self._passes[task] = WatchedPass(self)
             task.observer = known
-            task.careful = True
+            try:
+                known.watch(task.root)
+            except UnrepeatableError as error:
+                self.refuse(str(error))
             task.collect = partial(self._collect, known, task.collect)
         elif task.captures is None:
             self.refuse("it runs backward(create_graph=True)")
@@ -379,6 +374,11 @@ class Recorder(KnownArrays):
     def running(self) -> bool:
         """Whether a pass, or a change in place, has not ended."""
         return bool(self._passes) or self._changing is not None
+
+    def leave_passes(self) -> None:
+        """Stop watching passes that have not ended, as one that has failed."""
+        for known in self._passes.values():
+            known.forget()
 
     def _collect(self, known: WatchedPass, collect: Any, task: GraphTask, within: Any) -> Any:
         """Note the gradients of a pass that has ended, and return its result."""

@@ -291,3 +291,20 @@ def test_calls_that_start_before_the_first_has_ended_are_not_recorded():
     assert slope.explain().startswith(f"{slope.__qualname__}: 1 recorded, ")
     assert "another call was being recorded" in slope.explain()
     assert "replayed 40 times" in slope.explain()
+
+
+@pytest.mark.asyncio
+async def test_nodes_of_a_recorded_pass_run_one_at_a_time():
+    """The recorder notes the rules in the order in which they run."""
+    w = ag.ones(900, 900, requires_grad=True)
+
+    @ag.compile
+    async def step(x: ag.Tensor) -> tuple[ag.Tensor, ...]:
+        return await ag.grad(((x @ w).tanh() * (2 * x @ w).exp()).sum(), [w])
+
+    x = ag.ones(900, 900) * 1e-3
+    wanted = await step.__compiled__(x)
+    for _ in range(2):
+        for one, other in zip(await step(x), wanted, strict=True):
+            assert one.numpy().tobytes() == other.numpy().tobytes()
+    assert "1 replayed" in step.explain()

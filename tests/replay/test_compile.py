@@ -13,6 +13,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.core.rule import Rule
 
 
 def replayed(function):
@@ -405,6 +406,7 @@ def test_a_forked_child_replays():
     program = """
 import os
 import asyncgrad as ag
+from asyncgrad.core.rule import Rule
 
 w = ag.ones(2, requires_grad=True)
 
@@ -709,4 +711,42 @@ def test_a_recording_keeps_no_graph():
     finally:
         gc.enable()
     fast(ag.ones(2))
+    assert replayed(fast) == 1
+
+
+def test_a_pass_that_fails_gives_the_nodes_their_rules_again() -> None:
+    """While a call is recorded others stand for the rules; they hold the recorder."""
+    found: list[ag.Tensor] = []
+
+    @ag.compile
+    def step(x: ag.Tensor) -> ag.Tensor:
+        y = (x * x).exp()
+        found.append(y)
+        y.sum().backward()
+        y.sum().backward()
+        return y
+
+    with pytest.raises(RuntimeError, match="second time"):
+        step(ag.ones(3, requires_grad=True))
+    nodes = [found[0].grad_fn]
+    for node in nodes:
+        nodes += [following for following, _ in node.next_functions if following is not None]
+    rules = [node.rule for node in nodes if node.rule is not None]
+    assert len(rules) == 2
+    assert all(type(rule) is Rule for rule in rules)
+
+
+def test_a_sum_of_gradients_lies_in_memory_as_that_of_an_eager_pass():
+    """Which adds into the memory of the first gradient, here a transposed one."""
+    w = ag.ones(9, 9, requires_grad=True)
+    x = ag.arange(81.0).reshape(9, 9) / 81
+
+    def both(x):
+        return ag.grad(((x @ w).tanh() * (x @ w.T).exp()).sum(), w)[0]
+
+    fast, wanted = ag.compile(both), both(x)
+    for _ in range(2):
+        found = fast(x)
+        assert found.stride() == wanted.stride()
+        assert found.numpy().tobytes() == wanted.numpy().tobytes()
     assert replayed(fast) == 1

@@ -90,6 +90,7 @@ OPS = (
         lambda F, g, x_shape, route: F.put_view(g, x_shape, route),
         attributes=("route",),
         fresh=False,
+        repeats=False,
     ),
     linear(
         "put_view",
@@ -97,9 +98,10 @@ OPS = (
         lambda F, g, route: F.take_view(g, route),
         attributes=("shape", "route"),
         fresh=False,
+        repeats=False,
     ),
     linear("zero_view", _zero_view, lambda F, g, route: F.zero_view(g, route),
-           attributes=("route",)),
+           attributes=("route",), repeats=False),
     # The base after a change of a view, computed from the old base and the view's new values.
     operation(
         "copy_slices",
@@ -117,6 +119,7 @@ OPS = (
         fresh=False,
         node="CopySlices",
         frees=("route",),
+        repeats=False,
     ),
     # A tensor after all of it was overwritten.
     operation(

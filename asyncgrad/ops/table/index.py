@@ -279,6 +279,7 @@ OPS = (
         fresh=False,
         batch=batch_rules.from_index,
         host_indices=True,
+        repeats=False,
     ),
     linear(
         "index",
@@ -296,6 +297,7 @@ OPS = (
         attributes=("shape", "index"),
         batch=batch_rules.from_index,
         host_indices=True,
+        repeats=False,
     ),
     # The gradient of `lookup` holds only the rows that were looked up, and no zeros.
     linear(
@@ -304,6 +306,7 @@ OPS = (
         _lookup_adjoint,
         attributes=("index", "padding"),
         node="EmbeddingBackward0",
+        repeats=False,
     ),
     linear(
         "rows",
@@ -313,6 +316,7 @@ OPS = (
         lambda F, g, index: F.index(F.to_dense(g), (index,)),
         attributes=("shape", "index"),
         fresh=False,
+        repeats=False,
     ),
     linear(
         "to_dense",
@@ -320,6 +324,7 @@ OPS = (
         lambda F, g: g,
         fresh=False,
         passes=True,
+        repeats=False,
     ),
     linear(
         "zero_at",
@@ -328,6 +333,7 @@ OPS = (
         attributes=("index",),
         batch=batch_rules.index,
         host_indices=True,
+        repeats=False,
     ),
     linear(
         "zeros_put",
@@ -336,6 +342,7 @@ OPS = (
         attributes=("shape", "index"),
         batch=batch_rules.from_index,
         host_indices=True,
+        repeats=False,
     ),
     # These two change their first input in place; the second has the shape of the indexed part.
     operation(
@@ -354,6 +361,7 @@ OPS = (
         node="IndexPutBackward0",
         batch=batch_rules.put,
         host_indices=True,
+        repeats=False,
     ),
     operation(
         "put_add",
@@ -369,6 +377,7 @@ OPS = (
         node="IndexPutBackward0",
         batch=batch_rules.put,
         host_indices=True,
+        repeats=False,
     ),
     # What `scatter` with a reduction gives, which PyTorch has no derivative of.
     operation(
@@ -378,6 +387,7 @@ OPS = (
         pulls={"x": Refused("scatter")},
         node="NotImplemented",
         batch=batch_rules.same,
+        repeats=False,
     ),
     operation(
         "scatter_multiply",
@@ -399,8 +409,9 @@ OPS = (
         node="ScatterBackward0",
         batch=batch_rules.put,
         host_indices=True,
+        repeats=False,
     ),
-    operation("zero_ranks", _zero_ranks, "y", "shape index", host_indices=True),
+    operation("zero_ranks", _zero_ranks, "y", "shape index", host_indices=True, repeats=False),
     operation(
         "extreme_at",
         _extreme_at,
@@ -411,6 +422,7 @@ OPS = (
         node="ScatterReduceBackward0",
         batch=batch_rules.put,
         host_indices=True,
+        repeats=False,
     ),
     operation(
         "scale_gradient",

@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.op import fused, operation
+from asyncgrad.ops.op import fused, operation, unrepeated
 from asyncgrad.ops.table.linalg import conjugate
 
 if TYPE_CHECKING:
@@ -666,7 +666,7 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
     return F.narrow(F.narrow(out, last, n, n), last - 1, 0, n)
 
 
-OPS = (
+OPS = unrepeated(
     operation(
         "solve",
         _solved(lambda xp, x, y: xp.linalg.solve(x, y)),

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops.op import Op, binary, operation
+from asyncgrad.ops.op import Op, binary, operation, unrepeated
 from asyncgrad.ops.special import special_function
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _of_parameters(name: str, inputs: str, node: str = "") -> Op:
     )
 
 
-OPS = (
+OPS = unrepeated(
     operation(
         "standard_gamma",
         _drawn,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asyncgrad.ops.op import Refused, operation
+from asyncgrad.ops.op import Refused, operation, unrepeated
 from asyncgrad.ops.table.reduction import selection
 
-OPS = (
+OPS = unrepeated(
     selection("sort", "SortBackward0"),
     selection("topk", "TopkBackward0"),
     *[

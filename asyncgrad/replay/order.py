@@ -1,0 +1,134 @@
+"""Which steps of a recorded call a program needs, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.replay.steps import (
+    GRADIENTS_ONLY,
+    Again,
+    Commit,
+    Compute,
+    Load,
+    Place,
+    Source,
+    places_in,
+)
+
+
+def read_by(step: Any) -> list[Place]:
+    """The places that a step reads."""
+    if step.__class__ is Compute:
+        return places_in(step.arguments)
+    if step.__class__ is Again:
+        return places_in(step.arguments) + places_in(step.keywords)
+    return [place for _, place in step.staged] if step.__class__ is Commit else []
+
+
+def made_by(step: Any) -> list[Place]:
+    """The places that a step makes."""
+    if step.__class__ is Load:
+        return [step.out]
+    return [] if step.__class__ is Commit else places_in(step.outs)
+
+
+def useful(steps: list[Any], outputs: Any) -> list[Any]:
+    """The steps whose results are used, or that have effects."""
+    wanted = set(places_in(outputs))
+    kept = []
+    for step in reversed(steps):
+        if step.__class__ is Compute:
+            mine = made_by(step)
+            # Of integers some ops raise an error for some values, as a division by zero does.
+            integers = bool(mine) and mine[0].sample.dtype.kind in "iu"
+            if not (integers or any(place in wanted for place in mine)):
+                continue
+        elif step.__class__ is Load and step.out not in wanted:
+            continue
+        wanted.update(read_by(step))
+        kept.append(step)
+    return kept[::-1]
+
+
+def checks_first(steps: list[Any]) -> list[Any]:
+    """Move checks to the front: after a change they could not be failed any more.
+
+    They go with what they read, unless a function with effects is given that, or may have changed
+    it: optimisers change no integers.
+    """
+    given = {
+        source
+        for step in steps
+        if step.__class__ is Again and step.effect
+        for source in (*step.arguments, *step.keywords.values())
+        if source.__class__ is Source
+    }
+    makers: dict[Place, Any] = {}
+    front: list[Any] = []
+    touched = False
+    for step in steps:
+        if step.__class__ is Load:
+            early = not step.gradient and step.source not in given
+            early = early and (not touched or _of_integers(step))
+        else:
+            early = not is_change(step) and all(place in makers for place in read_by(step))
+            if step.__class__ is Again and step.effect and step.name not in GRADIENTS_ONLY:
+                touched = True
+        if early:
+            for place in made_by(step):
+                makers.setdefault(place, step)
+            if step.__class__ is Again:
+                front.append(step)
+    wanted = set(front)
+    todo = [*front]
+    while todo:
+        for place in read_by(todo.pop()):
+            if makers[place] not in wanted:
+                wanted.add(makers[place])
+                todo.append(makers[place])
+    if not wanted:
+        return steps
+    return [s for s in steps if s in wanted] + [s for s in steps if s not in wanted]
+
+
+def _of_integers(step: Any) -> bool:
+    """Whether a step makes integers."""
+    return all(
+        getattr(place.sample, "dtype", None) is not None and place.sample.dtype.kind in "iub"
+        for place in made_by(step)
+    )
+
+
+def is_change(step: Any) -> bool:
+    """Whether a step changes what others can see."""
+    return step.__class__ is Commit or (step.__class__ is Again and step.effect)
+
+
+def loads_first(steps: list[Any]) -> list[Any]:
+    """Read all arrays that are needed before the next change at once, before anything else.
+
+    On an event loop other tasks run in between, and must not change what was not read yet.
+    """
+    ordered: list[Any] = []
+    part: list[Any] = []
+    for step in [*steps, None]:
+        if step is not None and not is_change(step):
+            part.append(step)
+            continue
+        # A stable sort: what is read early comes first.
+        ordered += sorted(part, key=lambda one: one.__class__ is not Load or one.gradient)
+        part = []
+        if step is not None:
+            ordered.append(step)
+    return ordered
+
+
+def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:
+    """By place, the number of the last step that reads or makes it."""
+    ends: dict[Place, int] = {}
+    for number, step in enumerate(steps):
+        for place in (*read_by(step), *made_by(step)):
+            ends[place] = number
+    for place in places_in(outputs):
+        ends[place] = len(steps)
+    return ends
