@@ -139,9 +139,9 @@ def join(participant: Participant) -> None:
       before `prepare`. It has as long as `asyncgrad.engine().limit(grace=)` says; its error becomes
       a note.
 
-    The participants of a pass are called at the same time, and the pass ends when all are done. No
-    `.grad` changes before all have agreed. A pass without a loop awaits them on a loop in another
-    thread.
+    One that joins a pass several times is called once. The participants of a pass are called at the
+    same time, and the pass ends when all are done. No `.grad` changes before all have agreed. A
+    pass without a loop awaits them on a loop in another thread.
 
     Raises:
         RuntimeError: outside of a pass, when its gradients have been added, and in a pass that
@@ -186,7 +186,8 @@ def join(participant: Participant) -> None:
             "join: the pass blocks the event loop that would have to run the participant: use "
             "await, and start nested passes in coroutine hooks"
         )
-    task.members = [*task.members, Member(participant)]
+    if all(member.participant is not participant for member in task.members):
+        task.members = [*task.members, Member(participant)]
 
 
 def accumulate(gradients: Mapping[Any, Any]) -> Any:

@@ -184,11 +184,16 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
         The combination, with the same bits on all ranks.
 
     Raises:
-        RuntimeError: if shapes or dtypes differ.
+        RuntimeError: if shapes or dtypes differ, or a rank's function has returned.
+        TypeError: if `op` is no `ReduceOp`, or an average of integers.
         WorkerLostError: if a rank is lost.
     """
     group = current_group()
     array = _array_of("all_reduce", tensor)
+    if not isinstance(op, ReduceOp):
+        raise TypeError(f"all_reduce: op={op!r}: expected a ReduceOp, such as ReduceOp.SUM")
+    if op is ReduceOp.AVG and array.dtype.kind not in "fc":
+        raise TypeError(f"all_reduce: the average of {array.dtype} is none: convert it first")
     return from_numpy(await group.reduce(group.next_tag("all_reduce"), array, op))
 
 
@@ -231,6 +236,8 @@ class Runs:
         self._groups: dict[Any, Group] = {}
         #: By run, tag and sender: what has come, or who waits for it.
         self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
+        #: By run, the ranks on which its function has returned.
+        self._returned: dict[Any, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._mail)
@@ -240,7 +247,11 @@ class Runs:
         async with self._lives.scope(run):
             group = Group(self._site, run, self)
             _group.set(group)
-            return await awaited(function(*args, **kwargs))
+            found = await awaited(function(*args, **kwargs))
+            # What it has sent has arrived. Others may wait for more.
+            others = [rank for rank in range(group.size) if rank != group.rank]
+            await self._site.tell_all(others, "returned", run, group.rank)
+            return found
 
     def enter(self, run: Any) -> None:
         """Make a run's group the current one."""
@@ -256,6 +267,8 @@ class Runs:
             box = boxes[tag, sender] = self._site.loop.create_future()
             if sender in self._site.lost:
                 self._lose(box, sender)
+            elif sender in self._returned.get(run, ()):
+                _miss(box, sender)
         return box
 
     def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
@@ -275,6 +288,15 @@ class Runs:
         finally:
             self._mail.get(run, {}).pop((tag, sender), None)
 
+    def returned(self, run: Any, rank: int) -> None:
+        """The function of a run has returned on a rank: nothing more comes from it."""
+        if run in self._lives.ended:
+            return
+        self._returned.setdefault(run, set()).add(rank)
+        for (_, sender), box in tuple(self._mail.get(run, {}).items()):
+            if sender == rank and not box.done():
+                _miss(box, rank)
+
     def lose(self, rank: int) -> None:
         """A worker is lost: nothing more comes from it."""
         for boxes in tuple(self._mail.values()):
@@ -290,5 +312,18 @@ class Runs:
     def forget(self, run: Any) -> None:
         """Drop the mail of a run."""
         self._groups.pop(run, None)
+        self._returned.pop(run, None)
         for box in self._mail.pop(run, {}).values():
             box.cancel()
+
+
+def _miss(box: asyncio.Future[Any], rank: int) -> None:
+    box.set_exception(
+        AutogradError(
+            f"the function of the run has returned on rank {rank}, which has not taken part in "
+            f"what this rank waits for: call collectives, and passes of a data parallel model, "
+            f"equally often on all ranks"
+        )
+    )
+    # Mark it as retrieved: perhaps nobody asks for it.
+    box.exception()

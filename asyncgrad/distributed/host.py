@@ -106,13 +106,14 @@ class Host(Inbox):
 
     async def on_build(self, number: int, factory: Callable[..., Any], args: Any, kw: Any) -> None:
         """Make a part."""
-        made = await called(factory, *args, **kw)
-        if not callable(made):
-            raise TypeError(
-                f"remote: the factory made a {type(made).__name__}, which can't be called: return "
-                f"a Module or a function of tensors"
-            )
-        self._parts[number] = made
+        async with self._lives.scope(("part", number)):
+            made = await called(factory, *args, **kw)
+            if not callable(made):
+                raise TypeError(
+                    f"remote: the factory made a {type(made).__name__}, which can't be called: "
+                    f"return a Module or a function of tensors"
+                )
+            self._parts[number] = made
 
     async def on_take_turns(self, number: int) -> None:
         """Let a part compute one forward or backward at a time, in the order of arrival."""
@@ -134,18 +135,23 @@ class Host(Inbox):
         return structure.build(iter([cut(leaf) for leaf in leaves]))
 
     async def on_release(self, unneeded: list[tuple[str, Any]]) -> None:
-        """Drop what the caller has dropped, and stop a forward that it does not wait for."""
+        """Drop what the caller has dropped, and stop what still makes it."""
         stopped = []
         for kind, key in unneeded:
+            name = key if kind == "call" else (kind, key)
+            # What makes it may come later than this.
+            self._lives.released.add(name)
+            stopped.append(self._lives.stop(name))
             if kind == "part":
                 self._parts.pop(key, None)
                 self._turns.pop(key, None)
             elif kind == "optimizer":
                 self._optimizers.pop(key, None)
+            elif kind == "run":
+                self._lives.ended.add(key, "dropped")
+                self.runs.forget(key)
             else:
-                self._lives.released.add(key)
                 self._entries.pop(key, None)
-                stopped.append(self._lives.stop(key))
         for stop in stopped:
             await stop
 
@@ -221,14 +227,14 @@ class Host(Inbox):
             staged = self._staged[key] = StagedPass()
         return staged
 
-    async def on_deposit(self, key: Any, turn: int, call: Any, consumer: Any, grads: Any) -> None:
+    async def on_deposit(self, key: Any, turn: Any, call: Any, consumer: Any, grads: Any) -> None:
         """Keep what a part on another worker gives for the results of a call."""
         self._pass(key).deposits.setdefault((turn, call), {})[consumer] = grads
 
     async def on_backward(
         self,
         key: Any,
-        turn: int,
+        turn: tuple[int, int],
         call: Any,
         given: list[Any],
         accumulates: bool,
@@ -310,8 +316,9 @@ class Host(Inbox):
         self, number: int, kind: Callable[..., Any], parts: list[int], defaults: dict[str, Any]
     ) -> None:
         """Make an optimizer of parts."""
-        parameters = [p for part in parts for p in self._part(part).parameters()]
-        self._optimizers[number] = kind(parameters, **defaults)
+        async with self._lives.scope(("optimizer", number)):
+            parameters = [p for part in parts for p in self._part(part).parameters()]
+            self._optimizers[number] = kind(list(dict.fromkeys(parameters)), **defaults)
 
     async def on_optimize(self, number: int, method: str, args: Any) -> Any:
         """Call a method of an optimizer."""
@@ -334,6 +341,10 @@ class Host(Inbox):
     async def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what another of a group has sent until it is asked for."""
         self.runs.deliver(run, tag, sender, content)
+
+    async def on_returned(self, run: Any, rank: int) -> None:
+        """A run's function has returned on another rank."""
+        self.runs.returned(run, rank)
 
     async def on_stop(self, run: Any) -> None:
         """End a run."""

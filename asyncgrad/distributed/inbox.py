@@ -80,7 +80,11 @@ class Inbox:
     async def _run(self, message: Message) -> Any:
         here.set(self._site)
         with recording(None if self._trace is None else self._trace.recorder):
-            return await getattr(self, f"on_{message.method}")(*message.args)
+            try:
+                return await getattr(self, f"on_{message.method}")(*message.args)
+            except SystemExit as error:
+                # It would stop the worker's loop, and with it what others have there.
+                raise AutogradError(f"{message.method} raised {error!r} on a worker") from error
 
     async def on_give_up(self, sender: int, number: int) -> None:
         """End what a message has asked for, or will ask for if it comes later."""

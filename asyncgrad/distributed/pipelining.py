@@ -102,30 +102,39 @@ class Pipeline:
                 f"{self._microbatches} micro-batches: give as many examples at least, and as many "
                 f"targets as examples"
             )
-        async with asyncio.timeout_at(deadline):
-            loss_part = await self._prepare(loss_fn)
-            bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
-            in_flight = len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
-            window = asyncio.Semaphore(in_flight)
-            filled = asyncio.Barrier(self._microbatches)
+        shared = context()
+        losses: list[Any] = []
+        try:
+            async with asyncio.timeout_at(deadline):
+                loss_part = await self._prepare(loss_fn)
+                bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
+                in_flight = (
+                    len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
+                )
+                window = asyncio.Semaphore(in_flight)
+                filled = asyncio.Barrier(self._microbatches)
 
-            async def run(number: int) -> Any:
-                turn_of_passes.set(number)
-                start, stop = bounds[number], bounds[number + 1]
-                async with window:
-                    value: Any = x[start:stop]
-                    for stage in self._stages:
-                        # A micro-batch enters a stage before the next one does.
-                        value = await stage(value).sent()
-                    loss = as_loss("Pipeline.step", await loss_part(value, target[start:stop]))
-                    if self._schedule == "gpipe":
-                        await filled.wait()
-                    share = (stop - start) / rows
-                    await backward(loss, full_like(loss, share), deadline=deadline)
-                    return loss.detach() * share
+                async def run(number: int) -> Any:
+                    turn_of_passes.set(number)
+                    start, stop = bounds[number], bounds[number + 1]
+                    async with window:
+                        value: Any = x[start:stop]
+                        for stage in self._stages:
+                            # A micro-batch enters a stage before the next one does.
+                            value = await stage(value).sent()
+                        loss = as_loss("Pipeline.step", await loss_part(value, target[start:stop]))
+                        if self._schedule == "gpipe":
+                            await filled.wait()
+                        share = (stop - start) / rows
+                        await backward(loss, full_like(loss, share), deadline=deadline)
+                        return loss.detach() * share
 
-            async with context():
-                losses = await _all([run(number) for number in range(self._microbatches)])
+                async with shared:
+                    losses = await _all([run(number) for number in range(self._microbatches)])
+        except TimeoutError:
+            # A deadline that passes when all has been committed comes too late.
+            if not shared.committed:
+                raise
         total: Tensor = sum(losses[1:], start=losses[0])
         return total
 
@@ -139,8 +148,9 @@ class Pipeline:
         if self._loss is None or self._loss[0] is not loss_fn:
             rank = self._stages[-1].rank
             number = -1 - next(site.numbers)
+            part = RemoteModule(site, rank, number)
             await site.call(rank, "build", number, _same, (loss_fn,), {})
-            self._loss = loss_fn, RemoteModule(site, rank, number)
+            self._loss = loss_fn, part
         return self._loss[1]
 
 

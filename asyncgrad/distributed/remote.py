@@ -18,6 +18,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros
 from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import current_staging
+from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.records import NamedTuple
@@ -89,6 +90,7 @@ class RemoteModule:
         Returns:
             What it returns.
         """
+        check_plain("apply", args)
         return await self.site.call(self.rank, "apply", self.number, function, args)
 
 
@@ -173,6 +175,7 @@ class RemoteCall:
     async def _forward(self, fetch: bool) -> None:
         arguments, self._arguments = self._arguments, None
         leaves, structure = flatten(arguments)
+        check_plain("a part", [leaf for leaf in leaves if not isinstance(leaf, Variable)])
         inputs: list[Any] = []
         for place, leaf in enumerate(leaves):
             if isinstance(leaf, RemoteCall):

@@ -50,14 +50,18 @@ class RemoteOptimizer:
                 raise TypeError(
                     f"optimizer: expected parts and modules, not {type(model).__name__}"
                 )
-        own = kind(parameters, **defaults) if parameters else None
+        own = None
+        if parameters or not parts:
+            own = kind(list(dict.fromkeys(parameters)), **defaults)
+        # Made first: if a call fails or is cancelled, the workers are told to drop theirs.
+        made = cls(site, number, tuple(parts), own)
         await asyncio.gather(
             *[
                 site.call(rank, "optimizer", number, kind, numbers, defaults)
                 for rank, numbers in parts.items()
             ]
         )
-        return cls(site, number, tuple(parts), own)
+        return made
 
     async def _all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of the optimizers on all workers."""
@@ -72,10 +76,10 @@ class RemoteOptimizer:
         Raises:
             WorkerLostError: if a worker is lost; the others may have updated theirs.
         """
-        stepping = asyncio.ensure_future(self._all("step_async"))
+        steps = [self._all("step_async")]
         if self._own is not None:
-            await self._own.step_async()
-        await stepping
+            steps.append(self._own.step_async())
+        await asyncio.gather(*steps)
 
     async def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""

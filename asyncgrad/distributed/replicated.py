@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
@@ -34,6 +35,8 @@ class ReplicatedModel:
         self._run = run
         self._steps = 0
         self.parts = parts
+        for rank in range(site.size):
+            weakref.finalize(self, site.drop, rank, "run", run).atexit = False
 
     async def forward_backward(
         self,

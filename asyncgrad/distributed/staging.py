@@ -9,6 +9,7 @@ tells all hosts to abort: a host that has not heard of the pass remembers that i
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ class Ambient(NamedTuple):
     #: Under which hosts stage its gradients.
     key: tuple[int, int]
     #: The place of the pass among those that are committed together.
-    turn: int
+    turn: tuple[int, int]
     #: Gradients are added to leaves.
     accumulates: bool
     #: The hosts that have staged something.
@@ -109,7 +110,7 @@ class Coordinator:
         self._id = running.id
         self._decision = Decision(site)
         touched = self._decision.touched
-        self.ambient = Ambient(site, self._decision.key, 0, running.accumulates, touched)
+        self.ambient = Ambient(site, self._decision.key, (0, 0), running.accumulates, touched)
 
     async def prepare(self, gradients: dict[Any, Any]) -> None:
         """Ask the hosts."""
@@ -129,13 +130,14 @@ class Coordinator:
 class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
-    def __init__(self, shared: context, site: Site, running: graph.Pass, key: Any) -> None:
+    def __init__(
+        self, shared: context, site: Site, running: graph.Pass, key: Any, turn: tuple[int, int]
+    ) -> None:
         self.site = site
         self._id = running.id
         self._shared = shared
-        turn = turn_of_passes.get()
-        self.turn = running.id if turn is None else turn
-        self.ambient = Ambient(site, key, self.turn, running.accumulates, shared.touched)
+        self.turn = turn
+        self.ambient = Ambient(site, key, turn, running.accumulates, shared.touched)
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Keep the gradients back."""
@@ -158,10 +160,11 @@ class context:
 
     Within the block no `.grad` changes. At its end all are committed; if the block raises, or one
     of its passes has failed, none is. It holds for passes that reach a part on a worker, also those
-    started by child tasks.
+    started by child tasks. A context within another one is a part of it.
 
     Raises:
-        PassEndedError: at the end, if a pass has failed whose error the block did not raise.
+        PassEndedError: at the end, if a pass has failed whose error the block did not raise; in a
+            pass that a child task starts after the end.
         WorkerLostError: at the end, if a worker that has staged gradients is lost.
 
     Example:
@@ -177,9 +180,12 @@ class context:
     def __init__(self) -> None:
         """Nothing is known of a world before the first pass reaches one."""
         self.own = Staged()
+        self.committed = False
         self._decision: Decision | None = None
-        self._failed = False
+        self._failed = self._ended = False
         self._outer: context | None = None
+        #: The first pass, whose place those have that are numbered by `turn_of_passes`.
+        self._first: int | None = None
 
     @property
     def touched(self) -> set[int]:
@@ -189,15 +195,29 @@ class context:
 
     def coordinator(self, site: Site, running: graph.Pass) -> _InContext:
         """What takes part in a pass of this context."""
-        self.check()
-        if self._decision is None:
-            self._decision = Decision(site)
-        if self._decision.site is not site:
+        if self._first is None:
+            self._first = running.id
+        number = turn_of_passes.get()
+        turn = (running.id, 0) if number is None else (self._first, number)
+        whole = self._whole()
+        whole.check()
+        if whole._decision is None:
+            whole._decision = Decision(site)
+        if whole._decision.site is not site:
             raise AutogradError("a context() commits passes of one world: open one for each")
-        return _InContext(self, site, running, self._decision.key)
+        return _InContext(whole, site, running, whole._decision.key, turn)
+
+    def _whole(self) -> context:
+        """The outermost context, which commits."""
+        return self if self._outer is None else self._outer._whole()
 
     def check(self) -> None:
-        """Raise if a pass of the context has failed."""
+        """Raise if the context has ended, or a pass of it has failed."""
+        if self._ended:
+            raise PassEndedError(
+                "a pass that was started in a context() has come to a part after the block's end: "
+                "await the tasks that start passes within the block"
+            )
         if self._failed:
             raise PassEndedError(
                 "a pass of this context() has failed, so nothing of it will be committed: leave "
@@ -223,11 +243,17 @@ class context:
         traceback: TracebackType | None,
     ) -> None:
         _context.set(self._outer)
-        decision = self._decision
+        whole = self._whole()
         if kind is not None:
-            await self.give_up()
+            await whole.give_up()
             return
-        self.check()
+        whole.check()
+        if whole is self:
+            self._ended = True
+            await self._commit()
+
+    async def _commit(self) -> None:
+        decision = self._decision
         if decision is None:
             return
         running = None
@@ -240,10 +266,21 @@ class context:
         except BaseException:
             if running is None or not running.committed():
                 await self.give_up()
-            else:
-                await decision.commit()
             raise
-        await decision.commit()
+        finally:
+            if not self._failed:
+                self.committed = True
+                await _to_the_end(decision.site.spawn(decision.commit()))
+
+
+async def _to_the_end(telling: asyncio.Task[None]) -> None:
+    """Wait for what has been decided, which takes the grace at most; then raise if cancelled."""
+    try:
+        await asyncio.shield(telling)
+    finally:
+        while not telling.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([telling])
 
 
 class Staged:
@@ -254,9 +291,9 @@ class Staged:
     def __init__(self) -> None:
         """Start with none."""
         #: By turn of the pass and by number of the call: gradients by leaf.
-        self._parts: dict[tuple[int, tuple[int, int]], dict[Any, Any]] = {}
+        self._parts: dict[tuple[tuple[int, int], tuple[int, int]], dict[Any, Any]] = {}
 
-    def add(self, turn: int, call: tuple[int, int], gradients: dict[Any, Any]) -> None:
+    def add(self, turn: tuple[int, int], call: tuple[int, int], gradients: dict[Any, Any]) -> None:
         """Keep the gradients of one call."""
         if gradients:
             self._parts[turn, call] = gradients

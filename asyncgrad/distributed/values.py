@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload, waits
 
 if TYPE_CHECKING:
@@ -23,6 +25,18 @@ def cut(value: Any) -> Any:
 def requires_grad(value: Any) -> bool:
     """Whether a value is a tensor that requires grad."""
     return isinstance(value, Variable) and value.requires_grad  # type: ignore[attr-defined]
+
+
+def check_plain(who: str, given: Any) -> None:
+    """Raise if a tensor that requires grad is in plain data, also in fields of a dataclass."""
+    for leaf in flatten(given)[0]:
+        if requires_grad(leaf):
+            raise AutogradError(
+                f"{who}: a tensor among the arguments requires grad, but no gradient would come "
+                f"back to it: pass x.detach(), or call a part with it, whose call is recorded"
+            )
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            check_plain(who, [getattr(leaf, field.name, None) for field in fields(leaf)])
 
 
 async def awaited(found: Any) -> Any:

@@ -19,9 +19,8 @@ from asyncgrad.distributed.remote_optimizer import RemoteOptimizer
 from asyncgrad.distributed.replicated import ReplicatedModel, build
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.trace import Trace, recording, save
-from asyncgrad.distributed.values import requires_grad
-from asyncgrad.errors import AutogradError, add_note
-from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.distributed.values import check_plain
+from asyncgrad.errors import add_note
 from asyncgrad.scheduler import offload
 
 if TYPE_CHECKING:
@@ -71,13 +70,18 @@ class World:
 
         Raises:
             ValueError: for a rank that there is not.
+            RuntimeError: if a tensor that requires grad is among the arguments: gradients would
+                not find their way back.
             WorkerLostError: if the worker is lost.
             Exception: what the factory raised.
         """
         rank = self._rank(rank)
         number = next(self._numbers)
+        check_plain("remote", (args, kwargs))
+        # Made first: if the call fails or is cancelled, the worker is told to drop the module.
+        part = RemoteModule(self._site, rank, number)
         await self._site.call(rank, "build", number, factory, args, kwargs)
-        return RemoteModule(self._site, rank, number)
+        return part
 
     async def optimizer(
         self, kind: Callable[..., Any], models: Sequence[Any], **defaults: Any
@@ -119,11 +123,7 @@ class World:
         self._site.check()
         if not iscoroutinefunction(function):
             raise TypeError(f"run: {function!r} is no coroutine function: write `async def`")
-        if any(map(requires_grad, flatten((args, kwargs))[0])):
-            raise AutogradError(
-                "run: a tensor among the arguments requires grad, but no gradient would come back "
-                "to it: pass x.detach(), or call a part, whose call is recorded"
-            )
+        check_plain("run", (args, kwargs))
         run = "run", next(self._site.numbers)
         return await self._site.call_each("run", [(function, args, kwargs)] * self.size, run)
 
@@ -145,8 +145,9 @@ class World:
         run = "group", next(self._site.numbers)
         arguments = [(run, number, build, (make_model, bucket_cap_mb))] * self.size
         parts = [RemoteModule(self._site, rank, number) for rank in range(self.size)]
+        model = ReplicatedModel(self._site, run, parts)
         await self._site.call_each("in_group", arguments)
-        return ReplicatedModel(self._site, run, parts)
+        return model
 
     @asynccontextmanager
     async def trace_passes(self, path: str | PathLike[str]) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import asyncgrad as ag
@@ -26,6 +27,13 @@ class Mixed(ag.nn.Module):
 
     def forward(self, given: dict[str, Any], *, times: int) -> dict[str, Any]:
         return {"sum": given["x"] * times + given["y"], "rank": (given["x"] > 0, "plain")}
+
+
+@dataclass
+class Settings:
+    """Plain data that may hold a tensor."""
+
+    value: Any
 
 
 class Outer(ag.nn.Module):
@@ -82,6 +90,20 @@ class Held(ag.nn.Module):
 
 def identity(x: Any) -> Any:
     return x
+
+
+def second(module: Any, given: Any) -> Any:
+    return given
+
+
+async def gives_back(given: Any) -> Any:
+    return given
+
+
+def fails_on_rank_1() -> Affine:
+    if dist.get_rank() == 1:
+        raise ValueError("planned")
+    return Affine()
 
 
 def refuses(*args: Any) -> None:

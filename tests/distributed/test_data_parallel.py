@@ -102,6 +102,26 @@ async def from_nobody() -> None:
     await dist.broadcast(3, src=5)
 
 
+async def no_operation() -> None:
+    await dist.all_reduce(ag.ones(1), "sum")  # type: ignore[arg-type]
+
+
+async def average_of_integers() -> None:
+    await dist.all_reduce(ag.tensor([1, 2]), dist.ReduceOp.AVG)
+
+
+async def one_leaves() -> None:
+    await dist.barrier()
+    if dist.get_rank() == 0:
+        await dist.all_gather(1)
+
+
+async def one_leaves_a_pass() -> None:
+    model = await DDP(Net(), find_unused_parameters=True)
+    if dist.get_rank() == 0:
+        await mean_square(model, batch()).backward()
+
+
 async def one_fails() -> None:
     if dist.get_rank() == 1:
         raise KeyError("planned")
@@ -116,6 +136,10 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
             (not_a_tensor, TypeError, "expected a Tensor, not int"),
             (from_nobody, ValueError, "no rank 5 among 2"),
             (one_fails, KeyError, "planned"),
+            (no_operation, TypeError, "expected a ReduceOp"),
+            (average_of_integers, TypeError, "average of int64"),
+            (one_leaves, RuntimeError, "returned on rank 1, which has not taken part"),
+            (one_leaves_a_pass, RuntimeError, "returned on rank 1, which has not taken part"),
         ):
             with pytest.raises(kind, match=words) as caught:
                 await world.run(function)

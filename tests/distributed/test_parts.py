@@ -14,7 +14,21 @@ import pytest
 from deterministic import Engine, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import Affine, Failing, Held, Mixed, Outer, gradients, no_module, refuses
+from models import (
+    Affine,
+    Failing,
+    Held,
+    Mixed,
+    Outer,
+    Settings,
+    fails_on_rank_1,
+    gives_back,
+    gradients,
+    identity,
+    no_module,
+    refuses,
+    second,
+)
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
@@ -27,6 +41,10 @@ if TYPE_CHECKING:
 
 def leaf(*values: float) -> ag.Tensor:
     return ag.tensor(np.array(values or (0.1, -0.2, 0.3)), requires_grad=True)
+
+
+#: What a host counts that holds one part.
+ONE_PART = dict.fromkeys(("calls", "passes", "optimizers", "runs", "working"), 0) | {"parts": 1}
 
 
 def kept(statistics: list[Any]) -> list[int]:
@@ -309,6 +327,93 @@ async def test_parts_of_two_worlds_do_not_mix() -> None:
                 await (await alien(leaf())).sum().backward()
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("turns", range(12))
+async def test_what_was_cancelled_while_it_was_made_is_not_kept(turns: int) -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        for making in (
+            world.remote(0, Affine),
+            world.optimizer(ag.optim.SGD, [part], lr=1.0),
+            world.replicate(Affine),
+        ):
+            task = asyncio.create_task(making)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            del task, making
+        while await world.statistics() != [ONE_PART]:
+            gc.collect()
+
+
+@pytest.mark.asyncio
+async def test_what_failed_on_one_worker_is_not_kept_on_the_others() -> None:
+    async with world_of(Engine(2)) as world:
+        part, bare = await world.remote(0, Affine), await world.remote(1, Mixed)
+        with pytest.raises(ValueError, match="empty parameter list"):
+            await world.optimizer(ag.optim.SGD, [part, bare], lr=1.0)
+        with pytest.raises(ValueError, match="empty parameter list"):
+            await world.optimizer(ag.optim.SGD, [], lr=1.0)
+        with pytest.raises(ValueError, match="planned"):
+            await world.replicate(fails_on_rank_1)
+        model = await world.replicate(Affine)
+        del model
+        while await world.statistics() != [ONE_PART, ONE_PART]:
+            gc.collect()
+
+
+@pytest.mark.asyncio
+async def test_what_comes_after_its_release_is_refused() -> None:
+    async with world_of(Engine(1)) as world:
+        site = world._site
+        await site.call(0, "release", [("part", 99), ("optimizer", 98)])
+        with pytest.raises(dist.PassEndedError):
+            await site.call(0, "build", 99, Affine, (), {})
+        with pytest.raises(dist.PassEndedError):
+            await site.call(0, "optimizer", 98, ag.optim.SGD, [], {})
+
+
+@pytest.mark.asyncio
+async def test_a_tensor_that_requires_grad_is_no_plain_data() -> None:
+    async with world_of(Engine(1)) as world:
+        part, weight = await world.remote(0, Affine), leaf()
+        for use in (
+            lambda: world.remote(0, Affine, weight),
+            lambda: part.apply(identity, weight),
+            lambda: part(Settings(weight)),
+            lambda: world.run(gives_back, [Settings({"x": weight})]),
+        ):
+            with pytest.raises(RuntimeError, match="requires grad"):
+                await use()
+        assert await part.apply(second, Settings(3)) == Settings(3)
+
+
+@pytest.mark.asyncio
+async def test_a_function_that_exits_does_not_end_the_worker() -> None:
+    async with world_of(Engine(1)) as world:
+        with pytest.raises(RuntimeError, match=r"build raised SystemExit\(3\)"):
+            await world.remote(0, sys.exit, 3)
+        await world.remote(0, Affine)
+
+
+@pytest.mark.asyncio
+async def test_a_model_given_twice_is_stepped_once() -> None:
+    async with world_of(Engine(1)) as world:
+        part, own, here = await world.remote(0, Affine), Affine(), Affine()
+        optimizer = await world.optimizer(ag.optim.SGD, [part, own, part, own], lr=0.5)
+        local = ag.optim.SGD(here.parameters(), lr=0.5)
+        x = leaf().detach()
+        await (await part(x)).sum().backward()
+        await own(x).sum().backward()
+        await here(x).sum().backward()
+        await optimizer.step_async()
+        local.step()
+        expected = [p.tolist() for p in here.parameters()]
+        assert [p.tolist() for p in own.parameters()] == expected
+        assert [p.tolist() for p in (await part.apply(Affine.state_dict)).values()] == expected
+
+
 # -- several passes, one commit -----------------------------------------------
 
 
@@ -359,6 +464,87 @@ async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
             await step()
         assert (x.grad, await part.apply(gradients)) == (None, [None, None])
         assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_a_context_within_another_is_a_part_of_it() -> None:
+    async with world_of(Engine(2)) as world:
+        part, here = await world.remote(1, Affine), Affine()
+        x, y = leaf(), leaf()
+
+        async def inner(fails: bool) -> None:
+            async with dist.autograd.context():
+                await (await part(x)).sum().backward()
+                if fails:
+                    raise ValueError("planned")
+
+        async with dist.autograd.context():
+            await inner(False)
+            await inner(False)
+            assert (x.grad, await part.apply(gradients)) == (None, [None, None])
+        for _ in range(2):
+            await here(y).sum().backward()
+        assert x.grad.tolist() == y.grad.tolist()
+        assert await part.apply(gradients) == gradients(here)
+
+        async def outer() -> None:
+            async with dist.autograd.context():
+                await inner(False)
+                with pytest.raises(ValueError, match="planned"):
+                    await inner(True)
+
+        with pytest.raises(dist.PassEndedError, match="has failed"):
+            await outer()
+        assert x.grad.tolist() == y.grad.tolist()
+        assert await part.apply(gradients) == gradients(here)
+        assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_a_pass_that_a_context_has_not_waited_for_says_so() -> None:
+    async with world_of(Engine(1)) as world:
+        part, x = await world.remote(0, Affine), leaf()
+        ended = asyncio.Event()
+
+        async def late() -> None:
+            await ended.wait()
+            await (await part(x)).sum().backward()
+
+        async with dist.autograd.context():
+            task = asyncio.create_task(late())
+            await asyncio.sleep(0)
+        ended.set()
+        with pytest.raises(dist.PassEndedError, match="after the block's end"):
+            await task
+        assert (x.grad, await part.apply(gradients)) == (None, [None, None])
+        del task
+        while any(kept(await world.statistics())):
+            gc.collect()
+
+
+@pytest.mark.asyncio
+async def test_a_context_cancelled_while_it_commits_has_committed() -> None:
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part, x = await world.remote(0, Affine), leaf()
+
+        async def step() -> None:
+            async with dist.autograd.context():
+                await (await part(x)).sum().backward()
+
+        task = asyncio.create_task(step())
+
+        async def cancel(rank: int, message: Message) -> None:
+            if message.method == "commit":
+                task.cancel()
+                await asyncio.sleep(0)
+
+        engine.on_message = cancel
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert x.grad is not None
+        # Nothing goes on when the block has been left.
+        assert engine.part(part).scale.grad is not None
 
 
 @pytest.mark.asyncio

@@ -149,6 +149,28 @@ async def test_a_step_that_fails_or_is_too_late_commits_nothing() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_deadline_that_passes_while_all_commit_comes_too_late() -> None:
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        stage = await world.remote(0, Layer, 0)
+        x, target = data()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 1.0
+
+        async def pass_the_deadline(rank: int, message: Any) -> None:
+            if message.method == "commit":
+                passed = loop.create_future()
+                loop.call_at(deadline + 0.01, passed.set_result, None)
+                await passed
+
+        engine.on_message = pass_the_deadline
+        loss = await Pipeline([stage]).step(x, target, mean_square, deadline=deadline)
+        assert loop.time() > deadline
+        assert loss.item() > 0
+        assert await stage.apply(gradients) != [None]
+
+
+@pytest.mark.asyncio
 async def test_arguments_that_make_no_sense_raise() -> None:
     async with world_of(Engine(1)) as world:
         stage = await world.remote(0, Layer, 0)

@@ -392,6 +392,13 @@ def test_join_outside_of_a_pass_raises() -> None:
 
 
 @pytest.mark.asyncio
+async def test_who_joins_several_times_takes_part_once(pair: Any) -> None:
+    member = Member([], pair)
+    await loss_of(*pair, member, member).backward()
+    assert member.verbs() == ["prepare", "prepare ends", "commit", "commit ends"]
+
+
+@pytest.mark.asyncio
 async def test_a_participant_without_a_method_is_refused(pair: Any) -> None:
     class Half:
         async def prepare(self, gradients: Any) -> None: ...

@@ -31,6 +31,8 @@ class DistributedDataParallel(Module):
     Args:
         module: this rank's copy, of the same structure on all.
         bucket_cap_mb: the size of a bucket in megabytes.
+        find_unused_parameters: taken as in PyTorch, and not needed: a parameter that a rank has
+            not used counts as zero there.
 
     Raises:
         RuntimeError: outside of `World.run`, if no parameter requires grad, or if one is not on
@@ -49,7 +51,13 @@ class DistributedDataParallel(Module):
         ...         optimizer.step()
     """
 
-    def __init__(self, module: Module, *, bucket_cap_mb: float = 25.0) -> None:
+    def __init__(
+        self,
+        module: Module,
+        *,
+        bucket_cap_mb: float = 25.0,
+        find_unused_parameters: bool = True,
+    ) -> None:
         """Make the buckets, in the order in which gradients will come: from the last on."""
         super().__init__()
         if not bucket_cap_mb > 0:
