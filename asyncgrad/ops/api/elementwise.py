@@ -38,27 +38,10 @@ if TYPE_CHECKING:
     from asyncgrad.types import Number
 
 __all__ = [
-    "add",
-    "bitwise_not",
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "clip",
-    "div",
-    "divide",
-    "fill",
-    "floor_divide",
-    "logical_not",
-    "masked_fill",
-    "positive",
-    "pow",
-    "round",
-    "rsub",
-    "sub",
-    "subtract",
-    "true_divide",
-    "where",
-]
+    "add", "bitwise_not", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "fill",
+    "floor_divide", "logical_not", "masked_fill", "positive", "pow", "round", "rsub", "sub",
+    "subtract", "true_divide", "where",
+]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
 IN_PLACE = tuple([name for name in METHODS if name != "positive"])
 

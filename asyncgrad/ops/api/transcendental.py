@@ -29,17 +29,9 @@ if TYPE_CHECKING:
     from asyncgrad.types import Number
 
 __all__ = [
-    "deg2rad",
-    "fmax",
-    "fmin",
-    "heaviside",
-    "logaddexp2",
-    "logit",
-    "mvlgamma",
-    "polygamma",
-    "rad2deg",
-    "sinc",
-]
+    "deg2rad", "fmax", "fmin", "heaviside", "logaddexp2", "logit", "mvlgamma", "polygamma",
+    "rad2deg", "sinc",
+]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name != "polygamma"])
 IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
 
