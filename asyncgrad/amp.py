@@ -54,12 +54,9 @@ class autocast:
     """
 
     def __init__(
-        self,
-        device_type: str,
-        dtype: DTypeLike | None = None,
-        enabled: bool = True,
+        self, device_type: str, dtype: DTypeLike | None = None, enabled: bool = True,
         cache_enabled: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(device_type, str):
             raise ValueError(
                 f"Expected `device_type` of type `str`, got: `{type(device_type).__name__}`"

@@ -437,16 +437,10 @@ class Tensor(Methods):
         meta.grad_dtype = ANY_DTYPE if dtype is None else dtype
 
     def backward(
-        self,
-        gradient: Tensor | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Sequence[Tensor] | Tensor | None = None,
-        *,
-        priority: int | None = None,
-        deadline: float | None = None,
-        wait: str = "done",
-    ) -> BackwardFuture[None]:
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None,
+        create_graph: bool = False, inputs: Sequence[Tensor] | Tensor | None = None, *,
+        priority: int | None = None, deadline: float | None = None, wait: str = "done",
+    ) -> BackwardFuture[None]:  # fmt: skip
         """Accumulate the gradients of this tensor into the leaves from which it was computed.
 
         The call checks the arguments and starts the pass. On a running event loop it returns a

@@ -55,12 +55,10 @@ def _product(program: Callable[..., Any]) -> Product:
     """
 
     def computed(
-        func: Callable[..., Any],
-        inputs: Tensor | tuple[Tensor, ...],
-        v: Tensor | tuple[Tensor, ...] | None = None,
-        create_graph: bool = False,
+        func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
+        v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         single, given = tuple_of(inputs, "inputs", program.__name__)
         running = program(func, single, given, v, create_graph, strict)
         return run_multi_pass(running, waits=waits(func))
@@ -172,13 +170,9 @@ def jacobian(
     strategy: str = "reverse-mode",
 ) -> Results[Any]: ...
 def jacobian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    strategy: str = "reverse-mode",
-) -> Any:
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
     """The Jacobian of a function.
 
     Args:
@@ -230,13 +224,9 @@ def hessian(
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Results[Any]: ...
 def hessian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
     """The Hessian of a function of one element: the Jacobian of its Jacobian.
 
     Args:

@@ -40,13 +40,10 @@ _LARGE = 1 << 18
 
 
 def commit(
-    staged: Sequence[tuple[Variable, Any, bool]],
-    recorded: Namespace,
-    wait: bool,
-    prepared: Sequence[Prepared] = (),
-    begin: Callable[[], None] | None = None,
+    staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace, wait: bool,
+    prepared: Sequence[Prepared] = (), begin: Callable[[], None] | None = None,
     end: Callable[[], None] | None = None,
-) -> bool:
+) -> bool:  # fmt: skip
     """Add every staged gradient to its variable's `.grad`, or none.
 
     Args:

@@ -29,18 +29,9 @@ class Metadata:
     )
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: DType,
-        device: Device,
-        F: Namespace,
-        *,
-        user_dtype: DType = None,
-        size: int,
-        cost: int,
-        is_complex: bool,
-        is_float: bool,
-    ) -> None:
+        self, shape: tuple[int, ...], dtype: DType, device: Device, F: Namespace, *,
+        user_dtype: DType = None, size: int, cost: int, is_complex: bool, is_float: bool,
+    ) -> None:  # fmt: skip
         """Store the facts; use `ops.namespace.metadata_of` to get a record."""
         self.shape = shape
         self.dtype = dtype

@@ -251,12 +251,9 @@ def _block(rows: Tensor, depth: int, out_shape: Shape, in_shape: Shape) -> Any:
 
 
 def _tree_of_blocks(
-    blocks: list[list[Tensor]],
-    out_structure: Structure,
-    structure: Structure,
-    several: bool,
+    blocks: list[list[Tensor]], out_structure: Structure, structure: Structure, several: bool,
     batch: Level | None,
-) -> Any:
+) -> Any:  # fmt: skip
     trees = []
     for row in blocks:
         tree = unflatten(structure, [wrap_batch(block, batch) for block in row])

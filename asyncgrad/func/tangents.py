@@ -81,12 +81,9 @@ def linearize(func: Callable[..., Any], *primals: Tree) -> Results[Any]:
 
 @outside_inference
 async def _jvp(
-    func: Callable[..., Any],
-    primals: tuple[Any, ...],
-    tangents: tuple[Any, ...],
-    strict: bool,
+    func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], strict: bool,
     has_aux: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     if not isinstance(primals, tuple):
         raise AutogradError(
             f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."

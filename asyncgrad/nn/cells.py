@@ -82,14 +82,9 @@ class _Cell(Module):
     bias_hh: Any
 
     def __init__(
-        self,
-        mode: str,
-        input_size: int,
-        hidden_size: int,
-        bias: bool,
-        device: DeviceLike | None,
+        self, mode: str, input_size: int, hidden_size: int, bias: bool, device: DeviceLike | None,
         dtype: DTypeLike | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self._mode = mode
         self.input_size = input_size

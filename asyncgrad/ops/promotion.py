@@ -279,19 +279,11 @@ def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
 
 
 def promote_binary(
-    name: str,
-    pair: Callable[[Any, Any], Any],
-    *,
-    right: Callable[[Any, Any], Any] | None = None,
-    left: Callable[[Any, Any], Any] | None = None,
-    floating: bool = False,
-    numbers: bool = True,
-    leading: bool = True,
-    alone: bool = False,
-    modular: bool = True,
-    check: Callable[[Any, Any], None] | None = None,
-    operator: bool = False,
-) -> Callable[[Any, Any], Any]:
+    name: str, pair: Callable[[Any, Any], Any], *, right: Callable[[Any, Any], Any] | None = None,
+    left: Callable[[Any, Any], Any] | None = None, floating: bool = False, numbers: bool = True,
+    leading: bool = True, alone: bool = False, modular: bool = True,
+    check: Callable[[Any, Any], None] | None = None, operator: bool = False,
+) -> Callable[[Any, Any], Any]:  # fmt: skip
     """Make the function that handles operands which are not floating tensors of one shape.
 
     Args:

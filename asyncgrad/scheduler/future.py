@@ -60,12 +60,9 @@ class BackwardFuture(asyncio.Future[_T]):
     )
 
     def __init__(
-        self,
-        engine: Runner,
-        loop: asyncio.AbstractEventLoop,
-        task: GraphTask,
+        self, engine: Runner, loop: asyncio.AbstractEventLoop, task: GraphTask,
         starter: asyncio.Task[Any] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make the future of a pass.
 
         Args:

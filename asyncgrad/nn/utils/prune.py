@@ -72,13 +72,9 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
 
 
 def ln_structured(
-    module: Module,
-    name: str,
-    amount: float,
-    n: float | str,
-    dim: int,
+    module: Module, name: str, amount: float, n: float | str, dim: int,
     importance_scores: Tensor | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Prune the channels of the least norms: see `LnStructured`; returns the module."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module

@@ -49,13 +49,9 @@ class BasePruningMethod:
 
     @classmethod
     def apply(
-        cls,
-        module: Module,
-        name: str,
-        *args: Any,
-        importance_scores: Tensor | None = None,
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None,
         **kwargs: Any,
-    ) -> BasePruningMethod:
+    ) -> BasePruningMethod:  # fmt: skip
         """Prune a parameter, in addition to any earlier pruning.
 
         Args:

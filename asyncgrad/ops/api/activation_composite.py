@@ -236,12 +236,9 @@ def pairwise_distance(
 
 @one_node("NativeGroupNormBackward0")
 def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
 
     Args:

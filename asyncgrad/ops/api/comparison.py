@@ -143,12 +143,9 @@ def signbit(input: Tensor) -> Tensor:
 
 
 def isin(
-    elements: Tensor | Number,
-    test_elements: Tensor | Number,
-    *,
-    assume_unique: bool = False,
+    elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: bool = False,
     invert: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Where elements occur in `test_elements`.
 
     Args:
@@ -260,12 +257,9 @@ def bucketize(
 
 
 def unique(
-    input: Tensor,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The distinct elements, or distinct slices along an axis, in order.
 
     Args:

@@ -387,12 +387,9 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
 
 @writes
 def diff(
-    input: Tensor,
-    n: int = 1,
-    dim: int = -1,
-    prepend: Tensor | None = None,
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
     append: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The n-th differences of neighbours along an axis.
 
     Args:

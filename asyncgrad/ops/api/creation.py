@@ -190,12 +190,9 @@ def _number(name: str, what: str, value: object) -> Any:
 
 
 def _like(
-    name: str,
-    input: Tensor,
-    dtype: DTypeLike | None,
-    device: DeviceLike | None,
+    name: str, input: Tensor, dtype: DTypeLike | None, device: DeviceLike | None,
     memory_format: memory_format | None,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """An uninitialised array laid out like a tensor, its dtype and its device."""
     x = as_tensor_operand(input, name, 1)
     as_memory_format(name, memory_format)

@@ -309,12 +309,9 @@ def detach(input: Tensor) -> Tensor:
 
 
 def scalar_tensor(
-    s: Number,
-    *,
-    dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None,
+    s: Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A tensor without dimensions of a number; of the default dtype if none is given."""
     dtype = number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
     return _made("scalar_tensor", s, dtype, device, requires_grad)

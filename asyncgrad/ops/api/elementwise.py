@@ -156,12 +156,9 @@ def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Nu
 
 
 def div(
-    input: Tensor | Number,
-    other: Tensor | Number,
-    *,
-    rounding_mode: str | None = None,
+    input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None,
     out: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`input / other`, broadcast.
 
     Args:
@@ -208,12 +205,9 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
 
 
 def clamp(
-    input: Tensor,
-    min: Tensor | Number | None = None,
-    max: Tensor | Number | None = None,
-    *,
+    input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None, *,
     out: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Clamp each element to [min, max]; at the bounds the gradient passes.
 
     Args:
@@ -294,12 +288,9 @@ def where(
     out: Tensor | None = None,
 ) -> Tensor: ...
 def where(
-    condition: Tensor,
-    input: Tensor | Number | None = None,
-    other: Tensor | Number | None = None,
-    *,
-    out: Tensor | None = None,
-) -> Any:
+    condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None,
+    *, out: Tensor | None = None,
+) -> Any:  # fmt: skip
     """`input` where the condition holds, `other` elsewhere, broadcast.
 
     Args:

@@ -62,12 +62,9 @@ def _check_grid(x: Tensor, grid: Tensor, mode: str) -> None:
 
 
 def grid_sample(
-    input: Tensor,
-    grid: Tensor,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Sample images at given positions.
 
     Args:

@@ -197,12 +197,9 @@ def cumulative_trapezoid(
 
 
 def cov(
-    input: Tensor,
-    *,
-    correction: int = 1,
-    fweights: Tensor | None = None,
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
     aweights: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The covariances of variables.
 
     Args:

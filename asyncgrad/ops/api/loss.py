@@ -236,12 +236,9 @@ def smooth_l1_loss(
 
 
 def huber_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    delta: float = 1.0,
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`d**2 / 2` for differences `d` up to `delta`, and `delta * (d - delta / 2)` for others.
 
     Args:

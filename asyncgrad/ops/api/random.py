@@ -211,12 +211,9 @@ def randperm(
 
 
 def _like(
-    name: str,
-    input: Tensor,
-    dtype: DTypeLike | None,
-    device: DeviceLike | None,
+    name: str, input: Tensor, dtype: DTypeLike | None, device: DeviceLike | None,
     memory_format: memory_format | None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The shape, dtype and device of a new tensor that is like another."""
     x = as_tensor_operand(input, name, 1)
     as_memory_format(name, memory_format)
@@ -498,12 +495,9 @@ def _normal(
 
 @writes
 def multinomial(
-    input: Tensor,
-    num_samples: int,
-    replacement: bool = False,
-    *,
+    input: Tensor, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Indices drawn with the weights in each row of a tensor.
 
     Args:

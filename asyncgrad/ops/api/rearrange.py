@@ -225,12 +225,9 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 @spelled
 def repeat_interleave(
-    input: Tensor,
-    repeats: Tensor | int | None = None,
-    dim: int | None = None,
-    *,
+    input: Tensor, repeats: Tensor | int | None = None, dim: int | None = None, *,
     output_size: int | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Repeat each element, or each slice along an axis.
 
     Args:

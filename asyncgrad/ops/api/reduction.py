@@ -262,12 +262,9 @@ def _with_index(name: str) -> Callable[..., Any]:
     pick = {"max": "argmax", "min": "argmin"}[name]
 
     def reduce(
-        input: Tensor,
-        dim: Tensor | int | None = None,
-        keepdim: bool = False,
-        *,
+        input: Tensor, dim: Tensor | int | None = None, keepdim: bool = False, *,
         other: Tensor | None = None,
-    ) -> Tensor | return_types.max | return_types.min:
+    ) -> Tensor | return_types.max | return_types.min:  # fmt: skip
         x = as_tensor_operand(input, name, 1)
         metadata = x._metadata
         if dim is None and other is None:
@@ -463,12 +460,9 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 @writes_exactly
 def norm(
-    input: Tensor,
-    p: float | str | None = "fro",
-    dim: Ints | None = None,
-    keepdim: bool = False,
+    input: Tensor, p: float | str | None = "fro", dim: Ints | None = None, keepdim: bool = False,
     dtype: DTypeLike | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
     Args:

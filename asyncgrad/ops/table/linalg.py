@@ -150,12 +150,9 @@ def _contract(
 
 
 def _contract_cost(
-    x: Variable,
-    y: Variable,
-    x_labels: Sequence[int | str],
-    y_labels: Sequence[int | str],
+    x: Variable, y: Variable, x_labels: Sequence[int | str], y_labels: Sequence[int | str],
     out_labels: Sequence[int | str],
-) -> int:
+) -> int:  # fmt: skip
     own = prod(
         n for n, label in zip(y._metadata.shape, y_labels, strict=True) if label not in x_labels
     )

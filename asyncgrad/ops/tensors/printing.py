@@ -39,13 +39,9 @@ _options = [Options()]
 
 
 def set_printoptions(
-    precision: int | None = None,
-    threshold: float | None = None,
-    edgeitems: int | None = None,
-    linewidth: int | None = None,
-    profile: str | None = None,
-    sci_mode: bool | None = None,
-) -> None:
+    precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
+    linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None,
+) -> None:  # fmt: skip
     """Set how tensors are printed.
 
     Args:
@@ -152,12 +148,9 @@ def _complex_format_of(values: np.ndarray[Any, Any], options: Options) -> Callab
 
 
 def _nested(
-    values: np.ndarray[Any, Any],
-    indent: int,
-    write: Callable[[Any], str],
-    short: bool,
+    values: np.ndarray[Any, Any], indent: int, write: Callable[[Any], str], short: bool,
     options: Options,
-) -> str:
+) -> str:  # fmt: skip
     if not values.ndim:
         return write(_numbers(values))
     edge = options.edgeitems

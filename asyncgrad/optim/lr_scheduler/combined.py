@@ -58,12 +58,9 @@ class SequentialLR(_Combined):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        schedulers: Sequence[LRScheduler],
-        milestones: Sequence[int],
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
         last_epoch: int = -1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not schedulers:
             raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
         if len(milestones) != len(schedulers) - 1:

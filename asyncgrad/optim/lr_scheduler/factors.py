@@ -109,12 +109,9 @@ class MultiStepLR(_Relative):
     """Multiplies the rate by `gamma` at each milestone."""
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        milestones: Iterable[int],
-        gamma: float = 0.1,
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1,
         last_epoch: int = -1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.milestones = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -127,12 +124,9 @@ class ConstantLR(_Relative):
     """Multiplies the rate by a factor during the first epochs."""
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        factor: float = 1.0 / 3,
-        total_iters: int = 5,
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5,
         last_epoch: int = -1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not 0 <= factor <= 1.0:
             raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
         self.factor = factor
