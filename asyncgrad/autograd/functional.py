@@ -153,22 +153,14 @@ async def jvp(
 
 @overload
 def jacobian(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    strategy: str = "reverse-mode",
-) -> Tensor: ...
+    func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
+    vectorize: bool = False, strategy: str = "reverse-mode",
+) -> Tensor: ...  # fmt: skip
 @overload
 def jacobian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    strategy: str = "reverse-mode",
-) -> Results[Any]: ...
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+) -> Results[Any]: ...  # fmt: skip
 def jacobian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
     strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
@@ -207,22 +199,14 @@ def jacobian(
 
 @overload
 def hessian(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    outer_jacobian_strategy: str = "reverse-mode",
-) -> Tensor: ...
+    func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
+    vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+) -> Tensor: ...  # fmt: skip
 @overload
 def hessian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    outer_jacobian_strategy: str = "reverse-mode",
-) -> Results[Any]: ...
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+) -> Results[Any]: ...  # fmt: skip
 def hessian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
     strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",

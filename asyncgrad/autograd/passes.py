@@ -118,64 +118,36 @@ def _is_enqueued(wait: str) -> bool:
 
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: Root | Sequence[Root],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: Literal[False] | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    *,
-    priority: int | None = None,
-    deadline: float | None = None,
-) -> Results[Tensor]: ...
+    outputs: Root | Sequence[Root], inputs: Root | Sequence[Root],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True,
+    allow_unused: Literal[False] | None = None, is_grads_batched: bool = False,
+    materialize_grads: bool = False, *, priority: int | None = None, deadline: float | None = None,
+) -> Results[Tensor]: ...  # fmt: skip
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: Root | Sequence[Root],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    *,
-    allow_unused: bool,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    priority: int | None = None,
+    outputs: Root | Sequence[Root], inputs: Root | Sequence[Root],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True, *, allow_unused: bool,
+    is_grads_batched: bool = False, materialize_grads: bool = False, priority: int | None = None,
     deadline: float | None = None,
-) -> Results[Tensor | None]: ...
+) -> Results[Tensor | None]: ...  # fmt: skip
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: dict[_K, Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: Literal[False] | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    *,
-    priority: int | None = None,
-    deadline: float | None = None,
-) -> ResultDict[_K, Tensor]: ...
+    outputs: Root | Sequence[Root], inputs: dict[_K, Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True,
+    allow_unused: Literal[False] | None = None, is_grads_batched: bool = False,
+    materialize_grads: bool = False, *, priority: int | None = None, deadline: float | None = None,
+) -> ResultDict[_K, Tensor]: ...  # fmt: skip
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: dict[_K, Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    *,
-    allow_unused: Literal[True],
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    priority: int | None = None,
+    outputs: Root | Sequence[Root], inputs: dict[_K, Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True, *, allow_unused: Literal[True],
+    is_grads_batched: bool = False, materialize_grads: bool = False, priority: int | None = None,
     deadline: float | None = None,
-) -> ResultDict[_K, Tensor | None]: ...
+) -> ResultDict[_K, Tensor | None]: ...  # fmt: skip
 def grad(
     outputs: Root | Sequence[Root], inputs: Root | Sequence[Root] | dict[Any, Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,

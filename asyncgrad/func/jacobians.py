@@ -46,22 +46,15 @@ _VJP = "vjp(f, *primals)"
 
 @overload
 def jacrev(
-    func: Callable[Concatenate[Tensor, _P], Tensor],
-    argnums: Literal[0] = 0,
-    *,
-    has_aux: Literal[False] = False,
-    chunk_size: int | None = None,
+    func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0, *,
+    has_aux: Literal[False] = False, chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
 @overload
 def jacrev(
-    func: Callable[_P, Any],
-    argnums: int | tuple[int, ...] = 0,
-    *,
-    has_aux: bool = False,
-    chunk_size: int | None = None,
-    _preallocate_and_copy: bool = False,
-) -> Callable[_P, Any]: ...
+    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
+    chunk_size: int | None = None, _preallocate_and_copy: bool = False,
+) -> Callable[_P, Any]: ...  # fmt: skip
 def jacrev(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
     chunk_size: int | None = None, _preallocate_and_copy: bool = False,
@@ -95,22 +88,14 @@ def jacrev(
 
 @overload
 def jacfwd(
-    func: Callable[Concatenate[Tensor, _P], Tensor],
-    argnums: Literal[0] = 0,
-    has_aux: Literal[False] = False,
-    *,
-    chunk_size: int | None = None,
-    randomness: str = "error",
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+    func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False, *, chunk_size: int | None = None, randomness: str = "error",
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
 @overload
 def jacfwd(
-    func: Callable[_P, Any],
-    argnums: int | tuple[int, ...] = 0,
-    has_aux: bool = False,
-    *,
-    chunk_size: int | None = None,
-    randomness: str = "error",
-) -> Callable[_P, Any]: ...
+    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
+    chunk_size: int | None = None, randomness: str = "error",
+) -> Callable[_P, Any]: ...  # fmt: skip
 def jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
     chunk_size: int | None = None, randomness: str = "error",

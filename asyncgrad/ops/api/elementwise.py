@@ -281,12 +281,8 @@ def _one_bound(which: str, bound: Any) -> str:
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(
-    condition: Tensor,
-    input: Tensor | Number,
-    other: Tensor | Number,
-    *,
-    out: Tensor | None = None,
-) -> Tensor: ...
+    condition: Tensor, input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None,
+) -> Tensor: ...  # fmt: skip
 def where(
     condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None,
     *, out: Tensor | None = None,
