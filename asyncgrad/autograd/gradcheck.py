@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.differences import (
-    as_tuple,
-)
+from asyncgrad.autograd.differences import as_tuple
 from asyncgrad.autograd.gradcheck_jacobians import compare, compare_forward
 from asyncgrad.autograd.gradcheck_parts import (
     GradcheckError,

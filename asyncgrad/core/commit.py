@@ -155,9 +155,7 @@ def _outgrown(
     return replaced
 
 
-def _summed(
-    fresh: Sequence[tuple[AutogradMeta, Any]],
-) -> list[tuple[AutogradMeta, Any]]:
+def _summed(fresh: Sequence[tuple[AutogradMeta, Any]]) -> list[tuple[AutogradMeta, Any]]:
     """Sum the gradients of leaves reached twice here: `_apply` can't add into sparse rows."""
     found: dict[AutogradMeta, Any] = {}
     for meta, tensor in fresh:

@@ -14,19 +14,9 @@ class Metadata:
     """Immutable and shared: arrays of one shape, dtype and device have the same record."""
 
     __slots__ = (
-        "F",
-        "cost",
-        "device",
-        "dtype",
-        "is_complex",
-        "kernels",
-        "scalar",
-        "shape",
-        "size",
-        "special",
-        "user_dtype",
-        "user_shape",
-    )
+        "F", "cost", "device", "dtype", "is_complex", "kernels", "scalar", "shape", "size",
+        "special", "user_dtype", "user_shape",
+    )  # fmt: skip
 
     def __init__(
         self, shape: tuple[int, ...], dtype: DType, device: Device, F: Namespace, *,

@@ -23,24 +23,9 @@ class Rule:
     """
 
     __slots__ = (
-        "apart",
-        "arity",
-        "arrays",
-        "fresh",
-        "keepable",
-        "name",
-        "names",
-        "outliving",
-        "passes",
-        "places",
-        "plain",
-        "pulls",
-        "renew",
-        "run",
-        "saves",
-        "unpack",
-        "variant",
-    )
+        "apart", "arity", "arrays", "fresh", "keepable", "name", "names", "outliving", "passes",
+        "places", "plain", "pulls", "renew", "run", "saves", "unpack", "variant",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, run: Run, *, pulls: tuple[Run, ...] | None = None, fresh: bool = False,

@@ -17,13 +17,7 @@ from asyncgrad.distributions.continuous import (
     Normal,
     Uniform,
 )
-from asyncgrad.distributions.discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    Poisson,
-)
+from asyncgrad.distributions.discrete import Bernoulli, Binomial, Categorical, Geometric, Poisson
 from asyncgrad.distributions.distribution import sum_rightmost
 from asyncgrad.distributions.multivariate import (
     Beta,

@@ -9,13 +9,7 @@ from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.modes import current
 from asyncgrad.creation import zeros_like
 from asyncgrad.errors import AutogradError
-from asyncgrad.func.gradients import (
-    check_tensors,
-    outside_inference,
-    pulled,
-    split_aux,
-    transform,
-)
+from asyncgrad.func.gradients import check_tensors, outside_inference, pulled, split_aux, transform
 from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten

@@ -81,10 +81,7 @@ class TransformerEncoder(_Stack):
         causal = _is_causal(mask, is_causal, src, self.layers[0].self_attn.batch_first)
         for layer in self.layers:
             src = layer(
-                src,
-                src_mask=mask,
-                src_key_padding_mask=src_key_padding_mask,
-                is_causal=causal,
+                src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal
             )
         return src if self.norm is None else self.norm(src)
 

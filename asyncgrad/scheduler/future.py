@@ -49,15 +49,7 @@ class Runner(Protocol):
 class BackwardFuture(asyncio.Future[_T]):
     """What `backward()` and `grad()` return on a running loop: await it."""
 
-    __slots__ = (
-        "_cancel_text",
-        "_engine",
-        "_notes",
-        "_observed",
-        "_origin",
-        "_starter",
-        "_task",
-    )
+    __slots__ = ("_cancel_text", "_engine", "_notes", "_observed", "_origin", "_starter", "_task")
 
     def __init__(
         self, engine: Runner, loop: asyncio.AbstractEventLoop, task: GraphTask,

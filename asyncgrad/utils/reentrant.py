@@ -121,10 +121,7 @@ async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:
 
 
 async def _differentiate_later(
-    repeat: Callable[..., Any],
-    ctx: Any,
-    leaves: tuple[Any, ...],
-    gradients: tuple[Any, ...],
+    repeat: Callable[..., Any], ctx: Any, leaves: tuple[Any, ...], gradients: tuple[Any, ...]
 ) -> Any:
     """The gradients of leaves, after the function and its pass have run.
 

@@ -300,10 +300,7 @@ def _axis_of_parts(name: str, x: Tensor, dim: Ints) -> int:
 
 
 def unique_consecutive(
-    input: Tensor,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The elements, or slices along an axis, without those equal to the one before.
 

@@ -13,17 +13,7 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
 from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
-from asyncgrad.ops.api.reduction import (
-    amax,
-    amin,
-    mean,
-    norm,
-    prod,
-    std,
-    sum,
-    var,
-    vector_norm,
-)
+from asyncgrad.ops.api.reduction import amax, amin, mean, norm, prod, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import mapped

@@ -171,17 +171,9 @@ def _joined(
 _KINDS: dict[str, tuple[Any, bool, str]] = {
     "fft": (_complex, True, "The Fourier transform"),
     "ifft": (_complex, False, "The inverse Fourier transform"),
-    "rfft": (
-        _halved,
-        True,
-        "The Fourier transform of real numbers, without redundant conjugates,",
-    ),
+    "rfft": (_halved, True, "The Fourier transform of real numbers, without redundant conjugates,"),
     "irfft": (_joined, False, "The inverse of `rfft`"),
-    "hfft": (
-        _joined,
-        True,
-        "The real Fourier transform of Hermitian values given by a half,",
-    ),
+    "hfft": (_joined, True, "The real Fourier transform of Hermitian values given by a half,"),
     "ihfft": (_halved, False, "The inverse of `hfft`"),
 }
 

@@ -52,13 +52,7 @@ __all__ = [
     "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero", "scatter",
     "scatter_add", "take_along_dim",
 ]  # fmt: skip
-METHODS = (
-    *__all__,
-    "index_add_",
-    "index_put_",
-    "scatter_",
-    "scatter_add_",
-)
+METHODS = (*__all__, "index_add_", "index_put_", "scatter_", "scatter_add_")
 
 _ALL = slice(None)
 

@@ -408,10 +408,7 @@ def _splits(lengths: list[int]) -> dict[tuple[int, int], int]:
         for i in range(count - span):
             j = i + span
             costs[i, j], splits[i, j] = min(
-                (
-                    costs[i, k] + costs[k + 1, j] + lengths[i] * lengths[k + 1] * lengths[j + 1],
-                    k,
-                )
+                (costs[i, k] + costs[k + 1, j] + lengths[i] * lengths[k + 1] * lengths[j + 1], k)
                 for k in range(i, j)
             )
     return splits

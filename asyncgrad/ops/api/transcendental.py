@@ -11,13 +11,7 @@ from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
-from asyncgrad.ops.promotion import (
-    as_tensor_operand,
-    cast,
-    category,
-    default_dtype,
-    result_dtype,
-)
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
 from asyncgrad.ops.tensors.out import writes

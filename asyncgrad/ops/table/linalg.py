@@ -214,10 +214,7 @@ OPS = (
         "mm",
         "dot",
         "x y",
-        pulls={
-            "x": lambda F, g, y: F.mm(g, F.mh(y)),
-            "y": lambda F, g, x: F.mm(F.mh(x), g),
-        },
+        pulls={"x": lambda F, g, y: F.mm(g, F.mh(y)), "y": lambda F, g, x: F.mm(F.mh(x), g)},
         pushes={"x": lambda F, t, y: F.mm(t, y), "y": lambda F, t, x: F.mm(x, t)},
         cost=_cost,
         batch=batch_products.mm,

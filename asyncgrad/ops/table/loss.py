@@ -514,10 +514,7 @@ OPS = (
         _binary,
         {
             "x": (_binary_by_input, _binary_by_input_rule),
-            "y": (
-                lambda xp, out, x, y, parameter: _log_odds(xp, out, x),
-                _binary_by_target_rule,
-            ),
+            "y": (lambda xp, out, x, y, parameter: _log_odds(xp, out, x), _binary_by_target_rule),
         },
         "BinaryCrossEntropyBackward0",
     ),

@@ -6,12 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.optim.lr_scheduler.base import (
-    LRScheduler,
-    attributes,
-    for_groups,
-    give_attributes,
-)
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, attributes, for_groups, give_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
