@@ -54,12 +54,9 @@ class autocast:
     """
 
     def __init__(
-        self,
-        device_type: str,
-        dtype: DTypeLike | None = None,
-        enabled: bool = True,
+        self, device_type: str, dtype: DTypeLike | None = None, enabled: bool = True,
         cache_enabled: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(device_type, str):
             raise ValueError(
                 f"Expected `device_type` of type `str`, got: `{type(device_type).__name__}`"
@@ -140,9 +137,6 @@ class GradScaler:
         backoff_factor: the factor after a non-finite gradient, less than 1.
         growth_interval: the number of steps in a row with finite gradients before the scale grows.
         enabled: False makes the scaler only call the optimizers' `step`.
-
-    Raises:
-        AssertionError: if a factor is out of range.
 
     Example:
         >>> import asyncgrad as ag
@@ -342,11 +336,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; does nothing if the scaler is disabled.
-
-        Raises:
-            RuntimeError: if the state is empty.
-        """
+        """Restore a state; does nothing if the scaler is disabled."""
         if not self._enabled:
             return
         if not state_dict:

@@ -5,19 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 __all__ = [
-    "AcceleratorError",
-    "AutogradError",
-    "DeviceLostError",
-    "DeviceUnavailableError",
-    "GraphFreedError",
-    "LinAlgError",
-    "NestingError",
-    "OutOfMemoryError",
-    "PendingBackwardError",
-    "RaceError",
-    "SavedTensorModifiedError",
-    "WrongLoopError",
-]
+    "AcceleratorError", "AutogradError", "DeviceLostError", "DeviceUnavailableError",
+    "GraphFreedError", "LinAlgError", "NestingError", "OutOfMemoryError", "PendingBackwardError",
+    "RaceError", "SavedTensorModifiedError", "WrongLoopError",
+]  # fmt: skip
 
 
 class AutogradError(RuntimeError):

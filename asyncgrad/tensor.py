@@ -96,21 +96,13 @@ class Tensor(Methods):
                 sequence of numbers, an array, or a tensor, whose memory is shared.
             device: the device of the new tensor; the default device if None.
             kwargs: one of `size`, `data` or `other`, instead of `args`.
-
-        Raises:
-            TypeError: if the arguments fit no form.
-            RuntimeError: for a negative size.
         """
         place = place_of("new", device)
         made = by_size_or_data("new", default_dtype(), place, args, any_dtype=True, **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
     def as_subclass(self, cls: type[_T]) -> _T:
-        """The same tensor as an instance of a subclass; results computed from it are plain tensors.
-
-        Raises:
-            TypeError: if `cls` is not a subclass of `Tensor`.
-        """
+        """The same tensor in a subclass; results computed from it are plain tensors."""
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
             raise TypeError(f"as_subclass: cls must be a type that inherits from Tensor, got {cls}")
         seen = shaping.view(self, self._metadata.shape)
@@ -445,16 +437,10 @@ class Tensor(Methods):
         meta.grad_dtype = ANY_DTYPE if dtype is None else dtype
 
     def backward(
-        self,
-        gradient: Tensor | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Sequence[Tensor] | Tensor | None = None,
-        *,
-        priority: int | None = None,
-        deadline: float | None = None,
-        wait: str = "done",
-    ) -> BackwardFuture[None]:
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None,
+        create_graph: bool = False, inputs: Sequence[Tensor] | Tensor | None = None, *,
+        priority: int | None = None, deadline: float | None = None, wait: str = "done",
+    ) -> BackwardFuture[None]:  # fmt: skip
         """Accumulate the gradients of this tensor into the leaves from which it was computed.
 
         The call checks the arguments and starts the pass. On a running event loop it returns a
@@ -698,11 +684,7 @@ class Tensor(Methods):
         return array.copy() if copy else array
 
     def item(self) -> Number:
-        """The single element as a Python number.
-
-        Raises:
-            RuntimeError: if there is not exactly one element.
-        """
+        """The single element as a Python number."""
         if self._metadata.size != 1:
             raise AutogradError(
                 f"a Tensor with {self._metadata.size} elements cannot be converted to Scalar. "
@@ -909,11 +891,7 @@ class Tensor(Methods):
         __irshift__ = in_place.operator(R.bitwise_right_shift, "bitwise_right_shift_")
 
     def abs_(self) -> Tensor:
-        """Replace elements by their absolute values.
-
-        Raises:
-            RuntimeError: for complex numbers, whose absolute values are real.
-        """
+        """Replace elements by their absolute values."""
         if self._metadata.is_complex:
             raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
         return in_place.change(self, "abs_", R.abs)
@@ -950,11 +928,7 @@ class Tensor(Methods):
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part, a view.
-
-        Raises:
-            RuntimeError: for a real tensor.
-        """
+        """The imaginary part, a view."""
         return complex_parts.imag(self)
 
     @imag.setter

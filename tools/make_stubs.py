@@ -28,8 +28,8 @@ import asyncgrad
 PACKAGE = Path(asyncgrad.__file__).parent
 HEAD = '"""{}"""\n\n# Written by tools/make_stubs.py from the running package.\n'
 #: Modules that hold nothing but names of other modules.
-MODULES = ("asyncgrad", "asyncgrad.fft", "asyncgrad.linalg", "asyncgrad.nn.functional",
-           "asyncgrad.special")  # fmt: skip
+MODULES = ("asyncgrad", "asyncgrad.fft", "asyncgrad.linalg", "asyncgrad.nn",
+           "asyncgrad.nn.functional", "asyncgrad.special")  # fmt: skip
 #: The module of the stub class that holds the methods that `Tensor` gets at run time.
 METHODS = "asyncgrad._methods"
 

@@ -36,12 +36,9 @@ def placed(values: Value, like: Value) -> Any:
 
 
 async def slopes(
-    func: Callable[..., Any],
-    inputs: tuple[Any, ...],
-    x: Value,
-    directions: Sequence[Sequence[Any]],
-    eps: float,
-) -> list[list[Any]]:
+    func: Callable[..., Any], inputs: tuple[Any, ...], x: Value,
+    directions: Sequence[Sequence[Any]], eps: float,
+) -> list[list[Any]]:  # fmt: skip
     """The central differences of the outputs along some directions of one input.
 
     A direction of a complex input has two sides; changes along the second count as imaginary.

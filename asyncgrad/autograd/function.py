@@ -190,13 +190,9 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     async def _apply_later(
-        cls,
-        ctx: FunctionNode,
-        args: tuple[Any, ...],
-        waiting: Coroutine[Any, Any, Any],
-        recording: bool,
-        seen: list[Any] | None,
-    ) -> Any:
+        cls, ctx: FunctionNode, args: tuple[Any, ...], waiting: Coroutine[Any, Any, Any],
+        recording: bool, seen: list[Any] | None,
+    ) -> Any:  # fmt: skip
         """The second half of `apply`, for a `forward` that is a coroutine function."""
         separate = cls.setup_context is not Function.setup_context
         found = current()

@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
 
 def push_function(
-    ctx: Any,
-    jvp: Callable[..., Any],
-    args: Sequence[Any],
-    outputs: tuple[Any, ...],
+    ctx: Any, jvp: Callable[..., Any], args: Sequence[Any], outputs: tuple[Any, ...],
     results: tuple[Any, ...],
-) -> None:
+) -> None:  # fmt: skip
     """Compute the tangents of a Function's results at all open levels.
 
     Args:
@@ -50,14 +47,9 @@ def push_function(
 
 
 def _push(
-    ctx: Any,
-    jvp: Callable[..., Any],
-    args: Value,
-    outputs: Value,
-    results: Value,
-    held: list[Any],
+    ctx: Any, jvp: Callable[..., Any], args: Value, outputs: Value, results: Value, held: list[Any],
     level: Any,
-) -> None:
+) -> None:  # fmt: skip
     tangents = [
         zeros_of(x._metadata)
         if t is None

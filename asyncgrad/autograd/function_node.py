@@ -140,9 +140,7 @@ class FunctionNode(FunctionCtx, Node):
     def saved_variables(self) -> tuple[Any, ...]:
         """Deprecated name of `saved_tensors`."""
         warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'",
-            DeprecationWarning,
-            stacklevel=2,
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
         )
         return self.saved_tensors
 

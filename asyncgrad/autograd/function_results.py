@@ -34,14 +34,9 @@ if TYPE_CHECKING:
 
 
 def connected(
-    ctx: FunctionNode,
-    args: tuple[Any, ...],
-    output: Value,
-    computed: Value,
-    *,
-    recording: bool,
+    ctx: FunctionNode, args: tuple[Any, ...], output: Value, computed: Value, *, recording: bool,
     separate: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     """The results of `forward` as the caller receives them, connected to the node."""
     single = not isinstance(output, tuple)
     outputs = (output,) if single else output

@@ -28,13 +28,9 @@ class VmapInfo(NamedTuple):
 
 
 def apply_to_examples(
-    function: Value,
-    rule: Callable[..., Any] | None,
-    level: Level,
-    args: tuple[Any, ...],
-    *,
+    function: Value, rule: Callable[..., Any] | None, level: Level, args: tuple[Any, ...], *,
     separate: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     """Call a Function on examples of a batch.
 
     Args:

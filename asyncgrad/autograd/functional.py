@@ -55,12 +55,10 @@ def _product(program: Callable[..., Any]) -> Product:
     """
 
     def computed(
-        func: Callable[..., Any],
-        inputs: Tensor | tuple[Tensor, ...],
-        v: Tensor | tuple[Tensor, ...] | None = None,
-        create_graph: bool = False,
+        func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
+        v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         single, given = tuple_of(inputs, "inputs", program.__name__)
         running = program(func, single, given, v, create_graph, strict)
         return run_multi_pass(running, waits=waits(func))
@@ -155,30 +153,18 @@ async def jvp(
 
 @overload
 def jacobian(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    strategy: str = "reverse-mode",
-) -> Tensor: ...
+    func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
+    vectorize: bool = False, strategy: str = "reverse-mode",
+) -> Tensor: ...  # fmt: skip
 @overload
 def jacobian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    strategy: str = "reverse-mode",
-) -> Results[Any]: ...
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+) -> Results[Any]: ...  # fmt: skip
 def jacobian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    strategy: str = "reverse-mode",
-) -> Any:
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
     """The Jacobian of a function.
 
     Args:
@@ -213,30 +199,18 @@ def jacobian(
 
 @overload
 def hessian(
-    func: Callable[..., Tensor],
-    inputs: Tensor,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    outer_jacobian_strategy: str = "reverse-mode",
-) -> Tensor: ...
+    func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
+    vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+) -> Tensor: ...  # fmt: skip
 @overload
 def hessian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    outer_jacobian_strategy: str = "reverse-mode",
-) -> Results[Any]: ...
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+) -> Results[Any]: ...  # fmt: skip
 def hessian(
-    func: Callable[..., Any],
-    inputs: Tensor | tuple[Tensor, ...],
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
-    outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:
+    func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
+    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
     """The Hessian of a function of one element: the Jacobian of its Jacobian.
 
     Args:

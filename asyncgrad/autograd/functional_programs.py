@@ -29,13 +29,9 @@ if TYPE_CHECKING:
 
 
 async def jacobian_program(
-    func: Callable[..., Any],
-    inputs: Value,
-    create_graph: bool,
-    strict: bool,
-    vectorize: bool,
+    func: Callable[..., Any], inputs: Value, create_graph: bool, strict: bool, vectorize: bool,
     strategy: str = "reverse-mode",
-) -> Any:
+) -> Any:  # fmt: skip
     """The Jacobian, by the chosen strategy."""
     single, given = tuple_of(inputs, "inputs", "jacobian")
     if strategy == "forward-mode":
@@ -145,12 +141,9 @@ def scalar_function(func: Callable[..., Any], strict: bool) -> Any:
 
 
 async def grad_where_required(
-    outputs: Sequence[Any],
-    tensors: Sequence[Any],
-    vectors: Value,
-    create_graph: bool,
+    outputs: Sequence[Any], tensors: Sequence[Any], vectors: Value, create_graph: bool,
     retain_graph: bool | None = None,
-) -> Sequence[Any]:
+) -> Sequence[Any]:  # fmt: skip
     """`grad` of the outputs that require grad; None for all inputs if none does."""
     vectors = (None,) * len(outputs) if vectors is None else vectors
     pairs = [

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.differences import (
-    as_tuple,
-)
+from asyncgrad.autograd.differences import as_tuple
 from asyncgrad.autograd.gradcheck_jacobians import compare, compare_forward
 from asyncgrad.autograd.gradcheck_parts import (
     GradcheckError,
@@ -113,23 +111,13 @@ def _blocking(program: Value, func: Callable[..., Any]) -> Any:
 
 
 async def _gradcheck(
-    func: Callable[..., Any],
-    inputs: Value,
-    *,
-    eps: float = 1e-6,
-    atol: float = 1e-5,
-    rtol: float = 1e-3,
-    raise_exception: bool = True,
-    nondet_tol: float = 0.0,
-    check_undefined_grad: bool = True,
-    check_grad_dtypes: bool = False,
-    check_batched_grad: bool = False,
-    check_batched_forward_grad: bool = False,
-    check_forward_ad: bool = False,
-    check_backward_ad: bool = True,
-    fast_mode: bool = False,
+    func: Callable[..., Any], inputs: Value, *, eps: float = 1e-6, atol: float = 1e-5,
+    rtol: float = 1e-3, raise_exception: bool = True, nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False, check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False,
     masked: bool | None = None,
-) -> bool:
+) -> bool:  # fmt: skip
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError(
             "Expected at least one of check_forward_ad or check_backward_ad to be True"
@@ -156,17 +144,11 @@ async def _gradcheck(
 
 
 async def _gradgradcheck(
-    func: Callable[..., Any],
-    inputs: Value,
-    grad_outputs: Value,
-    *,
-    gen_non_contig_grad_outputs: bool = False,
-    check_undefined_grad: bool = True,
-    check_batched_grad: bool = False,
-    check_fwd_over_rev: bool = False,
-    check_rev_over_rev: bool = True,
-    **options: Value,
-) -> bool:
+    func: Callable[..., Any], inputs: Value, grad_outputs: Value, *,
+    gen_non_contig_grad_outputs: bool = False, check_undefined_grad: bool = True,
+    check_batched_grad: bool = False, check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True, **options: Value,
+) -> bool:  # fmt: skip
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError(
             "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True"

@@ -65,14 +65,9 @@ async def compare(
 
 
 async def _compare_fast(
-    func: Callable[..., Any],
-    inputs: tuple[Any, ...],
-    options: Options,
-    part: str,
-    whole: Value,
-    outputs: tuple[Any, ...],
-    kept: list[int],
-) -> None:
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value,
+    outputs: tuple[Any, ...], kept: list[int],
+) -> None:  # fmt: skip
     """Compare along one random direction of the inputs and one of the outputs.
 
     `outputs` are those that require grad, `kept` their numbers.

@@ -49,14 +49,9 @@ def start_pass(task: GraphTask, priority: int | None = None, deadline: float | N
 
 
 def new_pass(
-    roots: tuple[Any, ...],
-    given: Value,
-    retain_graph: bool | None,
-    create_graph: bool,
-    inputs: list[Any] | None,
-    grad: bool,
-    recorded: Namespace = None,
-) -> GraphTask:
+    roots: tuple[Any, ...], given: Value, retain_graph: bool | None, create_graph: bool,
+    inputs: list[Any] | None, grad: bool, recorded: Namespace = None,
+) -> GraphTask:  # fmt: skip
     """Check the roots and their gradients, and make the pass.
 
     Arguments are passed by position here and below: keywords would cost a tenth of a small pass.

@@ -49,17 +49,12 @@ _K = TypeVar("_K")
 
 
 def backward(
-    tensors: Root | Sequence[Root],
-    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
+    tensors: Root | Sequence[Root], grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None, create_graph: bool = False,
     grad_variables: Tensor | Sequence[Tensor | None] | None = None,
-    inputs: Root | Sequence[Root] | dict[Any, Tensor] | None = None,
-    *,
-    priority: int | None = None,
-    deadline: float | None = None,
-    wait: str = "done",
-) -> BackwardFuture[None]:
+    inputs: Root | Sequence[Root] | dict[Any, Tensor] | None = None, *, priority: int | None = None,
+    deadline: float | None = None, wait: str = "done",
+) -> BackwardFuture[None]:  # fmt: skip
     """Accumulate the gradients of some tensors into the leaves from which they were computed.
 
     Args:
@@ -95,15 +90,9 @@ def backward(
 
 
 def backward_from(
-    roots: tuple[Any, ...],
-    grad_tensors: Value,
-    retain_graph: bool | None,
-    create_graph: bool,
-    inputs: Value,
-    priority: int | None,
-    deadline: float | None,
-    wait: str,
-) -> BackwardFuture[None]:
+    roots: tuple[Any, ...], grad_tensors: Value, retain_graph: bool | None, create_graph: bool,
+    inputs: Value, priority: int | None, deadline: float | None, wait: str,
+) -> BackwardFuture[None]:  # fmt: skip
     """`backward`, with the roots as a tuple."""
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
@@ -129,78 +118,43 @@ def _is_enqueued(wait: str) -> bool:
 
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: Root | Sequence[Root],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: Literal[False] | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    *,
-    priority: int | None = None,
-    deadline: float | None = None,
-) -> Results[Tensor]: ...
+    outputs: Root | Sequence[Root], inputs: Root | Sequence[Root],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True,
+    allow_unused: Literal[False] | None = None, is_grads_batched: bool = False,
+    materialize_grads: bool = False, *, priority: int | None = None, deadline: float | None = None,
+) -> Results[Tensor]: ...  # fmt: skip
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: Root | Sequence[Root],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    *,
-    allow_unused: bool,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    priority: int | None = None,
+    outputs: Root | Sequence[Root], inputs: Root | Sequence[Root],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True, *, allow_unused: bool,
+    is_grads_batched: bool = False, materialize_grads: bool = False, priority: int | None = None,
     deadline: float | None = None,
-) -> Results[Tensor | None]: ...
+) -> Results[Tensor | None]: ...  # fmt: skip
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: dict[_K, Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: Literal[False] | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    *,
-    priority: int | None = None,
-    deadline: float | None = None,
-) -> ResultDict[_K, Tensor]: ...
+    outputs: Root | Sequence[Root], inputs: dict[_K, Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True,
+    allow_unused: Literal[False] | None = None, is_grads_batched: bool = False,
+    materialize_grads: bool = False, *, priority: int | None = None, deadline: float | None = None,
+) -> ResultDict[_K, Tensor]: ...  # fmt: skip
 @overload
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: dict[_K, Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    *,
-    allow_unused: Literal[True],
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    priority: int | None = None,
+    outputs: Root | Sequence[Root], inputs: dict[_K, Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True, *, allow_unused: Literal[True],
+    is_grads_batched: bool = False, materialize_grads: bool = False, priority: int | None = None,
     deadline: float | None = None,
-) -> ResultDict[_K, Tensor | None]: ...
+) -> ResultDict[_K, Tensor | None]: ...  # fmt: skip
 def grad(
-    outputs: Root | Sequence[Root],
-    inputs: Root | Sequence[Root] | dict[Any, Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: bool | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
-    *,
-    priority: int | None = None,
+    outputs: Root | Sequence[Root], inputs: Root | Sequence[Root] | dict[Any, Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
+    is_grads_batched: bool = False, materialize_grads: bool = False, *, priority: int | None = None,
     deadline: float | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Compute the gradients of some tensors by others, without touching any `.grad`.
 
     Args:

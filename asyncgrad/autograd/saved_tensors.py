@@ -54,12 +54,9 @@ class saved_tensors_hooks(Mode):
     """
 
     def __init__(
-        self,
-        pack_hook: Callable[[Any], Any],
-        unpack_hook: Callable[[Any], Any],
-        *,
+        self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any], *,
         prefetch: int = 1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
         self.prefetch = prefetch

@@ -24,22 +24,16 @@ class Product(Protocol):
 
     @overload
     def __call__(
-        self,
-        func: Callable[..., Tensor],
-        inputs: Tensor,
-        v: Tensor | tuple[Tensor, ...] | None = None,
-        create_graph: bool = False,
+        self, func: Callable[..., Tensor], inputs: Tensor,
+        v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False,
-    ) -> Results[Tensor]: ...
+    ) -> Results[Tensor]: ...  # fmt: skip
     @overload
     def __call__(
-        self,
-        func: Callable[..., Any],
-        inputs: Tensor | tuple[Tensor, ...],
-        v: Tensor | tuple[Tensor, ...] | None = None,
-        create_graph: bool = False,
+        self, func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...],
+        v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False,
-    ) -> Results[Any]: ...
+    ) -> Results[Any]: ...  # fmt: skip
 
 
 class Gradient(Protocol[_R_co]):

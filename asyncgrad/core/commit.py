@@ -40,13 +40,10 @@ _LARGE = 1 << 18
 
 
 def commit(
-    staged: Sequence[tuple[Variable, Any, bool]],
-    recorded: Namespace,
-    wait: bool,
-    prepared: Sequence[Prepared] = (),
-    begin: Callable[[], None] | None = None,
+    staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace, wait: bool,
+    prepared: Sequence[Prepared] = (), begin: Callable[[], None] | None = None,
     end: Callable[[], None] | None = None,
-) -> bool:
+) -> bool:  # fmt: skip
     """Add every staged gradient to its variable's `.grad`, or none.
 
     Args:
@@ -158,9 +155,7 @@ def _outgrown(
     return replaced
 
 
-def _summed(
-    fresh: Sequence[tuple[AutogradMeta, Any]],
-) -> list[tuple[AutogradMeta, Any]]:
+def _summed(fresh: Sequence[tuple[AutogradMeta, Any]]) -> list[tuple[AutogradMeta, Any]]:
     """Sum the gradients of leaves reached twice here: `_apply` can't add into sparse rows."""
     found: dict[AutogradMeta, Any] = {}
     for meta, tensor in fresh:

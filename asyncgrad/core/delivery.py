@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
 
 def deliver(
-    task: PassState,
-    node: Node,
-    following: tuple[StoredEdge, ...],
-    received: Sequence[Gradient] | None,
-    fresh: bool,
-) -> None:
+    task: PassState, node: Node, following: tuple[StoredEdge, ...],
+    received: Sequence[Gradient] | None, fresh: bool,
+) -> None:  # fmt: skip
     """Pass a node's gradients on; nodes that have all of theirs become ready.
 
     Args:

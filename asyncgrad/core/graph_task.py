@@ -279,13 +279,9 @@ class GraphTask(PassState):
             self._resume(node, self.streams.evaluate(self, node, gradient, owned), None)
 
     def _resume(
-        self,
-        node: Node,
-        evaluation: Generator[Any, Any, Any],
-        result: Value,
-        *,
+        self, node: Node, evaluation: Generator[Any, Any, Any], result: Value, *,
         throw: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Run a node's evaluation until it ends or waits for something."""
         step: Any = evaluation.throw if throw else evaluation.send
         streams = self.streams
@@ -325,12 +321,9 @@ class GraphTask(PassState):
     # -- reports --------------------------------------------------------------------------------
 
     def resume(
-        self,
-        node: Node,
-        evaluation: Generator[Any, Any, Any],
-        result: Value,
+        self, node: Node, evaluation: Generator[Any, Any, Any], result: Value,
         error: BaseException | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Take the result that a suspended node waited for, and continue the node.
 
         A heavy node becomes ready again instead: the caller may be the loop, and `run` hands heavy

@@ -14,33 +14,14 @@ class Metadata:
     """Immutable and shared: arrays of one shape, dtype and device have the same record."""
 
     __slots__ = (
-        "F",
-        "cost",
-        "device",
-        "dtype",
-        "is_complex",
-        "kernels",
-        "scalar",
-        "shape",
-        "size",
-        "special",
-        "user_dtype",
-        "user_shape",
-    )
+        "F", "cost", "device", "dtype", "is_complex", "kernels", "scalar", "shape", "size",
+        "special", "user_dtype", "user_shape",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: DType,
-        device: Device,
-        F: Namespace,
-        *,
-        user_dtype: DType = None,
-        size: int,
-        cost: int,
-        is_complex: bool,
-        is_float: bool,
-    ) -> None:
+        self, shape: tuple[int, ...], dtype: DType, device: Device, F: Namespace, *,
+        user_dtype: DType = None, size: int, cost: int, is_complex: bool, is_float: bool,
+    ) -> None:  # fmt: skip
         """Store the facts; use `ops.namespace.metadata_of` to get a record."""
         self.shape = shape
         self.dtype = dtype

@@ -68,19 +68,9 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__",
-        "cost",
-        "extras",
-        "following",
-        "guard",
-        "output_metadata",
-        "rule",
-        "saved",
-        "sequence_nr",
-        "stream",
-        "topological_nr",
-        "version",
-    )
+        "__weakref__", "cost", "extras", "following", "guard", "output_metadata", "rule", "saved",
+        "sequence_nr", "stream", "topological_nr", "version",
+    )  # fmt: skip
 
     #: How a table node computes its gradients; None for nodes with `apply`.
     rule: Rule | None

@@ -71,17 +71,11 @@ class PassState:
     )  # fmt: skip
 
     def __init__(
-        self,
-        edges: Sequence[StoredEdge],
-        gradients: Sequence[Gradient],
-        keep_graph: bool = False,
-        create_graph: bool = False,
-        inputs: Sequence[StoredEdge] | None = None,
-        accumulate: bool = True,
-        recorded: Namespace = None,
-        context: Context | None = None,
+        self, edges: Sequence[StoredEdge], gradients: Sequence[Gradient], keep_graph: bool = False,
+        create_graph: bool = False, inputs: Sequence[StoredEdge] | None = None,
+        accumulate: bool = True, recorded: Namespace = None, context: Context | None = None,
         parent: PassState | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         root: Any
         gradient: NodeGradient
         owned: Owned

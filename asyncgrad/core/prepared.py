@@ -52,12 +52,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    variable: Variable,
-    gradient: Gradient,
-    owned: bool,
-    recorded: Namespace,
+    variable: Variable, gradient: Gradient, owned: bool, recorded: Namespace,
     within: Callable[..., Any],
-) -> Prepared:
+) -> Prepared:  # fmt: skip
     """Compute what `commit` would make a leaf's `.grad`, without touching it.
 
     Args:

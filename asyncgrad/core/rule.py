@@ -23,46 +23,20 @@ class Rule:
     """
 
     __slots__ = (
-        "apart",
-        "arity",
-        "arrays",
-        "fresh",
-        "keepable",
-        "name",
-        "names",
-        "outliving",
-        "passes",
-        "places",
-        "plain",
-        "pulls",
-        "renew",
-        "run",
-        "saves",
-        "unpack",
-        "variant",
-    )
+        "apart", "arity", "arrays", "fresh", "keepable", "name", "names", "outliving", "passes",
+        "places", "plain", "pulls", "renew", "run", "saves", "unpack", "variant",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        run: Run,
-        *,
-        pulls: tuple[Run, ...] | None = None,
-        fresh: bool = False,
-        passes: bool = False,
-        saves: bool = False,
-        unpack: Callable[[Any], Saved] | None = None,
-        outliving: Callable[[Saved], tuple[Any, ...]] | None = None,
-        plain: tuple[str, ...] = (),
-        places: tuple[int, ...] = (0,),
-        arity: int = 1,
-        names: tuple[str, ...] = (),
-        arrays: tuple[tuple[int, int], ...] = (),
-        apart: bool = False,
+        self, name: str, run: Run, *, pulls: tuple[Run, ...] | None = None, fresh: bool = False,
+        passes: bool = False, saves: bool = False, unpack: Callable[[Any], Saved] | None = None,
+        outliving: Callable[[Saved], tuple[Any, ...]] | None = None, plain: tuple[str, ...] = (),
+        places: tuple[int, ...] = (0,), arity: int = 1, names: tuple[str, ...] = (),
+        arrays: tuple[tuple[int, int], ...] = (), apart: bool = False,
         variant: Callable[[dict[str, Any]], str] | None = None,
         renew: Callable[[Namespace, Saved], Any] | None = None,
         keepable: frozenset[str] = frozenset(),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Store the entry; see the attributes."""
         #: The node's name, as PyTorch spells it.
         self.name = name

@@ -154,10 +154,7 @@ def _renews(node: Node, changed: VersionCounter) -> bool:
 
 
 def refuse_modified(
-    node: Node,
-    metadata: Metadata | tuple[Metadata, ...],
-    counter: VersionCounter,
-    expected: int,
+    node: Node, metadata: Metadata | tuple[Metadata, ...], counter: VersionCounter, expected: int
 ) -> NoReturn:
     """Raise for a saved tensor that has been changed in place."""
     found, expected = counter.version, counter.version - counter.changed_since(expected)

@@ -174,13 +174,9 @@ class PassStreams:
     # -- handing gradients on ---------------------------------------------------------------------
 
     def deliver(
-        self,
-        task: PassState,
-        node: Node,
-        following: tuple[StoredEdge, ...],
-        received: Sequence[Gradient] | None,
-        fresh: bool,
-    ) -> None:
+        self, task: PassState, node: Node, following: tuple[StoredEdge, ...],
+        received: Sequence[Gradient] | None, fresh: bool,
+    ) -> None:  # fmt: skip
         """`deliver` edge by edge, each gradient in the stream in which it is summed."""
         if received is None:
             received = (None,) * len(following)

@@ -31,18 +31,9 @@ class AutogradMeta:
     """What only leaves and few other tensors have besides their array and edge."""
 
     __slots__ = (
-        "accumulator",
-        "extras",
-        "grad",
-        "grad_dtype",
-        "inference",
-        "name",
-        "post_accumulate",
-        "requires_grad",
-        "retains_grad",
-        "turned",
-        "view",
-    )
+        "accumulator", "extras", "grad", "grad_dtype", "inference", "name", "post_accumulate",
+        "requires_grad", "retains_grad", "turned", "view",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         """Start with nothing set."""

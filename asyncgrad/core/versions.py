@@ -53,8 +53,13 @@ class VersionCounter:
 
     def register_alias(self, variable: HasEdge) -> None:
         """Register a tensor without an edge that shares a leaf's memory."""
-        living = [reference for reference in self.aliases or () if reference() is not None]
-        self.aliases = [*living, weakref.ref(variable)]
+        aliases = self.aliases
+        if aliases is None:
+            self.aliases = [weakref.ref(variable)]
+            return
+        aliases.append(weakref.ref(variable))
+        if len(aliases) >= _PRUNE:
+            self.aliases = _living(aliases)
 
     def sharers(self) -> set[HasEdge]:
         """The registered tensors that are alive."""
@@ -68,10 +73,8 @@ class VersionCounter:
             self.views = [weakref.ref(variable)]
             return
         views.append(weakref.ref(variable))
-        count = len(views)
-        # Only at powers of two, so that a registration stays cheap on average.
-        if count >= _PRUNE and not count & (count - 1):
-            self.views = [reference for reference in views if reference() is not None]
+        if len(views) >= _PRUNE:
+            self.views = _living(views)
 
     def forget_edges(self) -> None:
         """Remove the edges of all views: the base's history has changed."""
@@ -83,3 +86,10 @@ class VersionCounter:
                 if meta is not None and meta.retains_grad:
                     stop_retaining(variable)
                 variable._edge = None
+
+
+def _living(known: list[weakref.ref[HasEdge]]) -> list[weakref.ref[HasEdge]]:
+    """The references without dead ones; a look only at powers of two is cheap on average."""
+    if len(known) & (len(known) - 1):
+        return known
+    return [reference for reference in known if reference() is not None]

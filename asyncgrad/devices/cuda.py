@@ -84,16 +84,9 @@ class CudaDevice(Device):
     """A CUDA device, with CuPy's arrays."""
 
     __slots__ = (
-        "_device",
-        "_kernels",
-        "_library",
-        "_lock",
-        "_next",
-        "_pool",
-        "_streams",
-        "_waiter",
+        "_device", "_kernels", "_library", "_lock", "_next", "_pool", "_streams", "_waiter",
         "_waiting",
-    )
+    )  # fmt: skip
 
     streamed = True
 

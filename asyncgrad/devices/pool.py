@@ -123,12 +123,9 @@ class Pool:
     poison = False
 
     def __init__(
-        self,
-        allocate: Callable[[tuple[int], Any], Any] = _aligned,
-        rounded: Callable[[int], int] = _rounded,
-        limit: int = LIMIT,
-        pinned: bool = False,
-    ) -> None:
+        self, allocate: Callable[[tuple[int], Any], Any] = _aligned,
+        rounded: Callable[[int], int] = _rounded, limit: int = LIMIT, pinned: bool = False,
+    ) -> None:  # fmt: skip
         """Start without blocks."""
         self._allocate = allocate
         self._rounded = rounded

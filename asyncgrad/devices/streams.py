@@ -254,13 +254,9 @@ class Event:
     __slots__ = ("__weakref__", "_raw", "_timing", "device")
 
     def __init__(
-        self,
-        device: Value = None,
-        *,
-        enable_timing: bool = False,
-        blocking: bool = False,
+        self, device: Value = None, *, enable_timing: bool = False, blocking: bool = False,
         interprocess: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make an event that is not recorded yet; it counts as having happened."""
         self.device = _meant(device)
         self._timing = enable_timing

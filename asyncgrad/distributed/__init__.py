@@ -22,24 +22,7 @@ from asyncgrad.distributed.replicated import ReplicatedModel
 from asyncgrad.distributed.world import World, connect
 
 __all__ = [
-    "PassEndedError",
-    "RayEngine",
-    "ReduceOp",
-    "RemoteCall",
-    "RemoteModule",
-    "RemoteOptimizer",
-    "ReplicatedModel",
-    "WorkerLostError",
-    "World",
-    "all_gather",
-    "all_reduce",
-    "autograd",
-    "barrier",
-    "broadcast",
-    "connect",
-    "get_rank",
-    "get_world_size",
-    "nn",
-    "optim",
-    "pipelining",
-]
+    "PassEndedError", "RayEngine", "ReduceOp", "RemoteCall", "RemoteModule", "RemoteOptimizer",
+    "ReplicatedModel", "WorkerLostError", "World", "all_gather", "all_reduce", "autograd",
+    "barrier", "broadcast", "connect", "get_rank", "get_world_size", "nn", "optim", "pipelining",
+]  # fmt: skip

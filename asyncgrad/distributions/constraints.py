@@ -14,27 +14,11 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "Constraint",
-    "boolean",
-    "greater_than",
-    "greater_than_eq",
-    "half_open_interval",
-    "independent",
-    "integer_interval",
-    "interval",
-    "less_than",
-    "lower_cholesky",
-    "nonnegative",
-    "nonnegative_integer",
-    "one_hot",
-    "positive",
-    "positive_definite",
-    "positive_integer",
-    "real",
-    "real_vector",
-    "simplex",
-    "unit_interval",
-]
+    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval", "independent",
+    "integer_interval", "interval", "less_than", "lower_cholesky", "nonnegative",
+    "nonnegative_integer", "one_hot", "positive", "positive_definite", "positive_integer", "real",
+    "real_vector", "simplex", "unit_interval",
+]  # fmt: skip
 
 #: A parameter: a tensor or a number.
 Value: TypeAlias = "Tensor | float"

@@ -6,12 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import (
-    Distribution,
-    OfRate,
-    open_uniform,
-    standard_normal,
-)
+from asyncgrad.distributions.distribution import Distribution, OfRate, open_uniform, standard_normal
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import rand, standard_gamma

@@ -19,13 +19,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "AffineTransform",
-    "ComposeTransform",
-    "ExpTransform",
-    "SigmoidTransform",
-    "TanhTransform",
+    "AffineTransform", "ComposeTransform", "ExpTransform", "SigmoidTransform", "TanhTransform",
     "Transform",
-]
+]  # fmt: skip
 
 
 class Transform:

@@ -121,12 +121,9 @@ def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Resu
 
 @outside_inference
 async def _grad(
-    func: Callable[..., Any],
-    argnums: int | tuple[int, ...],
-    has_aux: bool,
-    args: tuple[Any, ...],
+    func: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> Any:
+) -> Any:  # fmt: skip
     level, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with differentiated(func, args, grad=True):

@@ -46,22 +46,15 @@ _VJP = "vjp(f, *primals)"
 
 @overload
 def jacrev(
-    func: Callable[Concatenate[Tensor, _P], Tensor],
-    argnums: Literal[0] = 0,
-    *,
-    has_aux: Literal[False] = False,
-    chunk_size: int | None = None,
+    func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0, *,
+    has_aux: Literal[False] = False, chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
 @overload
 def jacrev(
-    func: Callable[_P, Any],
-    argnums: int | tuple[int, ...] = 0,
-    *,
-    has_aux: bool = False,
-    chunk_size: int | None = None,
-    _preallocate_and_copy: bool = False,
-) -> Callable[_P, Any]: ...
+    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
+    chunk_size: int | None = None, _preallocate_and_copy: bool = False,
+) -> Callable[_P, Any]: ...  # fmt: skip
 def jacrev(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False,
     chunk_size: int | None = None, _preallocate_and_copy: bool = False,
@@ -80,9 +73,6 @@ def jacrev(
         followed by the argument's. With `has_aux` it gives a pair of this and the second part. On
         a running loop it returns a future.
 
-    Raises:
-        ValueError: if `chunk_size` is not positive.
-
     Example:
         >>> ag.func.jacrev(lambda x: x * x)(ag.tensor([1.0, 2.0])).tolist()
         [[2.0, 0.0], [0.0, 4.0]]
@@ -98,22 +88,14 @@ def jacrev(
 
 @overload
 def jacfwd(
-    func: Callable[Concatenate[Tensor, _P], Tensor],
-    argnums: Literal[0] = 0,
-    has_aux: Literal[False] = False,
-    *,
-    chunk_size: int | None = None,
-    randomness: str = "error",
-) -> Callable[Concatenate[Tensor, _P], Tensor]: ...
+    func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False, *, chunk_size: int | None = None, randomness: str = "error",
+) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
 @overload
 def jacfwd(
-    func: Callable[_P, Any],
-    argnums: int | tuple[int, ...] = 0,
-    has_aux: bool = False,
-    *,
-    chunk_size: int | None = None,
-    randomness: str = "error",
-) -> Callable[_P, Any]: ...
+    func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
+    chunk_size: int | None = None, randomness: str = "error",
+) -> Callable[_P, Any]: ...  # fmt: skip
 def jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
     chunk_size: int | None = None, randomness: str = "error",
@@ -129,10 +111,6 @@ def jacfwd(
 
     Returns:
         A function with the same results as `jacrev`'s.
-
-    Raises:
-        ValueError: if `chunk_size` is not positive.
-        RuntimeError: if `randomness` is not "error", "different" or "same".
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
@@ -258,12 +236,9 @@ def _block(rows: Tensor, depth: int, out_shape: Shape, in_shape: Shape) -> Any:
 
 
 def _tree_of_blocks(
-    blocks: list[list[Tensor]],
-    out_structure: Structure,
-    structure: Structure,
-    several: bool,
+    blocks: list[list[Tensor]], out_structure: Structure, structure: Structure, several: bool,
     batch: Level | None,
-) -> Any:
+) -> Any:  # fmt: skip
     trees = []
     for row in blocks:
         tree = unflatten(structure, [wrap_batch(block, batch) for block in row])

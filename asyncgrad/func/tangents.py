@@ -9,13 +9,7 @@ from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.modes import current
 from asyncgrad.creation import zeros_like
 from asyncgrad.errors import AutogradError
-from asyncgrad.func.gradients import (
-    check_tensors,
-    outside_inference,
-    pulled,
-    split_aux,
-    transform,
-)
+from asyncgrad.func.gradients import check_tensors, outside_inference, pulled, split_aux, transform
 from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
@@ -81,12 +75,9 @@ def linearize(func: Callable[..., Any], *primals: Tree) -> Results[Any]:
 
 @outside_inference
 async def _jvp(
-    func: Callable[..., Any],
-    primals: tuple[Any, ...],
-    tangents: tuple[Any, ...],
-    strict: bool,
+    func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], strict: bool,
     has_aux: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     if not isinstance(primals, tuple):
         raise AutogradError(
             f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."

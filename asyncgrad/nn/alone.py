@@ -88,12 +88,9 @@ class DataParallel(Module):
     """
 
     def __init__(
-        self,
-        module: Module,
-        device_ids: Sequence[DeviceLike] | None = None,
-        output_device: DeviceLike | None = None,
-        dim: int = 0,
-    ) -> None:
+        self, module: Module, device_ids: Sequence[DeviceLike] | None = None,
+        output_device: DeviceLike | None = None, dim: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         if device_ids is not None and len(device_ids) > 1:
             raise ValueError(

@@ -120,8 +120,7 @@ def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None
     node = None
     if places and current().grad:
         node = Passage(
-            [edges[place] for place in places],
-            tuple(values[place]._metadata for place in places),
+            [edges[place] for place in places], tuple(values[place]._metadata for place in places)
         )
         for number, place in enumerate(places):
             value = values[place]

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 #: The functions that PyTorch has in `torch.nn.modules.module`.
 __all__ = [
-    "register_module_backward_hook",
-    "register_module_forward_hook",
-    "register_module_forward_pre_hook",
-    "register_module_full_backward_hook",
+    "register_module_backward_hook", "register_module_forward_hook",
+    "register_module_forward_pre_hook", "register_module_full_backward_hook",
     "register_module_full_backward_pre_hook",
-]
+]  # fmt: skip
 
 
 #: A hook of a module or an optimiser; what it is called with, its registration says.

@@ -22,12 +22,9 @@ class _Scaled(FunctionModule, members=("weight", "bias")):
     """The base of norms with a learnt scale and perhaps a shift."""
 
     def _add_parameters(
-        self,
-        shape: tuple[int, ...],
-        wanted: dict[str, bool],
-        device: DeviceLike | None,
+        self, shape: tuple[int, ...], wanted: dict[str, bool], device: DeviceLike | None,
         dtype: DTypeLike | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Register the parameters by their names, None for those that are not wanted."""
         for name, has in wanted.items():
             made = new_parameter(*shape, device=device, dtype=dtype) if has else None

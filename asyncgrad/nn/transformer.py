@@ -81,10 +81,7 @@ class TransformerEncoder(_Stack):
         causal = _is_causal(mask, is_causal, src, self.layers[0].self_attn.batch_first)
         for layer in self.layers:
             src = layer(
-                src,
-                src_mask=mask,
-                src_key_padding_mask=src_key_padding_mask,
-                is_causal=causal,
+                src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal
             )
         return src if self.norm is None else self.norm(src)
 
@@ -198,9 +195,6 @@ class Transformer(Module):
             src_is_causal: a hint that `src_mask` is the causal one.
             tgt_is_causal: a hint that `tgt_mask` is the causal one.
             memory_is_causal: a hint that `memory_mask` is the causal one.
-
-        Raises:
-            RuntimeError: if batches or features differ.
         """
         batch_axis = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch_axis] != tgt.shape[batch_axis]:

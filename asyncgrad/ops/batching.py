@@ -36,14 +36,9 @@ class Level:
     __slots__ = ("depth", "loops", "outer", "randomness", "size", "tangents")
 
     def __init__(
-        self,
-        size: int,
-        randomness: str,
-        outer: Level | None,
-        *,
-        loops: bool = False,
+        self, size: int, randomness: str, outer: Level | None, *, loops: bool = False,
         tangents: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Open a level within another.
 
         Args:

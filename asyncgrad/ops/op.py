@@ -189,12 +189,9 @@ def unary(name: str, d: Callable[..., Any] | None = None, forward: Any = None, *
 
 
 def binary(
-    name: str,
-    dx: Callable[..., Any] | None = None,
-    dy: Callable[..., Any] | None = None,
-    forward: Any = None,
-    **more: Any,
-) -> Op:
+    name: str, dx: Callable[..., Any] | None = None, dy: Callable[..., Any] | None = None,
+    forward: Any = None, **more: Any,
+) -> Op:  # fmt: skip
     """An elementwise op with two inputs, broadcast against one another.
 
     Args:
@@ -223,13 +220,9 @@ def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) 
 
 
 def linear(
-    name: str,
-    forward: Any,
-    adjoint: Callable[..., Any],
-    *,
-    attributes: tuple[str, ...] = (),
+    name: str, forward: Any, adjoint: Callable[..., Any], *, attributes: tuple[str, ...] = (),
     **more: Any,
-) -> Op:
+) -> Op:  # fmt: skip
     """A linear op with one input and its adjoint `adjoint(F, g, ...)`.
 
     Its push is the function itself.
@@ -241,17 +234,11 @@ def linear(
 
 
 def operation(
-    name: str,
-    forward: Any,
-    inputs: str,
-    attributes: str = "",
-    *,
+    name: str, forward: Any, inputs: str, attributes: str = "", *,
     pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
     pushes: Mapping[str, Callable[..., Any]] | None = None,
-    together: Callable[..., Any] | None = None,
-    linear: bool = False,
-    **more: Any,
-) -> Op:
+    together: Callable[..., Any] | None = None, linear: bool = False, **more: Any,
+) -> Op:  # fmt: skip
     """An op with explicit pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
 
     Args:

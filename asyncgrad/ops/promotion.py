@@ -225,11 +225,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def accept(op: Op, value: Any) -> Any:
-    """Convert the one operand of an elementwise function as the row says, or raise.
-
-    Raises:
-        TypeError: if it is not a tensor.
-    """
+    """Convert the one operand of an elementwise function as the row says, or raise."""
     x = as_tensor_operand(value, op.name, 1)
     if op.check is not None:
         op.check(x)
@@ -283,19 +279,11 @@ def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
 
 
 def promote_binary(
-    name: str,
-    pair: Callable[[Any, Any], Any],
-    *,
-    right: Callable[[Any, Any], Any] | None = None,
-    left: Callable[[Any, Any], Any] | None = None,
-    floating: bool = False,
-    numbers: bool = True,
-    leading: bool = True,
-    alone: bool = False,
-    modular: bool = True,
-    check: Callable[[Any, Any], None] | None = None,
-    operator: bool = False,
-) -> Callable[[Any, Any], Any]:
+    name: str, pair: Callable[[Any, Any], Any], *, right: Callable[[Any, Any], Any] | None = None,
+    left: Callable[[Any, Any], Any] | None = None, floating: bool = False, numbers: bool = True,
+    leading: bool = True, alone: bool = False, modular: bool = True,
+    check: Callable[[Any, Any], None] | None = None, operator: bool = False,
+) -> Callable[[Any, Any], Any]:  # fmt: skip
     """Make the function that handles operands which are not floating tensors of one shape.
 
     Args:
@@ -371,11 +359,7 @@ def promote_binary(
 
 
 def wrapped(number: Any, dtype: Any) -> Any:
-    """Wrap a number to an integer dtype, modulo its size.
-
-    Raises:
-        OverflowError: if the number does not fit into 64 bits.
-    """
+    """Wrap a number to an integer dtype, modulo its size."""
     if 0 <= number < 128:
         return int(number)
     return int(np.asarray(int(number)).astype(dtype))

@@ -38,27 +38,10 @@ if TYPE_CHECKING:
     from asyncgrad.ops.op import Op
 
 CHAPTERS = (
-    elementwise,
-    shape,
-    strided,
-    index,
-    reduction,
-    scans,
-    sort,
-    linalg,
-    matrices,
-    fourier,
-    convolution,
-    pooling,
-    recurrent,
-    attention,
-    activation,
-    loss,
-    normalisation,
-    in_place,
-    random,
+    elementwise, shape, strided, index, reduction, scans, sort, linalg, matrices, fourier,
+    convolution, pooling, recurrent, attention, activation, loss, normalisation, in_place, random,
     transcendental,
-)
+)  # fmt: skip
 
 
 class _Operators:

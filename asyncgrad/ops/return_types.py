@@ -10,36 +10,12 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "aminmax",
-    "cummax",
-    "cummin",
-    "frexp",
-    "histogram",
-    "kthvalue",
-    "linalg_cholesky_ex",
-    "linalg_eig",
-    "linalg_eigh",
-    "linalg_inv_ex",
-    "linalg_lstsq",
-    "linalg_lu",
-    "linalg_lu_factor",
-    "linalg_lu_factor_ex",
-    "linalg_qr",
-    "linalg_slogdet",
-    "linalg_solve_ex",
-    "linalg_svd",
-    "lu_unpack",
-    "max",
-    "median",
-    "min",
-    "mode",
-    "nanmedian",
-    "qr",
-    "slogdet",
-    "sort",
-    "svd",
+    "aminmax", "cummax", "cummin", "frexp", "histogram", "kthvalue", "linalg_cholesky_ex",
+    "linalg_eig", "linalg_eigh", "linalg_inv_ex", "linalg_lstsq", "linalg_lu", "linalg_lu_factor",
+    "linalg_lu_factor_ex", "linalg_qr", "linalg_slogdet", "linalg_solve_ex", "linalg_svd",
+    "lu_unpack", "max", "median", "min", "mode", "nanmedian", "qr", "slogdet", "sort", "svd",
     "topk",
-]
+]  # fmt: skip
 
 
 class _Picked(NamedTuple):

@@ -212,13 +212,9 @@ def tuple_of(values: Sequence[str]) -> str:
 
 
 def _run(
-    op: Op,
-    wanted: tuple[int, ...],
-    parts: Sequence[Part | None],
-    names: tuple[str, ...],
-    shapes: Sequence[str],
-    label: str,
-) -> tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]:
+    op: Op, wanted: tuple[int, ...], parts: Sequence[Part | None], names: tuple[str, ...],
+    shapes: Sequence[str], label: str,
+) -> tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]:  # fmt: skip
     """Make `run(F, g, saved)`, which computes all gradients of a node, and a pull for each.
 
     Each pull picks its values from the node's saved values: it is written out, because a call with

@@ -57,10 +57,7 @@ def named(function: _F, name: str, doc: str) -> _F:
 
 
 #: The types of the arguments that decorators add to functions.
-_TYPES = {
-    "layout": "layout | None",
-    "pin_memory": "bool",
-}
+_TYPES = {"layout": "layout | None", "pin_memory": "bool"}
 
 
 def extended(function: Callable[..., Any], more: Mapping[str, Any]) -> Signature:

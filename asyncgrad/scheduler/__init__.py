@@ -24,23 +24,10 @@ if TYPE_CHECKING:
     from asyncgrad.core.pass_state import PassState
 
 __all__ = [
-    "BackwardFuture",
-    "Engine",
-    "MultiPass",
-    "awaitable",
-    "awaits",
-    "call",
-    "check_awaited",
-    "check_deadline",
-    "cooperate",
-    "engine",
-    "offload",
-    "portal",
-    "run_multi_pass",
-    "start",
-    "until_free_for",
-    "waits",
-]
+    "BackwardFuture", "Engine", "MultiPass", "awaitable", "awaits", "call", "check_awaited",
+    "check_deadline", "cooperate", "engine", "offload", "portal", "run_multi_pass", "start",
+    "until_free_for", "waits",
+]  # fmt: skip
 
 
 def start(task: GraphTask) -> Any:

@@ -102,12 +102,8 @@ class CoroutineNodes:
         return running is not None and asyncio.current_task() in running
 
     def _ended(
-        self,
-        task: GraphTask,
-        report: Report,
-        suspended: Suspended,
-        waiting: asyncio.Task[Any],
-    ) -> None:
+        self, task: GraphTask, report: Report, suspended: Suspended, waiting: asyncio.Task[Any],
+    ) -> None:  # fmt: skip
         """Report the end of a coroutine node, which may have been cancelled before it began."""
         running = self._running.get(task, {})
         known = running.pop(waiting, None) is not None
@@ -148,12 +144,9 @@ class CoroutineNodes:
         task.timer = call_later(host.loop, self.grace, self._give_up, host, task, report, running)
 
     def _give_up(
-        self,
-        host: Host,
-        task: GraphTask,
-        report: Report,
+        self, host: Host, task: GraphTask, report: Report,
         running: dict[asyncio.Task[Any], Suspended],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """End the pass without those nodes that have ignored their cancellation."""
         for waiting, suspended in running.items():
             if waiting.done():

@@ -49,23 +49,12 @@ class Runner(Protocol):
 class BackwardFuture(asyncio.Future[_T]):
     """What `backward()` and `grad()` return on a running loop: await it."""
 
-    __slots__ = (
-        "_cancel_text",
-        "_engine",
-        "_notes",
-        "_observed",
-        "_origin",
-        "_starter",
-        "_task",
-    )
+    __slots__ = ("_cancel_text", "_engine", "_notes", "_observed", "_origin", "_starter", "_task")
 
     def __init__(
-        self,
-        engine: Runner,
-        loop: asyncio.AbstractEventLoop,
-        task: GraphTask,
+        self, engine: Runner, loop: asyncio.AbstractEventLoop, task: GraphTask,
         starter: asyncio.Task[Any] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make the future of a pass.
 
         Args:

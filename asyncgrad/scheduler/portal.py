@@ -171,7 +171,5 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     # Forked during an import, a child could never import that module.
     os.register_at_fork(
-        before=_importing.acquire,
-        after_in_parent=_importing.release,
-        after_in_child=_after_fork,
+        before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_after_fork
     )

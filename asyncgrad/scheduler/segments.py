@@ -54,13 +54,9 @@ class ThreadSegments:
         self.own(host, task, partial(run_segment, task, helpers), returned, helpers)
 
     def own(
-        self,
-        host: Host,
-        task: GraphTask,
-        segment: Callable[[], Outcome | None],
-        returned: Returned,
-        helpers: Helpers | None = None,
-    ) -> None:
+        self, host: Host, task: GraphTask, segment: Callable[[], Outcome | None],
+        returned: Returned, helpers: Helpers | None = None,
+    ) -> None:  # fmt: skip
         """Make a thread the owner of a pass for one segment, and charge the pass for it."""
         self.segments += 1
         host.tell(task, "goes to a thread")
@@ -84,12 +80,8 @@ class ThreadSegments:
         return self._run(host, job, report, self._queue.urgency_here())
 
     def _run(
-        self,
-        host: Host,
-        job: Callable[[], Any],
-        report: Callable[..., None],
-        urgency: Urgency,
-    ) -> ThreadJob:
+        self, host: Host, job: Callable[[], Any], report: Callable[..., None], urgency: Urgency,
+    ) -> ThreadJob:  # fmt: skip
         loop = host.loop
         thread_job = ThreadJob(job, report, self._switching.end)
         if host.closed or self.threads.closed:
@@ -109,13 +101,9 @@ class ThreadSegments:
         self.threads.close(ended)
 
     def _returned(
-        self,
-        task: GraphTask,
-        returned: Returned,
-        helpers: Helpers | None,
-        outcome: Outcome | None,
+        self, task: GraphTask, returned: Returned, helpers: Helpers | None, outcome: Outcome | None,
         error: BaseException | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Return a pass to the loop after a segment."""
         # An interrupt may have come before `own` made the entry.
         self.tasks.pop(task, None)

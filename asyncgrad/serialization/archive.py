@@ -31,13 +31,8 @@ if TYPE_CHECKING:
 #: What `zipfile` raises for damaged files: OSError or ValueError for a negative position,
 #: OverflowError for one beyond 64 bits, ValueError for a name that is not text.
 _DAMAGE = (
-    zipfile.BadZipFile,
-    EOFError,
-    NotImplementedError,
-    OverflowError,
-    ValueError,
-    struct.error,
-)
+    zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, ValueError, struct.error,
+)  # fmt: skip
 #: The number of bytes to read at a time.
 _PIECE = 1 << 20
 

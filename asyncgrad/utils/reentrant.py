@@ -26,11 +26,7 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copy a tuple of inputs; tensors become leaves that require grad if the originals do.
-
-    Raises:
-        RuntimeError: if the inputs are not a tuple.
-    """
+    """Copy a tuple of inputs; tensors become leaves that require grad if the originals do."""
     if not isinstance(inputs, tuple):
         raise AutogradError(
             f"Only tuple of tensors is supported. Got Unsupported input type: "
@@ -125,10 +121,7 @@ async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:
 
 
 async def _differentiate_later(
-    repeat: Callable[..., Any],
-    ctx: Any,
-    leaves: tuple[Any, ...],
-    gradients: tuple[Any, ...],
+    repeat: Callable[..., Any], ctx: Any, leaves: tuple[Any, ...], gradients: tuple[Any, ...]
 ) -> Any:
     """The gradients of leaves, after the function and its pass have run.
 

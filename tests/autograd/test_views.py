@@ -329,6 +329,16 @@ def test_many_views_of_one_base_are_forgotten_when_they_are_gone():
     assert len(x._counter.views or ()) <= 64
 
 
+def test_detached_tensors_of_a_leaf_are_forgotten_with_them():
+    """A leaf knows them, to change them with itself; dead ones are looked for now and then."""
+    x = ag.tensor([1.0, 2.0], requires_grad=True)
+    kept = [x.detach() for _ in range(40)]
+    for _ in range(1_000):
+        x.detach()
+    assert x._counter.sharers() == {*kept}
+    assert len(x._counter.aliases) <= 128
+
+
 @pytest.mark.parametrize("length", [1_000])
 def test_a_long_chain_of_views_does_not_recurse(length):
     x = ag.ones(4, requires_grad=True)

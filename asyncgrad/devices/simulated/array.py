@@ -310,13 +310,9 @@ def _root(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _wrapped(
-    result: Value,
-    device: Device,
-    stream: Stream,
-    found: dict[int, SimArray],
-    storages: dict[int, Storage],
-    fresh: list[SimArray],
-) -> Any:
+    result: Value, device: Device, stream: Stream, found: dict[int, SimArray],
+    storages: dict[int, Storage], fresh: list[SimArray],
+) -> Any:  # fmt: skip
     """Replace NumPy's arrays in a result by the device's, and note new ones in `fresh`."""
     if isinstance(result, np.ndarray):
         if not result.flags.writeable and all(result.strides):

@@ -56,17 +56,11 @@ class Machine:
     """
 
     def __init__(
-        self,
-        devices: int = 8,
-        *,
-        latency: float = 5e-6,
-        bandwidth: float = 1e12,
-        duration: Callable[[str, int], float] | None = None,
-        clock: str = "virtual",
+        self, devices: int = 8, *, latency: float = 5e-6, bandwidth: float = 1e12,
+        duration: Callable[[str, int], float] | None = None, clock: str = "virtual",
         schedule: str | Callable[[Sequence[Operation]], int] | None = None,
-        memory: int | None = None,
-        detect_races: bool = True,
-    ) -> None:
+        memory: int | None = None, detect_races: bool = True,
+    ) -> None:  # fmt: skip
         """Start with empty streams and memory."""
         if clock not in {"virtual", "real"}:
             raise ValueError(f"simulate: clock must be 'virtual' or 'real', not {clock!r}")
@@ -106,12 +100,9 @@ class Machine:
             return stream
 
     def launch(
-        self,
-        name: str,
-        stream: SimStream,
-        accesses: Sequence[Access],
+        self, name: str, stream: SimStream, accesses: Sequence[Access],
         effect: Callable[[bool], None] | None = None,
-    ) -> Operation:
+    ) -> Operation:  # fmt: skip
         """Put an operation on memory into a stream.
 
         Raises:

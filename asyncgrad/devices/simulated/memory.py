@@ -117,13 +117,9 @@ class Access:
     __slots__ = ("high", "low", "overwrites", "size", "storage", "write")
 
     def __init__(
-        self,
-        storage: Storage,
-        values: np.ndarray[Any, Any],
-        *,
-        write: bool,
+        self, storage: Storage, values: np.ndarray[Any, Any], *, write: bool,
         overwrites: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Store the range of bytes, and whether the old values are overwritten completely."""
         self.storage = storage
         self.write = write

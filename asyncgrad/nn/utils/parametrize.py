@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from asyncgrad.ops.dtype import DType
 
 __all__ = [
-    "ParametrizationList",
-    "cached",
-    "is_parametrized",
-    "register_parametrization",
-    "remove_parametrizations",
-    "transfer_parametrizations_and_params",
+    "ParametrizationList", "cached", "is_parametrized", "register_parametrization",
+    "remove_parametrizations", "transfer_parametrizations_and_params",
     "type_before_parametrizations",
-]
+]  # fmt: skip
 
 
 @contextmanager
@@ -55,9 +51,6 @@ class ParametrizationList(ModuleList):
         original: the tensor. It becomes `original`; if a `right_inverse` returns several tensors,
             these become `original0`, `original1` and so on.
         unsafe: the functions may change the shape and dtype.
-
-    Raises:
-        ValueError: if there are no functions, or their results do not fit.
     """
 
     def __init__(self, modules: Iterable[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -108,7 +101,6 @@ class ParametrizationList(ModuleList):
 
         Raises:
             RuntimeError: if a function has no `right_inverse`.
-            ValueError: if it returns other dtypes, or another number of tensors.
         """
         with no_grad():
             for function in reversed(list(self)):

@@ -72,13 +72,9 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
 
 
 def ln_structured(
-    module: Module,
-    name: str,
-    amount: float,
-    n: float | str,
-    dim: int,
+    module: Module, name: str, amount: float, n: float | str, dim: int,
     importance_scores: Tensor | None = None,
-) -> Module:
+) -> Module:  # fmt: skip
     """Prune the channels of the least norms: see `LnStructured`; returns the module."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
@@ -101,9 +97,6 @@ def global_unstructured(
         pruning_method: a subclass of `BasePruningMethod`, of type "unstructured".
         importance_scores: by such pairs; parameters without an entry are their own scores.
         kwargs: keyword arguments of the method.
-
-    Raises:
-        TypeError: for another type of method, or if parameters or scores are not such collections.
     """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")

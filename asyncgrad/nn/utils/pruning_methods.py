@@ -49,13 +49,9 @@ class BasePruningMethod:
 
     @classmethod
     def apply(
-        cls,
-        module: Module,
-        name: str,
-        *args: Any,
-        importance_scores: Tensor | None = None,
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None,
         **kwargs: Any,
-    ) -> BasePruningMethod:
+    ) -> BasePruningMethod:  # fmt: skip
         """Prune a parameter, in addition to any earlier pruning.
 
         Args:
@@ -64,9 +60,6 @@ class BasePruningMethod:
             args: arguments of the method.
             importance_scores: of the parameter's shape; if None, the parameter itself.
             kwargs: keyword arguments of the method.
-
-        Raises:
-            AssertionError: if the shapes differ.
         """
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
@@ -130,12 +123,7 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: BasePruningMethod | None) -> None:
-        """Add a method.
-
-        Raises:
-            TypeError: if it is not a pruning method.
-            ValueError: if it is for another parameter.
-        """
+        """Add a method."""
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if method._tensor_name != self._tensor_name:
@@ -152,11 +140,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method, which chooses among the remaining elements.
-
-        Raises:
-            ValueError: if its `PRUNING_TYPE` is unknown.
-        """
+        """The mask after the last method, which chooses among the remaining elements."""
         method = self._pruning_methods[-1]
         where: Any
         if method.PRUNING_TYPE == "unstructured":

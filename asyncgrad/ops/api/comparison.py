@@ -48,11 +48,7 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have one shape and the same elements.
-
-    Raises:
-        RuntimeError: if they are on different devices.
-    """
+    """Whether two tensors have one shape and the same elements."""
     x, y = as_tensor_operand(input, "equal", 1), as_tensor_operand(other, "equal", 2)
     check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
@@ -72,9 +68,6 @@ def isclose(
         rtol: the tolerance relative to `other`.
         atol: the absolute tolerance.
         equal_nan: treat NaN as close to NaN.
-
-    Raises:
-        RuntimeError: if the dtypes differ, or a tolerance is negative.
     """
     x, y = as_tensor_operand(input, "isclose", 1), as_tensor_operand(other, "isclose", 2)
     if x._metadata.dtype != y._metadata.dtype:
@@ -150,12 +143,9 @@ def signbit(input: Tensor) -> Tensor:
 
 
 def isin(
-    elements: Tensor | Number,
-    test_elements: Tensor | Number,
-    *,
-    assume_unique: bool = False,
+    elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: bool = False,
     invert: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Where elements occur in `test_elements`.
 
     Args:
@@ -193,9 +183,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         input: integers that are not negative, in one axis.
         weights: the weight of each, of the same shape.
         minlength: the least length of the result.
-
-    Raises:
-        RuntimeError: for other inputs, or weights of another shape.
     """
     x = as_tensor_operand(input, "bincount", 1)
     if level_of((x, weights)) is not None:
@@ -228,9 +215,6 @@ def searchsorted(
         right: insert after equal numbers instead of before them.
         side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
-
-    Raises:
-        RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
     """
     row = as_tensor_operand(sorted_sequence, "searchsorted", 1)
     if not isinstance(input, Variable) and as_number(input) is None:
@@ -273,12 +257,9 @@ def bucketize(
 
 
 def unique(
-    input: Tensor,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The distinct elements, or distinct slices along an axis, in order.
 
     Args:
@@ -292,7 +273,6 @@ def unique(
         A tensor, or a tuple if further results are requested.
 
     Raises:
-        RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
     x = as_tensor_operand(input, "unique", 1)
@@ -320,10 +300,7 @@ def _axis_of_parts(name: str, x: Tensor, dim: Ints) -> int:
 
 
 def unique_consecutive(
-    input: Tensor,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The elements, or slices along an axis, without those equal to the one before.
 
@@ -337,7 +314,6 @@ def unique_consecutive(
         A tensor, or a tuple if further results are requested.
 
     Raises:
-        RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
     x = as_tensor_operand(input, "unique_consecutive", 1)

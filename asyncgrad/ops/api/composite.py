@@ -13,17 +13,7 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
 from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
-from asyncgrad.ops.api.reduction import (
-    amax,
-    amin,
-    mean,
-    norm,
-    prod,
-    std,
-    sum,
-    var,
-    vector_norm,
-)
+from asyncgrad.ops.api.reduction import amax, amin, mean, norm, prod, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import mapped
@@ -168,11 +158,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 @writes
 def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
-    """`input + weight * (end - input)`, broadcast.
-
-    Raises:
-        RuntimeError: if the dtypes differ.
-    """
+    """`input + weight * (end - input)`, broadcast."""
     x, y = as_tensor_operand(input, "lerp", 1), as_tensor_operand(end, "lerp", 2)
     dtypes = {z._metadata.dtype for z in (x, y, weight) if isinstance(z, Variable)}
     if len(dtypes) > 1:
@@ -258,9 +244,6 @@ def frexp(input: Tensor) -> return_types.frexp:
 
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
-
-    Raises:
-        RuntimeError: for other dtypes.
     """
     x = as_tensor_operand(input, "frexp", 1)
     if category(x._metadata.dtype) != 2:
@@ -340,9 +323,6 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
         maxnorm: the bound.
-
-    Raises:
-        RuntimeError: for another norm, bound or tensor.
     """
     x = as_tensor_operand(input, "renorm", 1)
     if not isinstance(p, (int, float)) or not p > 0:
@@ -397,12 +377,9 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
 
 @writes
 def diff(
-    input: Tensor,
-    n: int = 1,
-    dim: int = -1,
-    prepend: Tensor | None = None,
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
     append: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The n-th differences of neighbours along an axis.
 
     Args:
@@ -410,9 +387,6 @@ def diff(
         n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
-
-    Raises:
-        RuntimeError: if `n` is negative, or the tensor has no axes.
     """
     x = as_tensor_operand(input, "diff", 1)
     if not x._metadata.shape:

@@ -55,9 +55,6 @@ def tensor(
 
     Raises:
         ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
-        TypeError: if the data are not numbers.
-        RuntimeError: if values do not fit the dtype, or a dtype without gradients is to require
-            them.
 
     Example:
         >>> import asyncgrad as ag
@@ -266,7 +263,6 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """A tensor that shares an array's memory.
 
     Raises:
-        TypeError: if it is not an array, or of an unsupported dtype.
         ValueError: if its bytes are in foreign order.
     """
     if not isinstance(ndarray, np.ndarray):
@@ -313,12 +309,9 @@ def detach(input: Tensor) -> Tensor:
 
 
 def scalar_tensor(
-    s: Number,
-    *,
-    dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None,
+    s: Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A tensor without dimensions of a number; of the default dtype if none is given."""
     dtype = number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
     return _made("scalar_tensor", s, dtype, device, requires_grad)
@@ -335,12 +328,7 @@ def new_tensor(
 
 
 def new(input: Tensor, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:
-    """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`.
-
-    Raises:
-        TypeError: if they fit no form.
-        RuntimeError: for a negative size.
-    """
+    """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`."""
     metadata = as_tensor_operand(input, "new", 1)._metadata
     place = metadata.device if device is None else as_device("new", device)
     return by_size_or_data("new", metadata.dtype, place, args, **kwargs)

@@ -38,27 +38,10 @@ if TYPE_CHECKING:
     from asyncgrad.types import Number
 
 __all__ = [
-    "add",
-    "bitwise_not",
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "clip",
-    "div",
-    "divide",
-    "fill",
-    "floor_divide",
-    "logical_not",
-    "masked_fill",
-    "positive",
-    "pow",
-    "round",
-    "rsub",
-    "sub",
-    "subtract",
-    "true_divide",
-    "where",
-]
+    "add", "bitwise_not", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "fill",
+    "floor_divide", "logical_not", "masked_fill", "positive", "pow", "round", "rsub", "sub",
+    "subtract", "true_divide", "where",
+]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
 IN_PLACE = tuple([name for name in METHODS if name != "positive"])
 
@@ -76,11 +59,7 @@ def logical_not(input: Any) -> Tensor:
 
 
 def positive(input: Tensor) -> Tensor:
-    """The tensor itself.
-
-    Raises:
-        RuntimeError: for booleans.
-    """
+    """The tensor itself."""
     x = as_tensor_operand(input, "positive", 1)
     if x._metadata.dtype.kind == "b":
         raise RuntimeError(
@@ -91,11 +70,7 @@ def positive(input: Tensor) -> Tensor:
 
 @writes
 def bitwise_not(input: Tensor) -> Tensor:
-    """Booleans or the bits of integers inverted.
-
-    Raises:
-        NotImplementedError: for floating and complex dtypes.
-    """
+    """Booleans or the bits of integers inverted."""
     return R.bitwise_not(input)
 
 
@@ -105,9 +80,6 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     Args:
         input: any real tensor.
         decimals: how many decimal places are kept; if negative, places before the point.
-
-    Raises:
-        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
     if out is not None:
         return put(out, "round", round(input, decimals=decimals), exact=True)
@@ -184,12 +156,9 @@ def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Nu
 
 
 def div(
-    input: Tensor | Number,
-    other: Tensor | Number,
-    *,
-    rounding_mode: str | None = None,
+    input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None,
     out: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`input / other`, broadcast.
 
     Args:
@@ -227,7 +196,6 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
 
     Raises:
         RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
-        NotImplementedError: for booleans.
     """
     if out is not None:
         return put(out, "pow", pow(input, exponent))
@@ -237,22 +205,15 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
 
 
 def clamp(
-    input: Tensor,
-    min: Tensor | Number | None = None,
-    max: Tensor | Number | None = None,
-    *,
+    input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None, *,
     out: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Clamp each element to [min, max]; at the bounds the gradient passes.
 
     Args:
         input: any real tensor.
         min: the lower bound: a number, a tensor (broadcast) or None.
         max: the upper bound; it takes precedence where it is below `min`.
-
-    Raises:
-        RuntimeError: without a bound, or if the shapes can't be broadcast.
-        TypeError: if one bound is a number and the other a tensor.
     """
     if out is not None:
         return put(out, "clamp", clamp(input, min, max), exact=True)
@@ -320,19 +281,12 @@ def _one_bound(which: str, bound: Any) -> str:
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(
-    condition: Tensor,
-    input: Tensor | Number,
-    other: Tensor | Number,
-    *,
-    out: Tensor | None = None,
-) -> Tensor: ...
+    condition: Tensor, input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None,
+) -> Tensor: ...  # fmt: skip
 def where(
-    condition: Tensor,
-    input: Tensor | Number | None = None,
-    other: Tensor | Number | None = None,
-    *,
-    out: Tensor | None = None,
-) -> Any:
+    condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None = None,
+    *, out: Tensor | None = None,
+) -> Any:  # fmt: skip
     """`input` where the condition holds, `other` elsewhere, broadcast.
 
     Args:
@@ -340,9 +294,6 @@ def where(
         input: a tensor or a number; without `input` and `other`, the indices where the condition
             holds are returned, one tensor for each axis.
         other: a tensor or a number; two numbers are promoted as if they were tensors.
-
-    Raises:
-        RuntimeError: if the condition is not a bool tensor, or the shapes can't be broadcast.
     """
     if out is not None:
         result = where(condition, input, other)  # type: ignore[arg-type]
@@ -401,10 +352,6 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
 
     Args:
         value: a number, or a tensor without dimensions, which gets the gradient.
-
-    Raises:
-        RuntimeError: if the value has dimensions.
-        TypeError: if it is not a number.
     """
     x = as_tensor_operand(input, "fill", 1)
     if not isinstance(value, Variable):
@@ -427,10 +374,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         input: any tensor; the result has its dtype.
         mask: a bool tensor.
         value: a number, or a tensor without dimensions.
-
-    Raises:
-        RuntimeError: if the mask is not a bool tensor, the value has dimensions or does not fit the
-            dtype, or the shapes can't be broadcast.
     """
     x = as_tensor_operand(input, "masked_fill", 1)
     mask = as_tensor_operand(mask, "masked_fill", 2)

@@ -33,11 +33,7 @@ __all__ = [
 
 
 def _floating(name: str, input: Tensor) -> Any:
-    """The operand of a transform; integers are converted to floating.
-
-    Raises:
-        RuntimeError: for numbers of half precision.
-    """
+    """The operand of a transform; integers are converted to floating."""
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) < 2:
         return cast(x, default_dtype())
@@ -175,17 +171,9 @@ def _joined(
 _KINDS: dict[str, tuple[Any, bool, str]] = {
     "fft": (_complex, True, "The Fourier transform"),
     "ifft": (_complex, False, "The inverse Fourier transform"),
-    "rfft": (
-        _halved,
-        True,
-        "The Fourier transform of real numbers, without redundant conjugates,",
-    ),
+    "rfft": (_halved, True, "The Fourier transform of real numbers, without redundant conjugates,"),
     "irfft": (_joined, False, "The inverse of `rfft`"),
-    "hfft": (
-        _joined,
-        True,
-        "The real Fourier transform of Hermitian values given by a half,",
-    ),
+    "hfft": (_joined, True, "The real Fourier transform of Hermitian values given by a half,"),
     "ihfft": (_halved, False, "The inverse of `hfft`"),
 }
 

@@ -62,12 +62,9 @@ def _check_grid(x: Tensor, grid: Tensor, mode: str) -> None:
 
 
 def grid_sample(
-    input: Tensor,
-    grid: Tensor,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Sample images at given positions.
 
     Args:
@@ -81,9 +78,6 @@ def grid_sample(
 
     Returns:
         A tensor of shape (n, channels, *out).
-
-    Raises:
-        NotImplementedError: for integers and complex numbers.
     """
     name = "grid_sample"
     if mode not in _MODES:
@@ -210,9 +204,6 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     Returns:
         A tensor of shape (n, *image, 2) or (n, *image, 3).
-
-    Raises:
-        NotImplementedError: for images of other numbers of axes.
     """
     name = "affine_grid"
     x = as_tensor_operand(theta, name, 1)

@@ -57,7 +57,6 @@ def interpolate(
             "bicubic".
 
     Raises:
-        ValueError: if sizes or options do not fit.
         NotImplementedError: if the mode does not support the number of axes, or the dtype.
         RuntimeError: for an empty image.
     """
@@ -283,12 +282,9 @@ def _constant(x: Tensor, values: Array) -> Any:
 
 
 def upsample(
-    input: Tensor,
-    size: Ints | None = None,
-    scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-) -> Tensor:
+    input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest", align_corners: bool | None = None,
+) -> Tensor:  # fmt: skip
     """`interpolate` by an older name."""
     _warn_of("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)

@@ -103,9 +103,6 @@ def mean(
         input: a floating or complex tensor.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
     x = _operand("mean", input, keepdim)
     if dtype is not None:
@@ -134,7 +131,6 @@ def var(
         correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
-        RuntimeError: for integers and booleans, or if an axis is named twice.
         TypeError: if both `unbiased` and `correction` are given.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
@@ -266,12 +262,9 @@ def _with_index(name: str) -> Callable[..., Any]:
     pick = {"max": "argmax", "min": "argmin"}[name]
 
     def reduce(
-        input: Tensor,
-        dim: Tensor | int | None = None,
-        keepdim: bool = False,
-        *,
+        input: Tensor, dim: Tensor | int | None = None, keepdim: bool = False, *,
         other: Tensor | None = None,
-    ) -> Tensor | return_types.max | return_types.min:
+    ) -> Tensor | return_types.max | return_types.min:  # fmt: skip
         x = as_tensor_operand(input, name, 1)
         metadata = x._metadata
         if dim is None and other is None:
@@ -425,9 +418,6 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
-
-    Raises:
-        TypeError: if `dim` is neither an axis nor a sequence.
     """
     x = _operand("logsumexp", input, keepdim)
     if dim is None:
@@ -447,9 +437,6 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
     Args:
         input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumsum", 1)
     metadata = x._metadata
@@ -473,12 +460,9 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 @writes_exactly
 def norm(
-    input: Tensor,
-    p: float | str | None = "fro",
-    dim: Ints | None = None,
-    keepdim: bool = False,
+    input: Tensor, p: float | str | None = "fro", dim: Ints | None = None, keepdim: bool = False,
     dtype: DTypeLike | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
     Args:
@@ -487,9 +471,6 @@ def norm(
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
     """
     x = as_tensor_operand(input, "norm", 1)
     if p is None or p == "fro":
@@ -537,11 +518,6 @@ def vector_norm(
         ord: the order: any real number, or an infinity; 0 counts nonzero elements.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
-            where the norm of no elements is not defined.
-        TypeError: if the order is not a number.
     """
     x = _operand("linalg.vector_norm", x, keepdim)
     order: Any = ord

@@ -11,15 +11,8 @@ from asyncgrad.ops.api.reduction import logsumexp
 from asyncgrad.ops.api.transcendental import logit, mvlgamma, polygamma, sinc
 
 __all__ = [
-    "log_softmax",
-    "logit",
-    "logsumexp",
-    "multigammaln",
-    "polygamma",
-    "round",
-    "sinc",
-    "softmax",
-]
+    "log_softmax", "logit", "logsumexp", "multigammaln", "polygamma", "round", "sinc", "softmax",
+]  # fmt: skip
 globals().update(functions("special"))
 __all__ += functions("special")
 multigammaln = mvlgamma

@@ -11,13 +11,7 @@ from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
-from asyncgrad.ops.promotion import (
-    as_tensor_operand,
-    cast,
-    category,
-    default_dtype,
-    result_dtype,
-)
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
 from asyncgrad.ops.tensors.out import writes
@@ -29,17 +23,9 @@ if TYPE_CHECKING:
     from asyncgrad.types import Number
 
 __all__ = [
-    "deg2rad",
-    "fmax",
-    "fmin",
-    "heaviside",
-    "logaddexp2",
-    "logit",
-    "mvlgamma",
-    "polygamma",
-    "rad2deg",
-    "sinc",
-]
+    "deg2rad", "fmax", "fmin", "heaviside", "logaddexp2", "logit", "mvlgamma", "polygamma",
+    "rad2deg", "sinc",
+]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name != "polygamma"])
 IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
 
@@ -58,9 +44,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     Args:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
-
-    Raises:
-        RuntimeError: if the dimension is less than 1.
     """
     if one_int("mvlgamma", "p", p) < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
@@ -72,11 +55,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """The derivative of `digamma` of order `n`.
-
-    Raises:
-        RuntimeError: if the order is negative.
-    """
+    """The derivative of `digamma` of order `n`."""
     if one_int("polygamma", "n", n) < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = _floating(input, "polygamma")
@@ -170,7 +149,6 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
     Raises:
-        RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
     x, at_zero = as_tensor_operand(input, "heaviside", 1), as_tensor_operand(values, "heaviside", 2)

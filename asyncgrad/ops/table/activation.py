@@ -317,12 +317,7 @@ OPS = (
         pulls={"x": lambda F, g: F.zero(g)},
         linear=True,
     ),
-    unary(
-        "elu",
-        lambda F, x, alpha: F.elu_slope(x, alpha),
-        _elu,
-        attributes=("alpha",),
-    ),
+    unary("elu", lambda F, x, alpha: F.elu_slope(x, alpha), _elu, attributes=("alpha",)),
     unary(
         "elu_slope",
         lambda F, x, out: F.leaky_slope(-x, 0) * out,
@@ -358,21 +353,11 @@ OPS = (
     ),
     unary("normal_cdf", lambda F, x: F.normal_pdf(x), elementwise()(_cdf)),
     unary("normal_pdf", lambda F, x, out: -x * out, elementwise()(_pdf)),
-    unary(
-        "gelu",
-        lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x),
-        _gelu,
-        kernel=_gelu_gradient,
-    ),
+    unary("gelu", lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x), _gelu, kernel=_gelu_gradient),
     unary(
         "gelu_tanh", _gelu_tanh_slope, _gelu_tanh, kernel=_gelu_tanh_gradient, node="GeluBackward0"
     ),
-    unary(
-        "hardswish",
-        forward=_hardswish,
-        pulls={"x": _hardswish_pull},
-        linear=True,
-    ),
+    unary("hardswish", forward=_hardswish, pulls={"x": _hardswish_pull}, linear=True),
     operation(
         "softmax",
         _softmax,

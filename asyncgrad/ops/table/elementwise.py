@@ -17,16 +17,7 @@ from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import (
-    Op,
-    Refused,
-    binary,
-    factor,
-    linear,
-    operation,
-    tangent,
-    unary,
-)
+from asyncgrad.ops.op import Op, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.special import erf
 
 if TYPE_CHECKING:
@@ -433,10 +424,7 @@ def _remainder(
         node=f"{node}0",
         batch=batch_rules.same,
     )
-    pulls = {
-        "x": lambda F, g: g,
-        "y": lambda F, g, x, y: F.neg(g * getattr(F, quotient)(x, y)),
-    }
+    pulls = {"x": lambda F, g: g, "y": lambda F, g, x, y: F.neg(g * getattr(F, quotient)(x, y))}
     more.update(linear=True, fresh=False, node=f"{node}1", promotes="any")
     return by_number, binary(name, forward=forward, pulls=pulls, **more)
 
@@ -570,10 +558,7 @@ OPS = (
         "complex",
         _of_parts,
         "x y",
-        pulls={
-            "x": lambda F, g: F.real(g),
-            "y": lambda F, g: F.real(F.mul_scalar(g, -1j)),
-        },
+        pulls={"x": lambda F, g: F.real(g), "y": lambda F, g: F.real(F.mul_scalar(g, -1j))},
         pushes={
             "x": lambda F, t: F.complex(t, F.zeros_of(t)),
             "y": lambda F, t: F.complex(F.zeros_of(t), t),
@@ -852,10 +837,7 @@ OPS = (
         promotes="any",
         numbers="either",
     ),
-    _constant_quotient(
-        "div_floor",
-        lambda xp, x, y: xp.floor_divide(x, y),
-    ),
+    _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
     _constant_quotient("div_trunc", _truncated),
     binary(
         "floor_divide",
@@ -904,10 +886,7 @@ OPS = (
     binary(
         "clamp_low",
         forward=_only("biuf", "clamp", "maximum"),
-        pulls={
-            "x": lambda F, g, x, y: F.mask(g, x >= y),
-            "y": lambda F, g, x, y: F.mask(g, x < y),
-        },
+        pulls={"x": lambda F, g, x, y: F.mask(g, x >= y), "y": lambda F, g, x, y: F.mask(g, x < y)},
         linear=True,
         node="ClampMinBackward1",
         promotes="any",
@@ -916,10 +895,7 @@ OPS = (
     binary(
         "clamp_high",
         forward=_only("biuf", "clamp", "minimum"),
-        pulls={
-            "x": lambda F, g, x, y: F.mask(g, x <= y),
-            "y": lambda F, g, x, y: F.mask(g, x > y),
-        },
+        pulls={"x": lambda F, g, x, y: F.mask(g, x <= y), "y": lambda F, g, x, y: F.mask(g, x > y)},
         linear=True,
         node="ClampMaxBackward1",
         promotes="any",
@@ -983,10 +959,7 @@ OPS = (
         "rectified",
         masked,
         "x out",
-        pulls={
-            "x": lambda F, g, out: F.rectified(g, out),
-            "out": lambda F, g: F.zero(g),
-        },
+        pulls={"x": lambda F, g, out: F.rectified(g, out), "out": lambda F, g: F.zero(g)},
         linear=True,
         node="ThresholdBackwardBackward0",
         batch=batch_rules.alike,

@@ -150,12 +150,9 @@ def _contract(
 
 
 def _contract_cost(
-    x: Variable,
-    y: Variable,
-    x_labels: Sequence[int | str],
-    y_labels: Sequence[int | str],
+    x: Variable, y: Variable, x_labels: Sequence[int | str], y_labels: Sequence[int | str],
     out_labels: Sequence[int | str],
-) -> int:
+) -> int:  # fmt: skip
     own = prod(
         n for n, label in zip(y._metadata.shape, y_labels, strict=True) if label not in x_labels
     )
@@ -217,10 +214,7 @@ OPS = (
         "mm",
         "dot",
         "x y",
-        pulls={
-            "x": lambda F, g, y: F.mm(g, F.mh(y)),
-            "y": lambda F, g, x: F.mm(F.mh(x), g),
-        },
+        pulls={"x": lambda F, g, y: F.mm(g, F.mh(y)), "y": lambda F, g, x: F.mm(F.mh(x), g)},
         pushes={"x": lambda F, t, y: F.mm(t, y), "y": lambda F, t, x: F.mm(x, t)},
         cost=_cost,
         batch=batch_products.mm,

@@ -113,12 +113,9 @@ def _elementwise_loss(
 
 
 def _of_difference(
-    name: str,
-    value: Callable[..., Any],
-    slope: Callable[..., Any],
-    rule: Callable[..., Any],
+    name: str, value: Callable[..., Any], slope: Callable[..., Any], rule: Callable[..., Any],
     node: str,
-) -> Op:
+) -> Op:  # fmt: skip
     """A loss that depends on x - y.
 
     Args:
@@ -396,14 +393,9 @@ def _cross_entropy_gradient(
 
 
 def _nll(
-    xp: Library,
-    x: Array,
-    dim: int,
-    target: Array,
-    counts: Array | float,
-    kept: Array | None,
+    xp: Library, x: Array, dim: int, target: Array, counts: Array | float, kept: Array | None,
     each: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
     losses = picked.reshape(kept_shape(x.shape, (dim,))) * -counts
     losses = _chosen(xp, losses, kept).squeeze(dim)
@@ -522,10 +514,7 @@ OPS = (
         _binary,
         {
             "x": (_binary_by_input, _binary_by_input_rule),
-            "y": (
-                lambda xp, out, x, y, parameter: _log_odds(xp, out, x),
-                _binary_by_target_rule,
-            ),
+            "y": (lambda xp, out, x, y, parameter: _log_odds(xp, out, x), _binary_by_target_rule),
         },
         "BinaryCrossEntropyBackward0",
     ),

@@ -759,11 +759,7 @@ OPS = unrepeated(
     operation("svd_rest", _solved(_rest_of_svd), "x", "left", cost=_cost_with_parts),
     operation("qr_rest", _solved(_rest_of_qr), "x", cost=_cost),
     *_results(
-        _reduced,
-        "LinalgQrBackward0",
-        ("qr_q", "qr_r"),
-        q=(_q_back, _q_push),
-        r=(_r_back, _r_push),
+        _reduced, "LinalgQrBackward0", ("qr_q", "qr_r"), q=(_q_back, _q_push), r=(_r_back, _r_push)
     ),
     *_results(
         _eigh,

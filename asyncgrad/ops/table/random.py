@@ -63,10 +63,7 @@ OPS = unrepeated(
     ),
     # Ops without derivatives, as in PyTorch.
     binary(
-        "gamma_slope",
-        forward=_gamma_slope,
-        node="StandardGammaGradBackward0",
-        promotes="floating",
+        "gamma_slope", forward=_gamma_slope, node="StandardGammaGradBackward0", promotes="floating"
     ),
     _of_parameters("bernoulli", "x", "BernoulliBackward0"),
     _of_parameters("poisson", "x", "PoissonBackward0"),

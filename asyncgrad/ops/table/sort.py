@@ -10,12 +10,7 @@ OPS = unrepeated(
     selection("topk", "TopkBackward0"),
     *[
         operation(
-            name,
-            lambda xp, x, values: values,
-            "x",
-            "values",
-            pulls={"x": Refused(name)},
-            node=node,
+            name, lambda xp, x, values: values, "x", "values", pulls={"x": Refused(name)}, node=node
         )
         for name, node in (
             ("unique", "Unique2Backward0"),

@@ -157,10 +157,7 @@ OPS = (
         _as_strided_scatter,
         "x y",
         "held wanted",
-        pulls={
-            "x": _cleared,
-            "y": lambda F, g, held, wanted: F.restride(g, held, wanted, held),
-        },
+        pulls={"x": _cleared, "y": lambda F, g, held, wanted: F.restride(g, held, wanted, held)},
         pushes={
             "x": _cleared,
             "y": lambda F, t, out, held, wanted: F.as_strided_scatter(

@@ -409,10 +409,7 @@ OPS = (
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),
-        pulls={
-            "x": lambda F, g, x, y: F.mask(g, x != y),
-            "y": lambda F, g: F.zeros_of(g),
-        },
+        pulls={"x": lambda F, g, x, y: F.mask(g, x != y), "y": lambda F, g: F.zeros_of(g)},
         linear=True,
         numbers="none",
         doc="The next number after `input` in the direction of `other`.",

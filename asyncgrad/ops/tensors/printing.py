@@ -39,13 +39,9 @@ _options = [Options()]
 
 
 def set_printoptions(
-    precision: int | None = None,
-    threshold: float | None = None,
-    edgeitems: int | None = None,
-    linewidth: int | None = None,
-    profile: str | None = None,
-    sci_mode: bool | None = None,
-) -> None:
+    precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
+    linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None,
+) -> None:  # fmt: skip
     """Set how tensors are printed.
 
     Args:
@@ -55,9 +51,6 @@ def set_printoptions(
         linewidth: characters in a line.
         profile: "default", "short" or "full", applied before the other arguments.
         sci_mode: scientific notation always (True), never (False), or as needed (None).
-
-    Raises:
-        ValueError: for an unknown profile.
     """
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: the profile is one of {tuple(_PROFILES)}")
@@ -155,12 +148,9 @@ def _complex_format_of(values: np.ndarray[Any, Any], options: Options) -> Callab
 
 
 def _nested(
-    values: np.ndarray[Any, Any],
-    indent: int,
-    write: Callable[[Any], str],
-    short: bool,
+    values: np.ndarray[Any, Any], indent: int, write: Callable[[Any], str], short: bool,
     options: Options,
-) -> str:
+) -> str:  # fmt: skip
     if not values.ndim:
         return write(_numbers(values))
     edge = options.edgeitems

@@ -55,18 +55,12 @@ class SequentialLR(_Combined):
         schedulers: the schedules, made for the same optimiser.
         milestones: the epochs at which the second and later ones take over.
         last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: if there is no schedule, or the milestones are not one fewer.
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        schedulers: Sequence[LRScheduler],
-        milestones: Sequence[int],
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
         last_epoch: int = -1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not schedulers:
             raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
         if len(milestones) != len(schedulers) - 1:
@@ -118,9 +112,6 @@ class ChainedScheduler(_Combined):
     Args:
         schedulers: the schedules, all of one optimiser.
         optimizer: the optimiser; the first schedule's if None.
-
-    Raises:
-        ValueError: if there is no schedule.
     """
 
     def __init__(

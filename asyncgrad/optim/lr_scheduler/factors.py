@@ -6,12 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.optim.lr_scheduler.base import (
-    LRScheduler,
-    attributes,
-    for_groups,
-    give_attributes,
-)
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, attributes, for_groups, give_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +21,6 @@ class LambdaLR(LRScheduler):
         optimizer: the optimiser whose learning rates are changed.
         lr_lambda: the function, or one for each group.
         last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: if the number of functions is not that of groups.
     """
 
     def __init__(
@@ -69,9 +61,6 @@ class MultiplicativeLR(LambdaLR):
         optimizer: the optimiser whose learning rates are changed.
         lr_lambda: the function, or one for each group.
         last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: if the number of functions is not that of groups.
     """
 
     def get_lr(self) -> list[float]:
@@ -115,12 +104,9 @@ class MultiStepLR(_Relative):
     """Multiplies the rate by `gamma` at each milestone."""
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        milestones: Iterable[int],
-        gamma: float = 0.1,
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1,
         last_epoch: int = -1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.milestones = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -130,19 +116,12 @@ class MultiStepLR(_Relative):
 
 
 class ConstantLR(_Relative):
-    """Multiplies the rate by a factor during the first epochs.
-
-    Raises:
-        ValueError: if the factor is not between 0 and 1.
-    """
+    """Multiplies the rate by a factor during the first epochs."""
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        factor: float = 1.0 / 3,
-        total_iters: int = 5,
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5,
         last_epoch: int = -1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not 0 <= factor <= 1.0:
             raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
         self.factor = factor
@@ -156,11 +135,7 @@ class ConstantLR(_Relative):
 
 
 class LinearLR(_Relative):
-    """Changes the rate linearly from one multiple to another.
-
-    Raises:
-        ValueError: if `start_factor` or `end_factor` is not between 0 and 1.
-    """
+    """Changes the rate linearly from one multiple to another."""
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0,
