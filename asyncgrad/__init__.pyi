@@ -44,11 +44,19 @@ from asyncgrad.tensor import Tensor as Tensor
 def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The absolute values, real for complex numbers; the gradient at 0 is 0."""
 def abs_(self: Tensor) -> Tensor:
-    """Replace elements by their absolute values."""
+    """Replace elements by their absolute values.
+
+    Raises:
+        RuntimeError: for complex numbers, whose absolute values are real.
+    """
 def absolute(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The absolute values, real for complex numbers; the gradient at 0 is 0."""
 def absolute_(self: Tensor) -> Tensor:
-    """Replace elements by their absolute values."""
+    """Replace elements by their absolute values.
+
+    Raises:
+        RuntimeError: for complex numbers, whose absolute values are real.
+    """
 from asyncgrad import accelerator as accelerator
 def acos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse cosine of each element."""
@@ -177,6 +185,11 @@ def arange(*bounds: Number, start: Number | None = None, end: Number | None = No
         end: the exclusive end.
         step: the difference of neighbours; 1 if left out.
         dtype: the dtype; the default one if None and a number is floating, else int64.
+
+    Raises:
+        TypeError: if a bound is not a number.
+        RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
+        NotImplementedError: for booleans and complex numbers.
     """
 def arccos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse cosine of each element."""
@@ -297,9 +310,18 @@ def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Gene
         input: the probabilities; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
         generator: the source of the numbers; the default generator if None.
+
+    Raises:
+        RuntimeError: if these are no probabilities.
+        NotImplementedError: for a dtype that is not floating.
     """
 def bernoulli_(input: Tensor, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with 1, with one probability or those in a tensor, and 0 otherwise."""
+    """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
+
+    Raises:
+        RuntimeError: if these are no probabilities, or they can't be broadcast.
+        NotImplementedError: if they are not floating.
+    """
 bfloat16: _DType
 from asyncgrad.ops.api.patches import bilinear as bilinear
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: builtins.int = 0) -> Tensor:
@@ -315,7 +337,11 @@ def bitwise_left_shift(input: Tensor | Number, other: Tensor | Number, *, out: T
 def bitwise_left_shift_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`bitwise_left_shift`, in place."""
 def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Booleans or the bits of integers inverted."""
+    """Booleans or the bits of integers inverted.
+
+    Raises:
+        NotImplementedError: for floating and complex dtypes.
+    """
 def bitwise_not_(self: Tensor) -> Tensor:
     """`bitwise_not`, in place."""
 def bitwise_or(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -344,9 +370,19 @@ def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: builtins
 from asyncgrad.ops.api.dtypes import can_cast as can_cast
 from asyncgrad.ops.api.grids import cartesian_prod as cartesian_prod
 def cat(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along an existing axis."""
+    """Tensors joined along an existing axis.
+
+    Raises:
+        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
+        ValueError: if there are no tensors.
+        TypeError: if `tensors` is not a tuple or list.
+    """
 def cauchy_(input: Tensor, median: builtins.float = 0.0, sigma: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the Cauchy distribution."""
+    """Fill with numbers from the Cauchy distribution.
+
+    Raises:
+        RuntimeError: if `sigma` is not positive or the dtype not floating.
+    """
 from asyncgrad.ops.api.distances import cdist as cdist
 cdouble: _DType
 def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -354,7 +390,11 @@ def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def ceil_(self: Tensor) -> Tensor:
     """`ceil`, in place."""
 def celu(input: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
+
+    Raises:
+        RuntimeError: for `alpha=0`.
+    """
 def celu_(input: Tensor, alpha: builtins.float = 1.0) -> Tensor:
     """`celu`, in place."""
 cfloat: _DType
@@ -370,6 +410,9 @@ def cholesky_inverse(input: Tensor, upper: builtins.bool = False, *, out: Tensor
     Args:
         input: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
+
+    Raises:
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
 def cholesky_solve(input: Tensor, input2: Tensor, upper: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
@@ -380,7 +423,11 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: builtins.bool = False, 
         upper: they are `L.mH`.
     """
 def chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal length along an axis; the last may be shorter."""
+    """At most `chunks` views of equal length along an axis; the last may be shorter.
+
+    Raises:
+        RuntimeError: if `chunks` is not positive, or there are no axes.
+    """
 from asyncgrad.ops.api.elementwise import clamp as clamp
 def clamp_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clamp`, in place."""
@@ -399,6 +446,10 @@ def clip(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number
         input: any real tensor.
         min: the lower bound: a number, a tensor (broadcast) or None.
         max: the upper bound; it takes precedence where it is below `min`.
+
+    Raises:
+        RuntimeError: without a bound, or if the shapes can't be broadcast.
+        TypeError: if one bound is a number and the other a tensor.
     """
 def clip_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clip`, in place."""
@@ -417,9 +468,21 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
 complex128: _DType
 complex64: _DType
 def concat(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along an existing axis."""
+    """Tensors joined along an existing axis.
+
+    Raises:
+        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
+        ValueError: if there are no tensors.
+        TypeError: if `tensors` is not a tuple or list.
+    """
 def concatenate(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along an existing axis."""
+    """Tensors joined along an existing axis.
+
+    Raises:
+        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
+        ValueError: if there are no tensors.
+        TypeError: if `tensors` is not a tuple or list.
+    """
 from asyncgrad.ops.api.composite import conj as conj
 def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugates; a real tensor is returned unchanged."""
@@ -579,6 +642,9 @@ def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, 
     Args:
         input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
+
+    Raises:
+        NotImplementedError: for booleans as the dtype.
     """
 def cumsum_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumsum`, in place."""
@@ -599,7 +665,11 @@ def detach_(self: Tensor) -> Tensor:
 from asyncgrad.devices.base import Device as device
 from asyncgrad import devices as devices
 def diag(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
+    """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
+
+    Raises:
+        RuntimeError: if there are not one or two axes.
+    """
 def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1, *, out: Tensor | None = None) -> Tensor:
     """Matrices with the last axis of a tensor on their diagonals.
 
@@ -608,6 +678,9 @@ def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2,
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
+
+    Raises:
+        RuntimeError: if the two axes are one.
     """
 from asyncgrad.ops.api.windows import diagflat as diagflat
 from asyncgrad.ops.api.shape import diagonal as diagonal
@@ -619,6 +692,9 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: builtins.int = 0, dim1:
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows.
         dim2: the axis of columns.
+
+    Raises:
+        RuntimeError: if `src` has another shape, or the two axes are one.
     """
 def diff(input: Tensor, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """The n-th differences of neighbours along an axis.
@@ -628,6 +704,9 @@ def diff(input: Tensor, n: builtins.int = 1, dim: builtins.int = -1, prepend: Te
         n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
+
+    Raises:
+        RuntimeError: if `n` is negative, or the tensor has no axes.
     """
 def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of the logarithm of the gamma function."""
@@ -678,6 +757,9 @@ def empty_strided(size: Ints, stride: Ints, *, dtype: DTypeLike | None = None, d
     Args:
         stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
+
+    Raises:
+        RuntimeError: if there is no stride for each axis, or a stride is negative.
     """
 from asyncgrad.autograd.modes import enable_grad as enable_grad
 from asyncgrad.scheduler.registry import engine as engine
@@ -712,7 +794,11 @@ def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def expm1_(self: Tensor) -> Tensor:
     """`expm1`, in place."""
 def exponential_(input: Tensor, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the exponential distribution of rate `lambd`."""
+    """Fill with numbers from the exponential distribution of rate `lambd`.
+
+    Raises:
+        RuntimeError: if the rate is not positive or the dtype not floating.
+    """
 def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """A matrix with ones on the diagonal and zeros elsewhere; see `zeros`.
 
@@ -720,6 +806,10 @@ def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | No
         n: how many rows there are.
         m: how many columns; `n` if None.
         dtype: the dtype; the default one if None.
+
+    Raises:
+        TypeError: if the numbers are not integers.
+        RuntimeError: if they are negative.
     """
 def feature_alpha_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.feature_alpha_dropout`, which is told whether it trains."""
@@ -740,6 +830,9 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: builtins.bool = Fals
         input: a tensor of two axes, or of more axes of equal length.
         fill_value: the number.
         wrap: in a tall matrix, start the diagonal again after its end.
+
+    Raises:
+        RuntimeError: for other shapes.
     """
 from asyncgrad.ops.api.dtypes import finfo as finfo
 def fix(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -786,6 +879,9 @@ def frexp(input: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> ret
 
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
+
+    Raises:
+        RuntimeError: for other dtypes.
     """
 from asyncgrad.ops.api.dlpack import from_dlpack as from_dlpack
 from asyncgrad.ops.api.data import from_numpy as from_numpy
@@ -796,6 +892,11 @@ def full(size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = N
     Args:
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
+
+    Raises:
+        TypeError: if the shape or the value is invalid.
+        RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
+            require them.
     """
 def full_like(input: Tensor, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """One value, in the shape, layout, dtype and device of another tensor.
@@ -804,7 +905,11 @@ def full_like(input: Tensor, fill_value: Tensor | Number, *, dtype: DTypeLike | 
     """
 from asyncgrad import func as func
 def gather(input: Tensor, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-    """The elements at `index` along `dim`; the result has the shape of `index`."""
+    """The elements at `index` along `dim`; the result has the shape of `index`.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+    """
 def gcd(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The greatest common divisor of integers, broadcast."""
 def gcd_(self: Tensor, other: Tensor) -> Tensor:
@@ -814,13 +919,21 @@ def ge(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
 def ge_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`ge`, in place."""
 def geometric_(input: Tensor, p: builtins.float, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers of trials up to the first success, whose probability is `p`."""
+    """Fill with numbers of trials up to the first success, whose probability is `p`.
+
+    Raises:
+        RuntimeError: if `p` is no such probability.
+        NotImplementedError: for booleans and complex numbers.
+    """
 def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The outer product of two vectors.
 
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
+
+    Raises:
+        RuntimeError: if they are not vectors.
     """
 from asyncgrad.amp import get_autocast_dtype as get_autocast_dtype
 from asyncgrad._top_level import get_default_device as get_default_device
@@ -857,6 +970,9 @@ def hann_window(window_length: builtins.int, periodic: builtins.bool = True, *, 
         window_length: the number of points.
         periodic: make one more point and drop the last, for Fourier transforms.
         options: `dtype`, `device` and `requires_grad`, as for `zeros`.
+
+    Raises:
+        RuntimeError: if the length is negative, or the dtype is not floating.
     """
 def hardshrink(input: Tensor, lambd: builtins.float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
@@ -864,6 +980,7 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
     Raises:
+        RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
 def heaviside_(self: Tensor, values: Tensor) -> Tensor:
@@ -878,6 +995,9 @@ def histc(input: Tensor, bins: builtins.int = 100, min: builtins.float = 0, max:
         bins: their number.
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
+
+    Raises:
+        RuntimeError: if there are no bins, or their range is not finite.
     """
 from asyncgrad.ops.api.grids import histogram as histogram
 def hsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
@@ -911,16 +1031,27 @@ def index_add(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *
         alpha: a number.
 
     Raises:
+        RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
         IndexError: if `index` has more than one axis.
     """
 def index_add_(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """`index_add`, in place."""
 def index_copy(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """A copy of `input` with the slices of `source` written at `index` along `dim`."""
+    """A copy of `input` with the slices of `source` written at `index` along `dim`.
+
+    Raises:
+        IndexError: if a number is out of range, or the numbers of slices or axes differ.
+        RuntimeError: if the dtypes or the shapes of the slices differ.
+    """
 def index_copy_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
     """`index_copy`, in place."""
 def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Any, *, out: Tensor | None = None) -> Tensor:
-    """A copy of `input` with one value in all slices at `index` along `dim`."""
+    """A copy of `input` with one value in all slices at `index` along `dim`.
+
+    Raises:
+        IndexError: if a number is out of range.
+        RuntimeError: if the value has dimensions.
+    """
 def index_fill_(self: Tensor, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
     """`index_fill`, in place."""
 from asyncgrad.ops.api.index import index_put as index_put
@@ -936,12 +1067,18 @@ def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor
         include_self: include the slices of `input`; else they stay only where none is scattered.
 
     Raises:
+        IndexError: if a number is out of range, or `index` has more than one axis.
+        RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
 def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
     """`index_reduce`, in place."""
 def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
+    """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
+
+    Raises:
+        IndexError: if a number is out of range, or `index` has more axes or another dtype.
+    """
 inf: builtins.float
 from asyncgrad.autograd.modes import inference_mode as inference_mode
 from asyncgrad.random import initial_seed as initial_seed
@@ -951,6 +1088,9 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (..., k).
         other: of shape (..., k).
+
+    Raises:
+        RuntimeError: if the last axes differ in length, or the dtypes differ.
     """
 from asyncgrad.native import instance_norm as instance_norm
 int: _DType
@@ -1011,6 +1151,11 @@ def kthvalue(input: Tensor, k: builtins.int, dim: builtins.int = -1, keepdim: bu
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+        RuntimeError: if there are not `k` elements.
+        NotImplementedError: for booleans and complex numbers.
     """
 from asyncgrad.native import layer_norm as layer_norm
 from asyncgrad.ops.dtype_device import layout as layout
@@ -1027,7 +1172,11 @@ def le(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
 def le_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`le`, in place."""
 def lerp(input: Tensor, end: Tensor, weight: Tensor | builtins.float, *, out: Tensor | None = None) -> Tensor:
-    """`input + weight * (end - input)`, broadcast."""
+    """`input + weight * (end - input)`, broadcast.
+
+    Raises:
+        RuntimeError: if the dtypes differ.
+    """
 def lerp_(self: Tensor, end: Tensor, weight: Tensor | builtins.float) -> Tensor:
     """`lerp`, in place."""
 def less(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1051,6 +1200,12 @@ def linspace(start: Tensor | Number, end: Tensor | Number, steps: builtins.int, 
         end: the last, likewise.
         steps: how many numbers.
         dtype: the dtype; if None, the default one or its complex counterpart.
+
+    Raises:
+        TypeError: if `steps` is not an integer.
+        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
+            is not.
+        NotImplementedError: for booleans.
     """
 from asyncgrad.serialization.archive import load as load
 def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1070,7 +1225,12 @@ def log2_(self: Tensor) -> Tensor:
 def log_(self: Tensor) -> Tensor:
     """`log`, in place."""
 def log_normal_(input: Tensor, mean: builtins.float = 1.0, std: builtins.float = 2.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers whose logarithms are normal."""
+    """Fill with numbers whose logarithms are normal.
+
+    Raises:
+        RuntimeError: if the deviation is not positive.
+        NotImplementedError: for a dtype that is not floating.
+    """
 def log_softmax(input: Tensor, dim: builtins.int, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the softmax along `dim`.
 
@@ -1129,6 +1289,9 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: builtins.bool = False, *
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
+
+    Raises:
+        TypeError: if `dim` is neither an axis nor a sequence.
     """
 long: _DType
 def lt(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1146,6 +1309,9 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: builtins.bool = T
         LU_pivots: int32, of shape (..., min(m, n)).
         unpack_data: compute L and U, which are otherwise empty.
         unpack_pivots: compute P, which is otherwise empty.
+
+    Raises:
+        RuntimeError: if dtypes do not fit.
     """
 from asyncgrad.random import manual_seed as manual_seed
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: builtins.float = 0, reduction: builtins.int = 0) -> Tensor:
@@ -1157,7 +1323,11 @@ from asyncgrad.ops.api.scatter import masked_scatter as masked_scatter
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`masked_scatter`, in place."""
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements where `mask` is True, as a vector; both are broadcast."""
+    """The elements where `mask` is True, as a vector; both are broadcast.
+
+    Raises:
+        RuntimeError: if `mask` is not boolean, or the shapes do not fit.
+    """
 from asyncgrad.ops.api.linalg import matmul as matmul
 from asyncgrad.ops.api.linalg_legacy import matrix_exp as matrix_exp
 def matrix_power(input: Tensor, n: builtins.int, *, out: Tensor | None = None) -> Tensor:
@@ -1243,6 +1413,9 @@ def mean(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False,
         input: a floating or complex tensor.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
 @overload
 def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1293,6 +1466,9 @@ def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False, 
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
     """
 def moveaxis(input: Tensor, source: Ints, destination: Ints) -> Tensor:
     """Move axes to other positions; the rest keep their order.
@@ -1333,6 +1509,9 @@ def mvlgamma(input: Tensor, p: builtins.int, *, out: Tensor | None = None) -> Te
     Args:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
+
+    Raises:
+        RuntimeError: if the dimension is less than 1.
     """
 def mvlgamma_(self: Tensor, p: builtins.int) -> Tensor:
     """`mvlgamma`, in place."""
@@ -1367,6 +1546,7 @@ def narrow(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, lengt
 
     Raises:
         RuntimeError: if the axis has too few elements, or there are no axes.
+        IndexError: if `start` or `dim` is out of range.
     """
 def ne(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` differs from `other`, broadcast: bool, without a gradient."""
@@ -1407,6 +1587,9 @@ def norm(input: Tensor, p: builtins.float | str | None = 'fro', dim: Ints | None
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
     """
 def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, size: Ints | None = None, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """Normal numbers with the means and deviations given; see `zeros`.
@@ -1418,9 +1601,19 @@ def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, si
         generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
         device: the device, where both are numbers.
+
+    Raises:
+        RuntimeError: if a deviation is negative or complex.
+        TypeError: if arguments are missing.
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def normal_(input: Tensor, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with normal numbers."""
+    """Fill with normal numbers.
+
+    Raises:
+        RuntimeError: if the deviation is negative.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
 def not_equal(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` differs from `other`, broadcast: bool, without a gradient."""
 def not_equal_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -1438,6 +1631,9 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
+
+    Raises:
+        RuntimeError: if they are not vectors.
     """
 from asyncgrad.ops.api.activation_composite import pairwise_distance as pairwise_distance
 from asyncgrad.ops.api.linalg_legacy import pca_lowrank as pca_lowrank
@@ -1456,7 +1652,11 @@ def pixel_shuffle(input: Tensor, upscale_factor: builtins.int) -> Tensor:
         RuntimeError: if the channels are not divisible by `factor**2`.
     """
 def pixel_unshuffle(input: Tensor, downscale_factor: builtins.int) -> Tensor:
-    """Undo `pixel_shuffle`."""
+    """Undo `pixel_shuffle`.
+
+    Raises:
+        RuntimeError: if height or width is not a multiple of the factor.
+    """
 from asyncgrad.ops.api.random import poisson as poisson
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: builtins.bool = True, full: builtins.bool = False, eps: builtins.float = 1e-08, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.poisson_nll_loss` with 0, 1 or 2 for none, mean or sum."""
@@ -1478,6 +1678,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Args:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
+
+    Raises:
+        RuntimeError: if the number of slopes or their dtype does not fit.
     """
 preserve_format: _memory_format
 def prod(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
@@ -1507,6 +1710,9 @@ def quantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
         dim: the axis; all elements if None.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
+
+    Raises:
+        RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
     """
 def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Convert radians to degrees."""
@@ -1519,6 +1725,10 @@ def rand(*sizes: Ints, size: Ints | None = None, generator: Generator | None = N
         sizes: the shape, as one sequence or as several numbers.
         generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
+
+    Raises:
+        RuntimeError: if a length is negative.
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
@@ -1533,6 +1743,10 @@ def randint(*bounds: builtins.int | Sequence[builtins.int], low: builtins.int | 
         high: the exclusive upper bound.
         generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
+
+    Raises:
+        TypeError: if the bounds are no integers or the shape is not a sequence of them.
+        RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
 def randint_like(input: Tensor, *bounds: builtins.int, low: builtins.int | None = None, high: builtins.int | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Integers uniform in [low, high), in the shape, dtype and place of another tensor.
@@ -1548,6 +1762,10 @@ def random_(input: Tensor, *args: Any, generator: Generator | None = None, **kwa
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to`, the bound is the largest integer up to which the dtype holds every integer.
+
+    Raises:
+        RuntimeError: if there are no such integers or the dtype can't hold them.
+        NotImplementedError: for complex numbers.
     """
 def randperm(n: builtins.int, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """The numbers below `n` in random order; see `zeros`.
@@ -1556,6 +1774,10 @@ def randperm(n: builtins.int, *, generator: Generator | None = None, dtype: DTyp
         n: how many numbers.
         generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
+
+    Raises:
+        TypeError: if `n` is not an integer.
+        RuntimeError: if it is negative or too large for the dtype.
     """
 from asyncgrad.ops.api.shape import ravel as ravel
 from asyncgrad.ops.api.complex_parts import real as real
@@ -1578,6 +1800,9 @@ def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtin
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
         maxnorm: the bound.
+
+    Raises:
+        RuntimeError: for another norm, bound or tensor.
     """
 def renorm_(self: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
     """`renorm`, in place."""
@@ -1589,6 +1814,9 @@ def repeat_interleave(input: Tensor, repeats: Tensor | builtins.int | None = Non
         repeats: the number of repetitions: a number, or a tensor with one for each slice.
         dim: the axis; None flattens the tensor first.
         output_size: the expected length of the result; another length raises.
+
+    Raises:
+        RuntimeError: if counts are negative, not integers, or do not match the slices.
     """
 from asyncgrad.autograd.request import request as request
 def requires_grad_(self: Tensor, requires_grad: builtins.bool = True) -> Tensor:
@@ -1651,11 +1879,18 @@ def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Numbe
         value: the number, as a keyword, instead of `src`.
         reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
             gradient, which `scatter_add` and `scatter_reduce` have.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
 def scatter_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: str | None = None) -> Tensor:
     """`scatter`, in place."""
 def scatter_add(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """A copy of `input` with the elements of `src` added at `index` along `dim`."""
+    """A copy of `input` with the elements of `src` added at `index` along `dim`.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+    """
 def scatter_add_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add`, in place."""
 def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
@@ -1669,6 +1904,8 @@ def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor,
         include_self: include the elements of `input`; else they stay only where none is scattered.
 
     Raises:
+        RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
+            dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
 def scatter_reduce_(self: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
@@ -1683,10 +1920,17 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: 
         right: insert after equal numbers instead of before them.
         side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
+
+    Raises:
+        RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
     """
 from asyncgrad.random import seed as seed
 def select(input: Tensor, dim: builtins.int, index: Tensor | builtins.int) -> Tensor:
-    """A view of the slice at `index` along an axis, without that axis."""
+    """A view of the slice at `index` along an axis, without that axis.
+
+    Raises:
+        IndexError: if `index` or `dim` is out of range, or there are no axes.
+    """
 from asyncgrad.ops.api.scatter import select_scatter as select_scatter
 def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
@@ -1770,6 +2014,9 @@ def sort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = Fals
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        RuntimeError: for complex numbers.
     """
 from asyncgrad import special as special
 def split(tensor: Tensor, split_size_or_sections: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -1778,6 +2025,9 @@ def split(tensor: Tensor, split_size_or_sections: Ints, dim: builtins.int = 0) -
     Args:
         split_size_or_sections: the length of each view (the last may be shorter), or a sequence
             of all lengths.
+
+    Raises:
+        RuntimeError: if the lengths do not add up, or there are no axes.
     """
 def split_with_sizes(tensor: Tensor, split_size_or_sections: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
@@ -1785,6 +2035,9 @@ def split_with_sizes(tensor: Tensor, split_size_or_sections: Ints, dim: builtins
     Args:
         split_size_or_sections: the length of each view (the last may be shorter), or a sequence
             of all lengths.
+
+    Raises:
+        RuntimeError: if the lengths do not add up, or there are no axes.
     """
 def sqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The square root of each element."""
@@ -1803,6 +2056,7 @@ def stack(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None =
 
     Raises:
         IndexError: if the first has too few axes for `dim`.
+        RuntimeError: if the shapes differ, or there are no tensors.
     """
 def std(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
     """The standard deviation over some axes; the gradient of 0 is 0.
@@ -1855,9 +2109,18 @@ from asyncgrad.ops.api.shape import t as t
 def t_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`t`, in place: the same tensor with other axes."""
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements at flat indices, in the shape of `index`."""
+    """The elements at flat indices, in the shape of `index`.
+
+    Raises:
+        IndexError: if a number is out of range.
+        RuntimeError: if the index is not int64.
+    """
 def take_along_dim(input: Tensor, indices: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
+    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
+
+    Raises:
+        RuntimeError: if the numbers of axes differ or a number is out of range.
+    """
 def tan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The tangent of each element."""
 def tan_(self: Tensor) -> Tensor:
@@ -1872,6 +2135,9 @@ def tensor_split(input: Tensor, indices_or_sections: Tensor | Ints, dim: builtin
 
     Args:
         indices_or_sections: the number of views, or the indices to split at; tensors are read.
+
+    Raises:
+        RuntimeError: if there is no axis, or the number of parts is not positive.
     """
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None) -> Tensor:
     """The sums of products over axes of two tensors.
@@ -1880,6 +2146,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None)
         a: the first tensor.
         b: the second.
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
+
+    Raises:
+        RuntimeError: if the axes do not fit, or the dtypes differ.
     """
 from asyncgrad import testing as testing
 def threshold(input: Tensor, threshold: builtins.float, value: builtins.float, inplace: builtins.bool = False) -> Tensor:
@@ -1898,9 +2167,17 @@ def topk(input: Tensor, k: builtins.int, dim: builtins.int = -1, largest: builti
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
     """
 def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix."""
+    """The sum of the diagonal of a matrix.
+
+    Raises:
+        RuntimeError: if `input` is not a matrix.
+        NotImplementedError: for booleans.
+    """
 def trace_passes(path: str | PathLike[str]) -> Iterator[Recorder]:
     """Trace the passes started in this context and write them to a file at its end.
 
@@ -1923,9 +2200,16 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: 
         y: the values at the points.
         x: the coordinates: one vector, or a tensor broadcast against `y`.
         dx: the distance of neighbours, if `x` is not given.
+
+    Raises:
+        RuntimeError: for booleans, or another number of coordinates.
     """
 def tril(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The elements of matrices on and below a diagonal, zeros above."""
+    """The elements of matrices on and below a diagonal, zeros above.
+
+    Raises:
+        RuntimeError: if there are fewer than two axes.
+    """
 def tril_(self: Tensor, diagonal: builtins.int = 0) -> Tensor:
     """`tril`, in place."""
 def tril_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -1939,11 +2223,19 @@ def tril_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0,
 
     Returns:
         A tensor of shape (2, count): the row and column indices.
+
+    Raises:
+        RuntimeError: if the numbers are negative.
+        NotImplementedError: for other dtypes.
     """
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: builtins.float = 1.0, p: builtins.float = 2, eps: builtins.float = 1e-06, swap: builtins.bool = False, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.triplet_margin_loss` with 0, 1 or 2 for none, mean or sum."""
 def triu(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The elements of matrices on and above a diagonal, zeros below."""
+    """The elements of matrices on and above a diagonal, zeros below.
+
+    Raises:
+        RuntimeError: if there are fewer than two axes.
+    """
 def triu_(self: Tensor, diagonal: builtins.int = 0) -> Tensor:
     """`triu`, in place."""
 def triu_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -1973,11 +2265,24 @@ uint32: _DType
 uint64: _DType
 uint8: _DType
 def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """Views of all slices along an axis, without that axis."""
+    """Views of all slices along an axis, without that axis.
+
+    Raises:
+        RuntimeError: if there are no axes.
+    """
 def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
-    """Split the axis `dim` into several; one of `sizes` may be -1."""
+    """Split the axis `dim` into several; one of `sizes` may be -1.
+
+    Raises:
+        RuntimeError: if `sizes` is empty or its elements do not fit.
+    """
 def uniform_(input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
-    """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
+    """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
+
+    Raises:
+        RuntimeError: if the bounds are in the wrong order or too large for the dtype.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
 @overload
 def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
     """The distinct elements, or distinct slices along an axis, in order.
@@ -1993,6 +2298,7 @@ def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: Literal[
         A tensor, or a tuple if further results are requested.
 
     Raises:
+        RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
 @overload
@@ -2017,6 +2323,7 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, re
         A tensor, or a tuple if further results are requested.
 
     Raises:
+        RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
 @overload
@@ -2048,6 +2355,7 @@ def var(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None =
         correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
         TypeError: if both `unbiased` and `correction` are given.
     """
 def var_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -2077,6 +2385,9 @@ def zeros(*sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
         requires_grad: whether gradients are accumulated for the tensor.
+
+    Raises:
+        RuntimeError: if a length is negative, or a dtype without gradients is to require them.
     """
 def zeros_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Zeros, in the shape, layout, dtype and device of another tensor; see `zeros`."""

@@ -57,7 +57,9 @@ class Methods(Variable):
         tensors then select a copy from that view.
 
         Raises:
+            IndexError: if there are too many parts, or one is out of range or invalid.
             TypeError: if a part has a type that is never an index.
+            ValueError: if a slice has a step that is not positive.
         """
     def __gt__(self, other: Tensor | Number) -> Tensor: ...
     def __iadd__(self, other: Tensor | Number) -> Tensor: ...
@@ -84,7 +86,11 @@ class Methods(Variable):
         """Each element with its sign changed."""
     def __or__(self, other: Tensor | Number) -> Tensor: ...
     def __pos__(self) -> Tensor:
-        """The tensor itself."""
+        """The tensor itself.
+
+        Raises:
+            RuntimeError: for booleans.
+        """
     def __pow__(self, other: Tensor | Number) -> Tensor: ...
     def __radd__(self, other: Tensor | Number) -> Tensor: ...
     def __rand__(self, other: Tensor | Number) -> Tensor: ...
@@ -104,6 +110,7 @@ class Methods(Variable):
         """Write a number or a tensor, broadcast, at an index, in place.
 
         Raises:
+            TypeError: if the value is neither.
             RuntimeError: if it can't be broadcast or cast, or the tensor can't be changed in place.
             IndexError: as `getitem`.
         """
@@ -173,7 +180,11 @@ class Methods(Variable):
     def addr_(self, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """`addr`, in place."""
     def adjoint(self) -> Tensor:
-        """Exchange the last two axes and conjugate complex numbers."""
+        """Exchange the last two axes and conjugate complex numbers.
+
+        Raises:
+            RuntimeError: for a tensor of one axis.
+        """
     def all(self, dim: Ints | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """Whether all elements are nonzero; no gradient.
 
@@ -287,6 +298,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if an element would be outside of the memory, strides are negative, or their
                 number is not that of the axes.
+            TypeError: if `size` or `stride` is not a sequence of integers.
 
         Example:
             >>> import asyncgrad as ag
@@ -305,6 +317,9 @@ class Methods(Variable):
             size: as in `as_strided`.
             stride: the same.
             storage_offset: the same.
+
+        Raises:
+            RuntimeError: as in `as_strided`, or if `src` has another shape.
         """
     def asin(self) -> Tensor:
         """The inverse sine of each element."""
@@ -337,9 +352,18 @@ class Methods(Variable):
             input: the probabilities; only its shape and dtype matter if `p` is given.
             p: one probability for all elements.
             generator: the source of the numbers; the default generator if None.
+
+        Raises:
+            RuntimeError: if these are no probabilities.
+            NotImplementedError: for a dtype that is not floating.
         """
     def bernoulli_(self, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
-        """Fill with 1, with one probability or those in a tensor, and 0 otherwise."""
+        """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
+
+        Raises:
+            RuntimeError: if these are no probabilities, or they can't be broadcast.
+            NotImplementedError: if they are not floating.
+        """
     def bfloat16(self, memory_format: memory_format | None = None) -> Tensor:
         """Convert the tensor to bfloat16, which the package ml_dtypes provides.
 
@@ -353,6 +377,9 @@ class Methods(Variable):
             input: integers that are not negative, in one axis.
             weights: the weight of each, of the same shape.
             minlength: the least length of the result.
+
+        Raises:
+            RuntimeError: for other inputs, or weights of another shape.
         """
     def bitwise_and(self, other: Tensor | Number) -> Tensor:
         """Bitwise and of booleans or integers, broadcast."""
@@ -363,7 +390,11 @@ class Methods(Variable):
     def bitwise_left_shift_(self, other: Tensor | Number) -> Tensor:
         """`bitwise_left_shift`, in place."""
     def bitwise_not(self, *, out: Tensor | None = None) -> Tensor:
-        """Booleans or the bits of integers inverted."""
+        """Booleans or the bits of integers inverted.
+
+        Raises:
+            NotImplementedError: for floating and complex dtypes.
+        """
     def bitwise_not_(self) -> Tensor:
         """`bitwise_not`, in place."""
     def bitwise_or(self, other: Tensor | Number) -> Tensor:
@@ -384,6 +415,9 @@ class Methods(Variable):
         Args:
             input: of shape (b, m, k).
             mat2: of shape (b, k, n).
+
+        Raises:
+            RuntimeError: if they are not batches of matrices, do not align, or differ in dtype.
         """
     def bool(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as bool; itself if it is that."""
@@ -392,7 +426,11 @@ class Methods(Variable):
     def byte(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as uint8; itself if it is that."""
     def cauchy_(self, median: builtins.float = 0.0, sigma: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers from the Cauchy distribution."""
+        """Fill with numbers from the Cauchy distribution.
+
+        Raises:
+            RuntimeError: if `sigma` is not positive or the dtype not floating.
+        """
     def cdouble(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as complex128; itself if it is that."""
     def ceil(self) -> Tensor:
@@ -411,6 +449,9 @@ class Methods(Variable):
         Args:
             input: the Cholesky factors L, of shape (..., n, n).
             upper: they are `L.mH`.
+
+        Raises:
+            RuntimeError: if they are not square matrices of floating or complex numbers.
         """
     def cholesky_solve(self, input2: Tensor, upper: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """The solutions of linear systems from the Cholesky factors of their matrices.
@@ -421,7 +462,11 @@ class Methods(Variable):
             upper: they are `L.mH`.
         """
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` views of equal length along an axis; the last may be shorter."""
+        """At most `chunks` views of equal length along an axis; the last may be shorter.
+
+        Raises:
+            RuntimeError: if `chunks` is not positive, or there are no axes.
+        """
     def clamp(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None, *, out: Tensor | None = None) -> Tensor:
         """Clamp each element to [min, max]; at the bounds the gradient passes.
 
@@ -429,6 +474,10 @@ class Methods(Variable):
             input: any real tensor.
             min: the lower bound: a number, a tensor (broadcast) or None.
             max: the upper bound; it takes precedence where it is below `min`.
+
+        Raises:
+            RuntimeError: without a bound, or if the shapes can't be broadcast.
+            TypeError: if one bound is a number and the other a tensor.
         """
     def clamp_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
         """`clamp`, in place."""
@@ -447,6 +496,10 @@ class Methods(Variable):
             input: any real tensor.
             min: the lower bound: a number, a tensor (broadcast) or None.
             max: the upper bound; it takes precedence where it is below `min`.
+
+        Raises:
+            RuntimeError: without a bound, or if the shapes can't be broadcast.
+            TypeError: if one bound is a number and the other a tensor.
         """
     def clip_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
         """`clip`, in place."""
@@ -492,6 +545,9 @@ class Methods(Variable):
 
         Returns:
             A matrix of shape (variables, variables); of one variable its variance.
+
+        Raises:
+            RuntimeError: for more axes, and weights that do not fit.
         """
     def cpu(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor in host memory; itself if it is there."""
@@ -511,6 +567,9 @@ class Methods(Variable):
         Args:
             device: the device; `cuda:0` if None.
             non_blocking: don't wait for a copy from pinned memory.
+
+        Raises:
+            RuntimeError: if there is none.
         """
     def cummax(self, dim: builtins.int, *, out: Sequence[Tensor] | None = None) -> return_types.cummax:
         """The greatest elements up to each along an axis, and where they are.
@@ -541,6 +600,9 @@ class Methods(Variable):
         Args:
             input: any tensor.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
+
+        Raises:
+            NotImplementedError: for booleans as the dtype.
         """
     def cumsum_(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
         """`cumsum`, in place."""
@@ -562,7 +624,11 @@ class Methods(Variable):
     def det(self) -> Tensor:
         """The determinants of square matrices; see `linalg.det`."""
     def diag(self, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-        """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
+        """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
+
+        Raises:
+            RuntimeError: if there are not one or two axes.
+        """
     def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1, *, out: Tensor | None = None) -> Tensor:
         """Matrices with the last axis of a tensor on their diagonals.
 
@@ -571,6 +637,9 @@ class Methods(Variable):
             offset: above the main diagonal if positive, below if negative.
             dim1: the axis of rows in the result.
             dim2: the axis of columns.
+
+        Raises:
+            RuntimeError: if the two axes are one.
         """
     def diagflat(self, offset: builtins.int = 0) -> Tensor:
         """A matrix with all elements of a tensor on its diagonal.
@@ -587,6 +656,9 @@ class Methods(Variable):
             offset: above the main diagonal if positive, below if negative.
             dim1: the axis of rows.
             dim2: the axis of columns.
+
+        Raises:
+            RuntimeError: if the two axes are one.
         """
     def diagonal_scatter(self, src: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1, *, out: Tensor | None = None) -> Tensor:
         """A copy of `input` with `src` on a diagonal.
@@ -596,6 +668,9 @@ class Methods(Variable):
             offset: above the main diagonal if positive, below if negative.
             dim1: the axis of rows.
             dim2: the axis of columns.
+
+        Raises:
+            RuntimeError: if `src` has another shape, or the two axes are one.
         """
     def diff(self, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The n-th differences of neighbours along an axis.
@@ -605,6 +680,9 @@ class Methods(Variable):
             n: the order of the differences.
             prepend: a tensor that is prepended before taking differences.
             append: a tensor that is appended.
+
+        Raises:
+            RuntimeError: if `n` is negative, or the tensor has no axes.
         """
     def digamma(self) -> Tensor:
         """The derivative of the logarithm of the gamma function."""
@@ -658,7 +736,11 @@ class Methods(Variable):
     def eq_(self, other: Tensor | Number) -> Tensor:
         """`eq`, in place."""
     def equal(self, other: Tensor) -> builtins.bool:
-        """Whether two tensors have one shape and the same elements."""
+        """Whether two tensors have one shape and the same elements.
+
+        Raises:
+            RuntimeError: if they are on different devices.
+        """
     def erf(self) -> Tensor:
         """The error function of each element."""
     def erf_(self) -> Tensor:
@@ -688,7 +770,11 @@ class Methods(Variable):
     def expm1_(self) -> Tensor:
         """`expm1`, in place."""
     def exponential_(self, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers from the exponential distribution of rate `lambd`."""
+        """Fill with numbers from the exponential distribution of rate `lambd`.
+
+        Raises:
+            RuntimeError: if the rate is not positive or the dtype not floating.
+        """
     def fill_diagonal_(self, fill_value: Number, wrap: builtins.bool = False) -> Tensor:
         """Fill the main diagonal with one number, in place.
 
@@ -696,6 +782,9 @@ class Methods(Variable):
             input: a tensor of two axes, or of more axes of equal length.
             fill_value: the number.
             wrap: in a tall matrix, start the diagonal again after its end.
+
+        Raises:
+            RuntimeError: for other shapes.
         """
     def fix(self) -> Tensor:
         """Each element rounded towards 0; the gradient is 0."""
@@ -710,9 +799,17 @@ class Methods(Variable):
     def flip(self, *axes: Ints, dims: Ints | None = None) -> Tensor:
         """A copy with some axes reversed."""
     def fliplr(self) -> Tensor:
-        """Reverse the second axis."""
+        """Reverse the second axis.
+
+        Raises:
+            RuntimeError: for a tensor of fewer than two axes.
+        """
     def flipud(self) -> Tensor:
-        """Reverse the first axis."""
+        """Reverse the first axis.
+
+        Raises:
+            RuntimeError: for a tensor without axes.
+        """
     def float(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as float32; itself if it is that."""
     def float_power(self, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -747,9 +844,16 @@ class Methods(Variable):
 
         Returns:
             A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
+
+        Raises:
+            RuntimeError: for other dtypes.
         """
     def gather(self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-        """The elements at `index` along `dim`; the result has the shape of `index`."""
+        """The elements at `index` along `dim`; the result has the shape of `index`.
+
+        Raises:
+            RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+        """
     def gcd(self, other: Tensor) -> Tensor:
         """The greatest common divisor of integers, broadcast."""
     def gcd_(self, other: Tensor) -> Tensor:
@@ -759,13 +863,21 @@ class Methods(Variable):
     def ge_(self, other: Tensor | Number) -> Tensor:
         """`ge`, in place."""
     def geometric_(self, p: builtins.float, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers of trials up to the first success, whose probability is `p`."""
+        """Fill with numbers of trials up to the first success, whose probability is `p`.
+
+        Raises:
+            RuntimeError: if `p` is no such probability.
+            NotImplementedError: for booleans and complex numbers.
+        """
     def ger(self, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The outer product of two vectors.
 
         Args:
             input: of shape (m,).
             vec2: of shape (n,).
+
+        Raises:
+            RuntimeError: if they are not vectors.
         """
     def get_device(self) -> builtins.int:
         """The index of the tensor's device, -1 for the CPU."""
@@ -789,6 +901,7 @@ class Methods(Variable):
         """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
         Raises:
+            RuntimeError: for complex numbers, or if the dtypes differ.
             NotImplementedError: in the backward pass: there is no derivative.
         """
     def heaviside_(self, values: Tensor) -> Tensor:
@@ -801,6 +914,9 @@ class Methods(Variable):
             bins: their number.
             min: the start of the first bin.
             max: the end of the last bin; if both are equal, the elements' extremes are used.
+
+        Raises:
+            RuntimeError: if there are no bins, or their range is not finite.
         """
     def histogram(self, bins: Any, *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False) -> return_types.histogram:
         """The number of elements in each bin, and the bins' edges; without a gradient.
@@ -811,6 +927,9 @@ class Methods(Variable):
             range: the start of the first and the end of the last bin; the elements' if None.
             weight: the weight of each element.
             density: divide by the sum, and by the width of each bin.
+
+        Raises:
+            RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
         """
     def hsplit(self, indices_or_sections: Ints) -> tuple[Tensor, ...]:
         """`tensor_split` along axis 1, in parts that have to be equal."""
@@ -839,16 +958,27 @@ class Methods(Variable):
             alpha: a number.
 
         Raises:
+            RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
             IndexError: if `index` has more than one axis.
         """
     def index_add_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
         """`index_add`, in place."""
     def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """A copy of `input` with the slices of `source` written at `index` along `dim`."""
+        """A copy of `input` with the slices of `source` written at `index` along `dim`.
+
+        Raises:
+            IndexError: if a number is out of range, or the numbers of slices or axes differ.
+            RuntimeError: if the dtypes or the shapes of the slices differ.
+        """
     def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
         """`index_copy`, in place."""
     def index_fill(self, dim: builtins.int, index: Tensor, value: Any, *, out: Tensor | None = None) -> Tensor:
-        """A copy of `input` with one value in all slices at `index` along `dim`."""
+        """A copy of `input` with one value in all slices at `index` along `dim`.
+
+        Raises:
+            IndexError: if a number is out of range.
+            RuntimeError: if the value has dimensions.
+        """
     def index_fill_(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
         """`index_fill`, in place."""
     def index_put(self, indices: Sequence[Any], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
@@ -871,12 +1001,18 @@ class Methods(Variable):
             include_self: include the slices of `input`; else they stay only where none is scattered.
 
         Raises:
+            IndexError: if a number is out of range, or `index` has more than one axis.
+            RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
             NotImplementedError: for extremes of complex numbers, or means of booleans.
         """
     def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
         """`index_reduce`, in place."""
     def index_select(self, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
+        """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
+
+        Raises:
+            IndexError: if a number is out of range, or `index` has more axes or another dtype.
+        """
     def indices(self) -> Tensor:
         """The indices of the stored rows, of shape (1, rows).
 
@@ -889,6 +1025,9 @@ class Methods(Variable):
         Args:
             input: of shape (..., k).
             other: of shape (..., k).
+
+        Raises:
+            RuntimeError: if the last axes differ in length, or the dtypes differ.
         """
     def int(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as int32; itself if it is that."""
@@ -901,7 +1040,11 @@ class Methods(Variable):
     def is_neg(self) -> builtins.bool:
         """Return False: there are no lazy conjugates here."""
     def is_nonzero(self) -> builtins.bool:
-        """Whether the one element of a tensor is not zero."""
+        """Whether the one element of a tensor is not zero.
+
+        Raises:
+            RuntimeError: if there is not exactly one.
+        """
     def is_pinned(self, device: DeviceLike | None = None) -> builtins.bool:
         """Whether the tensor lies in pinned memory."""
     def is_same_size(self, other: Tensor) -> builtins.bool:
@@ -917,6 +1060,9 @@ class Methods(Variable):
             rtol: the tolerance relative to `other`.
             atol: the absolute tolerance.
             equal_nan: treat NaN as close to NaN.
+
+        Raises:
+            RuntimeError: if the dtypes differ, or a tolerance is negative.
         """
     def isfinite(self) -> Tensor:
         """Where elements are neither infinite nor NaN: bool, without a gradient."""
@@ -972,6 +1118,11 @@ class Methods(Variable):
 
         Returns:
             A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+        Raises:
+            IndexError: if there is no such axis, or it is empty.
+            RuntimeError: if there are not `k` elements.
+            NotImplementedError: for booleans and complex numbers.
         """
     def lcm(self, other: Tensor) -> Tensor:
         """The least common multiple of integers, broadcast."""
@@ -986,7 +1137,11 @@ class Methods(Variable):
     def le_(self, other: Tensor | Number) -> Tensor:
         """`le`, in place."""
     def lerp(self, end: Tensor, weight: Tensor | builtins.float, *, out: Tensor | None = None) -> Tensor:
-        """`input + weight * (end - input)`, broadcast."""
+        """`input + weight * (end - input)`, broadcast.
+
+        Raises:
+            RuntimeError: if the dtypes differ.
+        """
     def lerp_(self, end: Tensor, weight: Tensor | builtins.float) -> Tensor:
         """`lerp`, in place."""
     def less(self, other: Tensor | Number) -> Tensor:
@@ -1018,7 +1173,12 @@ class Methods(Variable):
     def log_(self) -> Tensor:
         """`log`, in place."""
     def log_normal_(self, mean: builtins.float = 1.0, std: builtins.float = 2.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers whose logarithms are normal."""
+        """Fill with numbers whose logarithms are normal.
+
+        Raises:
+            RuntimeError: if the deviation is not positive.
+            NotImplementedError: for a dtype that is not floating.
+        """
     def log_softmax(self, dim: builtins.int, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
         """The logarithm of the softmax along `dim`.
 
@@ -1080,6 +1240,9 @@ class Methods(Variable):
         Args:
             input: any tensor; integers become floating.
             dim: an axis, or a sequence of them.
+
+        Raises:
+            TypeError: if `dim` is neither an axis nor a sequence.
         """
     def long(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as int64; itself if it is that."""
@@ -1104,6 +1267,10 @@ class Methods(Variable):
             input: any tensor; the result has its dtype.
             mask: a bool tensor.
             value: a number, or a tensor without dimensions.
+
+        Raises:
+            RuntimeError: if the mask is not a bool tensor, the value has dimensions or does not fit the
+                dtype, or the shapes can't be broadcast.
         """
     def masked_fill_(self, mask: Tensor, value: Tensor | Number) -> Tensor:
         """`masked_fill`, in place."""
@@ -1117,7 +1284,11 @@ class Methods(Variable):
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
         """`masked_scatter`, in place."""
     def masked_select(self, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The elements where `mask` is True, as a vector; both are broadcast."""
+        """The elements where `mask` is True, as a vector; both are broadcast.
+
+        Raises:
+            RuntimeError: if `mask` is not boolean, or the shapes do not fit.
+        """
     def matmul(self, other: Tensor) -> Tensor:
         """The matrix product, batched and broadcast over leading axes.
 
@@ -1159,6 +1330,9 @@ class Methods(Variable):
             input: a floating or complex tensor.
             dim: an axis, or a sequence of them; all if None.
             dtype: the dtype that the elements are converted to first.
+
+        Raises:
+            RuntimeError: for integers and booleans, or if an axis is named twice.
         """
     @overload
     def median(self, *, out: Tensor | None = None) -> Tensor:
@@ -1204,6 +1378,9 @@ class Methods(Variable):
         Args:
             input: of shape (m, k).
             mat2: of shape (k, n).
+
+        Raises:
+            RuntimeError: if they are not matrices, do not align, or differ in dtype.
         """
     def mode(self, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.mode:
         """The most frequent element along an axis, the least of several, and its index.
@@ -1213,6 +1390,9 @@ class Methods(Variable):
 
         Returns:
             A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+        Raises:
+            IndexError: if there is no such axis, or it is empty.
         """
     def moveaxis(self, source: Ints, destination: Ints) -> Tensor:
         """Move axes to other positions; the rest keep their order.
@@ -1264,6 +1444,9 @@ class Methods(Variable):
         Args:
             input: any real tensor, above `(p - 1) / 2`.
             p: the dimension.
+
+        Raises:
+            RuntimeError: if the dimension is less than 1.
         """
     def mvlgamma_(self, p: builtins.int) -> Tensor:
         """`mvlgamma`, in place."""
@@ -1297,6 +1480,7 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: if the axis has too few elements, or there are no axes.
+            IndexError: if `start` or `dim` is out of range.
         """
     def ne(self, other: Tensor | Number) -> Tensor:
         """Where `input` differs from `other`, broadcast: bool, without a gradient."""
@@ -1311,7 +1495,12 @@ class Methods(Variable):
     def negative_(self) -> Tensor:
         """`negative`, in place."""
     def new(self, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:
-        """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`."""
+        """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`.
+
+        Raises:
+            TypeError: if they fit no form.
+            RuntimeError: for a negative size.
+        """
     def new_empty(self, *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
         """Arbitrary values of this tensor's dtype and on its device, in another shape."""
     def new_full(self, size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -1346,9 +1535,17 @@ class Methods(Variable):
                 singular values of matrices.
             dim: an axis, or a sequence of them; all if None.
             dtype: the dtype that the elements are converted to first.
+
+        Raises:
+            RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
         """
     def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with normal numbers."""
+        """Fill with normal numbers.
+
+        Raises:
+            RuntimeError: if the deviation is negative.
+            NotImplementedError: for a dtype that is neither floating nor complex.
+        """
     def not_equal(self, other: Tensor | Number) -> Tensor:
         """Where `input` differs from `other`, broadcast: bool, without a gradient."""
     def not_equal_(self, other: Tensor | Number) -> Tensor:
@@ -1359,9 +1556,16 @@ class Methods(Variable):
         Args:
             input: of shape (m,).
             vec2: of shape (n,).
+
+        Raises:
+            RuntimeError: if they are not vectors.
         """
     def permute(self, *order: Ints, dims: Ints | None = None) -> Tensor:
-        """The axes in another order."""
+        """The axes in another order.
+
+        Raises:
+            RuntimeError: if `dims` does not name each axis once.
+        """
     def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
         """A copy in pinned memory, from which devices copy asynchronously; itself if it is there.
 
@@ -1375,12 +1579,17 @@ class Methods(Variable):
     def pinverse(self, rcond: Tensor | builtins.float = 1e-15) -> Tensor:
         """The pseudo-inverses of matrices; see `linalg.pinv`."""
     def positive(self) -> Tensor:
-        """The tensor itself."""
+        """The tensor itself.
+
+        Raises:
+            RuntimeError: for booleans.
+        """
     def pow(self, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
         """`input` to the power of `exponent`, broadcast.
 
         Raises:
             RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
+            NotImplementedError: for booleans.
         """
     def pow_(self, exponent: Tensor | Number) -> Tensor:
         """`pow`, in place."""
@@ -1390,6 +1599,9 @@ class Methods(Variable):
         Args:
             input: a floating tensor.
             weight: one slope, or one for each index of the second axis.
+
+        Raises:
+            RuntimeError: if the number of slopes or their dtype does not fit.
         """
     def prod(self, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
         """The product of all elements, or along an axis; gradients are exact even at zeros.
@@ -1406,6 +1618,10 @@ class Methods(Variable):
             index: int64; negative numbers count from the end.
             source: of the dtype of `input`, with as many elements as `index`.
             accumulate: add the values instead of replacing; repeated indices add up.
+
+        Raises:
+            IndexError: if a number is out of range, or the numbers of elements differ.
+            RuntimeError: if the dtypes do not fit.
         """
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """`put`, in place."""
@@ -1424,6 +1640,9 @@ class Methods(Variable):
             q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
             dim: the axis; all elements if None.
             interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
+
+        Raises:
+            RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
         """
     def rad2deg(self, *, out: Tensor | None = None) -> Tensor:
         """Convert radians to degrees."""
@@ -1433,6 +1652,10 @@ class Methods(Variable):
         """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
         Without `to`, the bound is the largest integer up to which the dtype holds every integer.
+
+        Raises:
+            RuntimeError: if there are no such integers or the dtype can't hold them.
+            NotImplementedError: for complex numbers.
         """
     def ravel(self) -> Tensor:
         """Flatten the tensor to one axis."""
@@ -1447,6 +1670,9 @@ class Methods(Variable):
 
         Args:
             stream: the other stream.
+
+        Raises:
+            RuntimeError: if `stream` is not a stream.
         """
     def relu(self) -> Tensor:
         """Each element, or 0 where it is negative; the gradient at 0 is 0."""
@@ -1463,11 +1689,18 @@ class Methods(Variable):
             input: a floating tensor of two axes at least.
             p: the order of the norm, above 0.
             maxnorm: the bound.
+
+        Raises:
+            RuntimeError: for another norm, bound or tensor.
         """
     def renorm_(self, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
         """`renorm`, in place."""
     def repeat(self, *counts: Ints, repeats: Ints | None = None) -> Tensor:
-        """Repeat the tensor along each axis, and along new leading axes."""
+        """Repeat the tensor along each axis, and along new leading axes.
+
+        Raises:
+            RuntimeError: if there are fewer numbers than axes, or one is negative.
+        """
     def repeat_interleave(self, repeats: Tensor | builtins.int | None = None, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
         """Repeat each element, or each slice along an axis.
 
@@ -1476,9 +1709,16 @@ class Methods(Variable):
             repeats: the number of repetitions: a number, or a tensor with one for each slice.
             dim: the axis; None flattens the tensor first.
             output_size: the expected length of the result; another length raises.
+
+        Raises:
+            RuntimeError: if counts are negative, not integers, or do not match the slices.
         """
     def reshape(self, *sizes: Ints, shape: Ints | None = None) -> Tensor:
-        """The same elements in another shape, a view where the memory allows it."""
+        """The same elements in another shape, a view where the memory allows it.
+
+        Raises:
+            RuntimeError: if the elements do not fit.
+        """
     def reshape_as(self, other: Tensor) -> Tensor:
         """`reshape` to the shape of another tensor."""
     def resize_(self, *sizes: Ints, memory_format: memory_format | None = None) -> Tensor:
@@ -1510,15 +1750,25 @@ class Methods(Variable):
         Args:
             shifts: the distance for each axis in `dims`.
             dims: the axes; None for the flattened tensor.
+
+        Raises:
+            RuntimeError: if there are not as many shifts as axes.
         """
     def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = (0, 1)) -> Tensor:
-        """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
+        """Rotate by 90 degrees `k` times, from the first of two axes towards the second.
+
+        Raises:
+            RuntimeError: if there are not two axes.
+        """
     def round(self, *, decimals: builtins.int = 0, out: Tensor | None = None) -> Tensor:
         """Each element rounded to the nearest, halves to even; the gradient is 0.
 
         Args:
             input: any real tensor.
             decimals: how many decimal places are kept; if negative, places before the point.
+
+        Raises:
+            NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
         """
     def round_(self, *, decimals: builtins.int = 0) -> Tensor:
         """`round`, in place."""
@@ -1535,11 +1785,18 @@ class Methods(Variable):
             value: the number, as a keyword, instead of `src`.
             reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
                 gradient, which `scatter_add` and `scatter_reduce` have.
+
+        Raises:
+            RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
         """
     def scatter_(self, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: str | None = None) -> Tensor:
         """`scatter`, in place."""
     def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """A copy of `input` with the elements of `src` added at `index` along `dim`."""
+        """A copy of `input` with the elements of `src` added at `index` along `dim`.
+
+        Raises:
+            RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+        """
     def scatter_add_(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
         """`scatter_add`, in place."""
     def scatter_reduce(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
@@ -1553,14 +1810,24 @@ class Methods(Variable):
             include_self: include the elements of `input`; else they stay only where none is scattered.
 
         Raises:
+            RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
+                dtypes do not fit.
             NotImplementedError: for extremes of complex numbers, or means of booleans.
         """
     def scatter_reduce_(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
         """`scatter_reduce`, in place."""
     def select(self, dim: builtins.int, index: Tensor | builtins.int) -> Tensor:
-        """A view of the slice at `index` along an axis, without that axis."""
+        """A view of the slice at `index` along an axis, without that axis.
+
+        Raises:
+            IndexError: if `index` or `dim` is out of range, or there are no axes.
+        """
     def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
-        """A copy of `input` with `src` as the slice at `index` along `dim`."""
+        """A copy of `input` with `src` as the slice at `index` along `dim`.
+
+        Raises:
+            IndexError: if there is no such place.
+        """
     def sgn(self) -> Tensor:
         """Each element divided by its absolute value, and 0 at 0."""
     def sgn_(self) -> Tensor:
@@ -1615,6 +1882,9 @@ class Methods(Variable):
 
         Returns:
             A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+        Raises:
+            RuntimeError: for complex numbers.
         """
     def sparse_dim(self) -> builtins.int:
         """The number of sparse axes: 1, or 0 for a dense tensor."""
@@ -1624,6 +1894,9 @@ class Methods(Variable):
         Args:
             split_size_or_sections: the length of each view (the last may be shorter), or a sequence
                 of all lengths.
+
+        Raises:
+            RuntimeError: if the lengths do not add up, or there are no axes.
         """
     def split_with_sizes(self, split_size_or_sections: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Split an axis into consecutive views.
@@ -1631,6 +1904,9 @@ class Methods(Variable):
         Args:
             split_size_or_sections: the length of each view (the last may be shorter), or a sequence
                 of all lengths.
+
+        Raises:
+            RuntimeError: if the lengths do not add up, or there are no axes.
         """
     def sqrt(self) -> Tensor:
         """The square root of each element."""
@@ -1667,6 +1943,9 @@ class Methods(Variable):
 
         Returns:
             A complex tensor of shape (..., frequencies, frames).
+
+        Raises:
+            RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
         """
     def sub(self, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None) -> Tensor:
         """`input - alpha * other`, broadcast.
@@ -1730,9 +2009,18 @@ class Methods(Variable):
     def t_(self, *args: Any, **kwargs: Any) -> Tensor:
         """`t`, in place: the same tensor with other axes."""
     def take(self, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The elements at flat indices, in the shape of `index`."""
+        """The elements at flat indices, in the shape of `index`.
+
+        Raises:
+            IndexError: if a number is out of range.
+            RuntimeError: if the index is not int64.
+        """
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
-        """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
+        """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
+
+        Raises:
+            RuntimeError: if the numbers of axes differ or a number is out of range.
+        """
     def tan(self) -> Tensor:
         """The tangent of each element."""
     def tan_(self) -> Tensor:
@@ -1746,6 +2034,9 @@ class Methods(Variable):
 
         Args:
             indices_or_sections: the number of views, or the indices to split at; tensors are read.
+
+        Raises:
+            RuntimeError: if there is no axis, or the number of parts is not positive.
         """
     def tile(self, *repeats: Ints, dims: Ints | None = None) -> Tensor:
         """Repeat the tensor along its axes; `dims` is aligned to the last axis."""
@@ -1760,6 +2051,7 @@ class Methods(Variable):
             kwargs: the same by name, and `memory_format`, which is only checked.
 
         Raises:
+            TypeError: if the arguments fit no form.
             RuntimeError: if there is no such device.
         """
     def to_async(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
@@ -1797,19 +2089,35 @@ class Methods(Variable):
 
         Returns:
             A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+        Raises:
+            RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
         """
     def trace(self) -> Tensor:
-        """The sum of the diagonal of a matrix."""
+        """The sum of the diagonal of a matrix.
+
+        Raises:
+            RuntimeError: if `input` is not a matrix.
+            NotImplementedError: for booleans.
+        """
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Exchange two axes; the result is a view."""
     def transpose_(self, *args: Any, **kwargs: Any) -> Tensor:
         """`transpose`, in place: the same tensor with other axes."""
     def tril(self, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-        """The elements of matrices on and below a diagonal, zeros above."""
+        """The elements of matrices on and below a diagonal, zeros above.
+
+        Raises:
+            RuntimeError: if there are fewer than two axes.
+        """
     def tril_(self, diagonal: builtins.int = 0) -> Tensor:
         """`tril`, in place."""
     def triu(self, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-        """The elements of matrices on and above a diagonal, zeros below."""
+        """The elements of matrices on and above a diagonal, zeros below.
+
+        Raises:
+            RuntimeError: if there are fewer than two axes.
+        """
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """`triu`, in place."""
     def true_divide(self, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
@@ -1838,15 +2146,26 @@ class Methods(Variable):
         Args:
             dtype: a dtype, a name or a type of tensors; None for the name.
             non_blocking: for PyTorch compatibility.
+
+        Raises:
+            ValueError: for a string that is not such a name.
         """
     @overload
     def type(self, dtype: DTypeLike, non_blocking: Any = False) -> Tensor: ...
     def type_as(self, other: Tensor) -> Tensor:
         """Convert the tensor to the dtype of another."""
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """Views of all slices along an axis, without that axis."""
+        """Views of all slices along an axis, without that axis.
+
+        Raises:
+            RuntimeError: if there are no axes.
+        """
     def unflatten(self, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
-        """Split the axis `dim` into several; one of `sizes` may be -1."""
+        """Split the axis `dim` into several; one of `sizes` may be -1.
+
+        Raises:
+            RuntimeError: if `sizes` is empty or its elements do not fit.
+        """
     def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
         """A view of all windows along an axis, whose elements come last.
 
@@ -1854,9 +2173,17 @@ class Methods(Variable):
             dimension: the axis.
             size: the length of a window.
             step: the distance between the starts of windows.
+
+        Raises:
+            RuntimeError: if the windows are longer than the axis, or the step is not positive.
         """
     def uniform_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
-        """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
+        """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
+
+        Raises:
+            RuntimeError: if the bounds are in the wrong order or too large for the dtype.
+            NotImplementedError: for a dtype that is neither floating nor complex.
+        """
     @overload
     def unique(self, sorted: builtins.bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
         """The distinct elements, or distinct slices along an axis, in order.
@@ -1872,6 +2199,7 @@ class Methods(Variable):
             A tensor, or a tuple if further results are requested.
 
         Raises:
+            RuntimeError: if parts along an axis have no elements.
             NotImplementedError: in the backward pass: there is no derivative.
         """
     @overload
@@ -1896,6 +2224,7 @@ class Methods(Variable):
             A tensor, or a tuple if further results are requested.
 
         Raises:
+            RuntimeError: if parts along an axis have no elements.
             NotImplementedError: in the backward pass: there is no derivative.
         """
     @overload
@@ -1935,6 +2264,7 @@ class Methods(Variable):
             correction: subtracted from the number of elements; 1 if left out.
 
         Raises:
+            RuntimeError: for integers and booleans, or if an axis is named twice.
             TypeError: if both `unbiased` and `correction` are given.
         """
     def vdot(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:

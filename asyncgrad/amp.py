@@ -138,6 +138,9 @@ class GradScaler:
         growth_interval: the number of steps in a row with finite gradients before the scale grows.
         enabled: False makes the scaler only call the optimizers' `step`.
 
+    Raises:
+        AssertionError: if a factor is out of range.
+
     Example:
         >>> import asyncgrad as ag
         >>> x = ag.ones(2, requires_grad=True)
@@ -336,7 +339,11 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; does nothing if the scaler is disabled."""
+        """Restore a state; does nothing if the scaler is disabled.
+
+        Raises:
+            RuntimeError: if the state is empty.
+        """
         if not self._enabled:
             return
         if not state_dict:

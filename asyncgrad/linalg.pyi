@@ -34,6 +34,9 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
     Args:
         A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
         p: the order of the norm, as `matrix_norm` takes it; None for 2.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and shapes.
     """
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
@@ -41,6 +44,9 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = N
     Args:
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors, of length 3.
+
+    Raises:
+        RuntimeError: if the axis is not of length 3, or the shapes do not fit.
     """
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
@@ -104,6 +110,10 @@ def lu(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None =
 
     Returns:
         P, L and U with `P @ L @ U = A`.
+
+    Raises:
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are not matrices, or without pivots.
     """
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor:
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
@@ -117,6 +127,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] |
 
     Raises:
         LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are not matrices, or without pivots.
     """
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor_ex:
     """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
@@ -154,6 +166,9 @@ def matrix_norm(A: Tensor, ord: float | str = 'fro', dim: Ints = (-2, -1), keepd
             its negative for sums over rows.
         dim: the axes of rows and columns.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
     """
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Integer powers of square matrices.
@@ -163,7 +178,9 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         n: the power; negative powers are those of the inverses.
 
     Raises:
+        TypeError: if the power is not an integer.
         LinAlgError: if a matrix has no inverse.
+        RuntimeError: if they are not square matrices.
     """
 def matrix_rank(A: Tensor, tol: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
@@ -181,6 +198,10 @@ def multi_dot(tensors: Sequence[Any], *, out: Tensor | None = None) -> Tensor:
 
     Args:
         tensors: two matrices or more; the first and the last may be vectors.
+
+    Raises:
+        RuntimeError: if there are less than two, or shapes or dtypes do not fit.
+        TypeError: if `tensors` is not a sequence of tensors.
     """
 def norm(A: Tensor, ord: float | str | None = None, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The norm of vectors or matrices.
@@ -191,6 +212,9 @@ def norm(A: Tensor, ord: float | str | None = None, dim: Ints | None = None, kee
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
     """
 def pinv(A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
     """The pseudo-inverses of matrices.
@@ -212,6 +236,7 @@ def qr(A: Tensor, mode: str = 'reduced', *, out: Tensor | Sequence[Tensor] | Non
             results have gradients, and complete ones of no more rows than columns.
 
     Raises:
+        RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
         NotImplementedError: if a gradient is required that is not defined.
     """
 def slogdet(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_slogdet:
@@ -263,6 +288,9 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out
         A: of shape (..., m, n).
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
@@ -270,11 +298,16 @@ def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) 
     Args:
         A: of shape (..., m, n).
         driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
     Raises:
+        RuntimeError: if the product of the first lengths is not that of the others, or `ind` is
+            not positive.
         LinAlgError: if the map is singular.
     """
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -286,6 +319,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
         dims: axes of `A` to move to its end first.
 
     Raises:
+        RuntimeError: if the lengths do not fit.
         LinAlgError: if the map is singular.
     """
 def vander(x: Tensor, *, N: int | None = None, out: Tensor | None = None) -> Tensor:
@@ -294,6 +328,9 @@ def vander(x: Tensor, *, N: int | None = None, out: Tensor | None = None) -> Ten
     Args:
         x: of shape (..., n).
         N: how many powers; n if None.
+
+    Raises:
+        RuntimeError: if there is no axis, or `N` is less than 2.
     """
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The dot products of vectors along an axis, with the first conjugated.
@@ -310,4 +347,9 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: boo
         ord: the order: any real number, or an infinity; 0 counts nonzero elements.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
+            where the norm of no elements is not defined.
+        TypeError: if the order is not a number.
     """

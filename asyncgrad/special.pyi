@@ -76,6 +76,9 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False, *, out: Te
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
+
+    Raises:
+        TypeError: if `dim` is neither an axis nor a sequence.
     """
 def modified_bessel_i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind, of order 0."""
@@ -91,6 +94,9 @@ def multigammaln(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
+
+    Raises:
+        RuntimeError: if the dimension is less than 1.
     """
 def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The share of the standard normal distribution that lies below."""

@@ -96,13 +96,21 @@ class Tensor(Methods):
                 sequence of numbers, an array, or a tensor, whose memory is shared.
             device: the device of the new tensor; the default device if None.
             kwargs: one of `size`, `data` or `other`, instead of `args`.
+
+        Raises:
+            TypeError: if the arguments fit no form.
+            RuntimeError: for a negative size.
         """
         place = place_of("new", device)
         made = by_size_or_data("new", default_dtype(), place, args, any_dtype=True, **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
     def as_subclass(self, cls: type[_T]) -> _T:
-        """The same tensor in a subclass; results computed from it are plain tensors."""
+        """The same tensor as an instance of a subclass; results computed from it are plain tensors.
+
+        Raises:
+            TypeError: if `cls` is not a subclass of `Tensor`.
+        """
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
             raise TypeError(f"as_subclass: cls must be a type that inherits from Tensor, got {cls}")
         seen = shaping.view(self, self._metadata.shape)
@@ -684,7 +692,11 @@ class Tensor(Methods):
         return array.copy() if copy else array
 
     def item(self) -> Number:
-        """The single element as a Python number."""
+        """The single element as a Python number.
+
+        Raises:
+            RuntimeError: if there is not exactly one element.
+        """
         if self._metadata.size != 1:
             raise AutogradError(
                 f"a Tensor with {self._metadata.size} elements cannot be converted to Scalar. "
@@ -891,7 +903,11 @@ class Tensor(Methods):
         __irshift__ = in_place.operator(R.bitwise_right_shift, "bitwise_right_shift_")
 
     def abs_(self) -> Tensor:
-        """Replace elements by their absolute values."""
+        """Replace elements by their absolute values.
+
+        Raises:
+            RuntimeError: for complex numbers, whose absolute values are real.
+        """
         if self._metadata.is_complex:
             raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
         return in_place.change(self, "abs_", R.abs)
@@ -928,7 +944,11 @@ class Tensor(Methods):
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part, a view."""
+        """The imaginary part, a view.
+
+        Raises:
+            RuntimeError: for a real tensor.
+        """
         return complex_parts.imag(self)
 
     @imag.setter

@@ -223,7 +223,11 @@ class Binomial(_OfChances):
         return ways + value * logits - n * softplus(logits)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
+        """The mean of `-log_prob`.
+
+        Raises:
+            NotImplementedError: if the numbers of trials differ.
+        """
         if self.total_count.min() != self.total_count.max():
             raise NotImplementedError(
                 "Inhomogeneous total count not supported by `entropy`. Compute it one by one."
@@ -232,7 +236,11 @@ class Binomial(_OfChances):
         return -(found.exp() * found).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Any:
-        """All numbers up to that of trials."""
+        """All numbers up to that of trials.
+
+        Raises:
+            NotImplementedError: if the numbers of trials differ.
+        """
         count = int(self.total_count.max())
         if int(self.total_count.min()) != count:
             raise NotImplementedError(

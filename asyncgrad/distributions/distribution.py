@@ -73,6 +73,9 @@ class Distribution:
         batch_shape: of the distributions.
         event_shape: of what each of them gives.
         validate_args: whether arguments are checked; as `set_default_validate_args` says if None.
+
+    Raises:
+        ValueError: if an argument is not what `arg_constraints` says.
     """
 
     #: Whether samples have gradients by the parameters.
@@ -161,7 +164,11 @@ class Distribution:
             return self._drawn(self._extended_shape(sample_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Events drawn at random, with gradients by the parameters."""
+        """Events drawn at random, with gradients by the parameters.
+
+        Raises:
+            NotImplementedError: if there are none: see `has_rsample`.
+        """
         if not self.has_rsample:
             raise NotImplementedError(
                 f"{type(self).__name__}.rsample: its samples have no gradients by the parameters. "
@@ -173,7 +180,11 @@ class Distribution:
         raise NotImplementedError
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability, or of its density, of events."""
+        """The logarithm of the probability, or of its density, of events.
+
+        Raises:
+            ValueError: if they are none.
+        """
         if self._validate_args:
             self._validate_sample(value)
         return self._log_prob(value)
@@ -182,7 +193,11 @@ class Distribution:
         raise NotImplementedError
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of what is not greater."""
+        """The probability of what is not greater.
+
+        Raises:
+            ValueError: if these are no events.
+        """
         if self._validate_args:
             self._validate_sample(value)
         return self._cdf(value)

@@ -41,7 +41,11 @@ _KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """Decorate a function of two distributions that computes the divergence of such classes."""
+    """Decorate a function of two distributions that computes the divergence of such classes.
+
+    Raises:
+        TypeError: if they are no classes.
+    """
     if not (isinstance(type_p, type) and isinstance(type_q, type)):
         raise TypeError(f"register_kl: expected classes, got {type_p!r} and {type_q!r}")
 

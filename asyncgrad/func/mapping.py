@@ -57,6 +57,7 @@ def vmap(
         coroutine function or a transform.
 
     Raises:
+        ValueError: if the axes do not fit the arguments or outputs.
         RuntimeError: for another `randomness`, or if the function reads values.
 
     Example:

@@ -74,6 +74,10 @@ def rrelu(
         upper: the greatest; without `training` all slopes are the mean of both.
         training: draw the slopes.
         inplace: overwrite the input.
+
+    Raises:
+        RuntimeError: if the least slope is greater than the greatest.
+        NotImplementedError: for another dtype.
     """
     if not inplace:
         return dropping.rrelu(input, lower, upper, training)

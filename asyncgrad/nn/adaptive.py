@@ -91,7 +91,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             second.reset_parameters()
 
     def forward(self, input: Tensor, target: Tensor) -> Any:
-        """The logarithms of the targets' probabilities, and minus their mean."""
+        """The logarithms of the targets' probabilities, and minus their mean.
+
+        Raises:
+            RuntimeError: if shapes do not fit or a target is out of range.
+        """
         ndim = target.ndim
         if ndim > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")

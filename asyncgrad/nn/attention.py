@@ -37,6 +37,7 @@ class MultiheadAttention(Module):
         dtype: their dtype.
 
     Raises:
+        ValueError: if a number is not positive.
         AssertionError: if `embed_dim` is not divisible by `num_heads`.
     """
 
@@ -131,6 +132,7 @@ class MultiheadAttention(Module):
             The output, of the shape of the queries, and the weights or None.
 
         Raises:
+            AssertionError: if shapes do not fit.
             RuntimeError: with `is_causal` but without the mask.
         """
         return attention_of_heads(

@@ -204,7 +204,11 @@ class ModuleDict(Keyed):
         return self._modules.items()
 
     def update(self, modules: Modules) -> None:
-        """Add modules from a mapping or from pairs."""
+        """Add modules from a mapping or from pairs.
+
+        Raises:
+            TypeError: if it is neither.
+        """
         if not isinstance(modules, (Mapping, ModuleDict, Iterable)):
             raise TypeError(
                 f"ModuleDict.update should be called with an iterable of key/value pairs, but got "
@@ -225,7 +229,12 @@ def _check_sequential(other: object) -> None:
 
 
 def _times(other: object) -> int:
-    """The number of times to repeat a sequence."""
+    """The number of times to repeat a sequence.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is not positive.
+    """
     if not isinstance(other, int):
         raise TypeError(f"unsupported operand type(s) for *: Sequential and {type(other).__name__}")
     if other <= 0:
@@ -234,7 +243,11 @@ def _times(other: object) -> int:
 
 
 def place_of(container: Module, index: SupportsIndex) -> int:
-    """An index as one from 0; negative indices count from the end."""
+    """An index as one from 0; negative indices count from the end.
+
+    Raises:
+        IndexError: if it is out of range.
+    """
     place = as_index(index)
     length = len(container)
     if not -length <= place < length:
@@ -260,7 +273,12 @@ def _delete(container: Module, index: int | slice) -> None:
 
 
 def _insert(container: Module, index: int, module: Module) -> None:
-    """Insert a member before an index; later ones move back."""
+    """Insert a member before an index; later ones move back.
+
+    Raises:
+        AssertionError: if it is not a module.
+        IndexError: if the place is out of range.
+    """
     if not isinstance(module, Module):
         raise AssertionError(f"module should be of type: Module, got {type(module).__name__}")
     length = len(container)

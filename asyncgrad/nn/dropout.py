@@ -12,6 +12,9 @@ class _Dropout(FunctionModule):
     Args:
         p: the probability of being zeroed.
         inplace: overwrite the input.
+
+    Raises:
+        ValueError: if `p` is no probability.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:

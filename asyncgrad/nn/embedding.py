@@ -183,7 +183,11 @@ class EmbeddingBag(
 
 
 def _sizes(embeddings: Tensor) -> tuple[int, int]:
-    """The numbers of rows and columns of a table."""
+    """The numbers of rows and columns of a table.
+
+    Raises:
+        AssertionError: if it has not two axes.
+    """
     if not isinstance(embeddings, Variable) or len(embeddings._metadata.shape) != 2:
         raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
     rows, columns = embeddings._metadata.shape

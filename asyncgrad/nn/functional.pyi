@@ -122,7 +122,11 @@ from asyncgrad.ops.api.patches import bilinear as bilinear
 from asyncgrad.ops.api.loss import binary_cross_entropy as binary_cross_entropy
 from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
+
+    Raises:
+        RuntimeError: for `alpha=0`.
+    """
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """`celu`, in place."""
 from asyncgrad.ops.api.patches import channel_shuffle as channel_shuffle
@@ -361,7 +365,11 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
 from asyncgrad.ops.api.activation_composite import hardswish as hardswish
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
+    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
+
+    Raises:
+        ValueError: if `min_val` is greater than `max_val`.
+    """
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """`hardtanh`, in place."""
 from asyncgrad.ops.api.margin_loss import hinge_embedding_loss as hinge_embedding_loss
@@ -520,6 +528,9 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         weight: the weight of each class, of shape (classes,).
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another power or reduction, or weights of more axes than one.
     """
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
@@ -551,7 +562,11 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         RuntimeError: if the channels are not divisible by `factor**2`.
     """
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Undo `pixel_shuffle`."""
+    """Undo `pixel_shuffle`.
+
+    Raises:
+        RuntimeError: if height or width is not a multiple of the factor.
+    """
 from asyncgrad.ops.api.margin_loss import poisson_nll_loss as poisson_nll_loss
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """The elements, the negative ones times a learnt slope.
@@ -559,6 +574,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Args:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
+
+    Raises:
+        RuntimeError: if the number of slopes or their dtype does not fit.
     """
 from asyncgrad.nn.activation_functions import relu as relu
 from asyncgrad.ops.api.activation_composite import relu6 as relu6
@@ -590,7 +608,11 @@ from asyncgrad.nn.activation_functions import softmax as softmax
 from asyncgrad.ops.api.activation_composite import softmin as softmin
 from asyncgrad.ops.api.activation import softplus as softplus
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
-    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
+    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that.
+
+    Raises:
+        RuntimeError: if `lambd` is negative.
+    """
 from asyncgrad.ops.api.activation_composite import softsign as softsign
 def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The hyperbolic tangent of each element."""

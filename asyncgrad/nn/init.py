@@ -74,7 +74,12 @@ def ones_(tensor: _T) -> _T:
 
 
 def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> _T:
-    """Fill with numbers uniform in [a, b)."""
+    """Fill with numbers uniform in [a, b).
+
+    Raises:
+        RuntimeError: if `a` is greater than `b`.
+        NotImplementedError: for integers and booleans.
+    """
     _check_drawn("uniform_", tensor)
     if a > b:
         raise RuntimeError(
@@ -86,7 +91,12 @@ def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | 
 def normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> _T:
-    """Fill with normal numbers."""
+    """Fill with normal numbers.
+
+    Raises:
+        RuntimeError: if `std` is negative.
+        NotImplementedError: for integers and booleans.
+    """
     _check_drawn("normal_", tensor)
     if std < 0:
         raise RuntimeError(f"normal_ expects std >= 0.0, but found std={std}")
@@ -97,7 +107,13 @@ def trunc_normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
     generator: Generator | None = None,
 ) -> _T:  # fmt: skip
-    """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn."""
+    """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn.
+
+    Raises:
+        RuntimeError: if `a` is greater than `b`.
+        ZeroDivisionError: if `std` is 0.
+        NotImplementedError: for integers and booleans.
+    """
     _check_drawn("trunc_normal_", tensor)
     if a > b:
         raise RuntimeError(f"trunc_normal_ expects a <= b, but found a={a} > b={b}")

@@ -203,7 +203,12 @@ class _Lazy:
         return any(map(is_lazy, members))
 
     def initialize_parameters(self: Any, input: Tensor) -> None:
-        """Create the parameters for an input."""
+        """Create the parameters for an input.
+
+        Raises:
+            RuntimeError: if the input has the wrong number of axes.
+            ValueError: if it does not fit the options.
+        """
         count = self._count(input)
         lazy = [*filter(is_lazy, (*self._parameters.values(), *self._buffers.values()))]
         where = {"device": lazy[0].device, "dtype": lazy[0].dtype} if lazy else {}

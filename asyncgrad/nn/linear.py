@@ -91,6 +91,9 @@ class Bilinear(
         bias: add a bias.
         device: the device of the parameters.
         dtype: their dtype.
+
+    Raises:
+        ValueError: if `in1_features` is not positive.
     """
 
     def __init__(
@@ -127,6 +130,9 @@ class Unflatten(FunctionModule, shown=("dim", "unflattened_size")):
     Args:
         dim: the axis.
         unflattened_size: the lengths of the new axes, of which one may be -1.
+
+    Raises:
+        TypeError: if `unflattened_size` is neither an integer nor a sequence of integers.
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:

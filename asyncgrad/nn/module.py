@@ -111,7 +111,11 @@ class Module(Hooked):
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode: dropout is active, batch norms use the statistics of the batch."""
+        """Set training mode: dropout is active, batch norms use the statistics of the batch.
+
+        Raises:
+            ValueError: if `mode` is not a bool.
+        """
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         self.training = mode
@@ -176,6 +180,9 @@ class Module(Hooked):
         Args:
             args: a dtype, a device, a device and a dtype, or a tensor that has both.
             kwargs: `device=` and `dtype=`.
+
+        Raises:
+            TypeError: if the dtype is neither floating nor complex.
         """
         device, dtype = _target(*args, **kwargs)
 
@@ -342,6 +349,7 @@ class Module(Hooked):
             The missing and unexpected names.
 
         Raises:
+            TypeError: if `state_dict` is not a mapping.
             RuntimeError: if shapes do not match, or names do not and `strict` is set.
         """
         return load(self, state_dict, strict, assign)

@@ -17,6 +17,9 @@ class ParameterList(Module):
 
     Args:
         values: tensors, which become parameters, and other values, which are kept unchanged.
+
+    Raises:
+        TypeError: if `values` is a tensor, or not iterable.
     """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
@@ -50,7 +53,11 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Add members at the end."""
+        """Add members at the end.
+
+        Raises:
+            TypeError: if `values` is a tensor, or not iterable.
+        """
         if isinstance(values, Variable) or not isinstance(values, Iterable):
             raise TypeError(
                 f"ParameterList.extend should be called with an iterable, but got "
@@ -75,6 +82,9 @@ class ParameterDict(Keyed):
     Args:
         parameters: a mapping or pairs. Tensors become parameters, other values are kept unchanged.
             The keys of a plain dictionary are sorted.
+
+    Raises:
+        TypeError: if `parameters` is neither, or a key is not a string.
     """
 
     def __init__(self, parameters: Any = None) -> None:
@@ -163,7 +173,12 @@ class ParameterDict(Keyed):
         return ((key, self[key]) for key in self._keys)
 
     def update(self, parameters: Any) -> None:
-        """Add members from a mapping or from pairs; the keys of a plain dictionary are sorted."""
+        """Add members from a mapping or from pairs; the keys of a plain dictionary are sorted.
+
+        Raises:
+            TypeError: if it is neither, or a key is not a string.
+            ValueError: if an item is not a pair.
+        """
         if isinstance(parameters, (OrderedDict, ParameterDict)):
             pairs: Iterable[Any] = parameters.items()
         elif isinstance(parameters, Mapping):

@@ -243,6 +243,9 @@ class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d):
         output_size: the number of windows, or one for rows and one for columns; or else
         output_ratio: the ratio of the output's size to the input's.
         return_indices: also return the elements' indices in their planes.
+
+    Raises:
+        ValueError: unless exactly one of size and ratio is given, and ratios are in (0, 1).
     """
 
     _ndim = 2

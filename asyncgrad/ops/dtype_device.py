@@ -94,6 +94,9 @@ def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> 
         name: the called function, for errors.
         memory_format: one of asyncgrad's, or None.
         ndim: how many axes the tensor has, where known.
+
+    Raises:
+        RuntimeError: for an unknown format, or one for tensors with another number of axes.
     """
     if memory_format is None:
         return False

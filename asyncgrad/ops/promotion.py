@@ -225,7 +225,11 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def accept(op: Op, value: Any) -> Any:
-    """Convert the one operand of an elementwise function as the row says, or raise."""
+    """Convert the one operand of an elementwise function as the row says, or raise.
+
+    Raises:
+        TypeError: if it is not a tensor.
+    """
     x = as_tensor_operand(value, op.name, 1)
     if op.check is not None:
         op.check(x)
@@ -359,7 +363,11 @@ def promote_binary(
 
 
 def wrapped(number: Any, dtype: Any) -> Any:
-    """Wrap a number to an integer dtype, modulo its size."""
+    """Wrap a number to an integer dtype, modulo its size.
+
+    Raises:
+        OverflowError: if the number does not fit into 64 bits.
+    """
     if 0 <= number < 128:
         return int(number)
     return int(np.asarray(int(number)).astype(dtype))

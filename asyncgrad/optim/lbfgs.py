@@ -43,6 +43,10 @@ class LBFGS(Optimizer):
         history_size: the number of gradients kept to estimate the curvature.
         line_search_fn: "strong_wolfe" to search along each direction, or None.
 
+    Raises:
+        ValueError: if `lr` is negative or there are several groups.
+        RuntimeError: in a step, for another `line_search_fn`.
+
     Example:
         >>> import asyncgrad as ag
         >>> x = ag.tensor([3.0, 4.0], requires_grad=True)

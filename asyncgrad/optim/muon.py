@@ -50,6 +50,7 @@ class Muon(Optimizer):
             steps about as long as those of AdamW.
 
     Raises:
+        ValueError: if an option is out of its range, or a parameter is no matrix.
         RuntimeError: in a step, if a parameter is complex.
     """
 
@@ -100,7 +101,11 @@ class Muon(Optimizer):
 def _orthogonal(
     matrix: Array, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Any:
-    """Approximate the nearest orthogonal matrix with a polynomial (Newton-Schulz iteration)."""
+    """Approximate the nearest orthogonal matrix with a polynomial (Newton-Schulz iteration).
+
+    Raises:
+        ValueError: if there are too many steps, or not three coefficients.
+    """
     if steps >= 100:
         raise ValueError("Number of steps must be less than 100 for computational efficiency")
     if len(coefficients) != 3:

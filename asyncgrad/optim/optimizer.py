@@ -72,7 +72,12 @@ class Optimizer(Hooked):
             self.add_param_group(group)
 
     def _declare(self, given: Mapping[str, Any]) -> None:
-        """Initialise with the local names of a subclass's `__init__`, its options among them."""
+        """Initialise with the local names of a subclass's `__init__`: its options are among them.
+
+        Raises:
+            NotImplementedError: for `differentiable`.
+            RuntimeError: for options that exclude one another.
+        """
         options = {key: given[key] for key in given if key not in {"self", "params", "__class__"}}
         check_manner(type(self).__name__, options)
         Optimizer.__init__(self, given["params"], options)
@@ -341,6 +346,9 @@ class Optimizer(Hooked):
 
         Args:
             state_dict: what `state_dict()` returned for an optimiser with the same groups.
+
+        Raises:
+            ValueError: if the number of groups, or of parameters in a group, differs.
         """
         state_dict = self._through(self._load_pre_hooks, state_dict.copy())
         groups = state_dict["param_groups"]

@@ -81,6 +81,7 @@ def checkpoint(
         What the function returns; for a coroutine function, a coroutine.
 
     Raises:
+        ValueError: if arguments exclude one another.
         CheckpointError: from the pass, if the second run saved other tensors than the first.
 
     Example:
@@ -266,6 +267,9 @@ def checkpoint_sequential(
 
     Returns:
         What the last function returns; a coroutine if one of the functions is a coroutine function.
+
+    Raises:
+        ValueError: for unknown keyword arguments.
     """
     if use_reentrant is None:
         warnings.warn(

@@ -97,6 +97,9 @@ def global_unstructured(
         pruning_method: a subclass of `BasePruningMethod`, of type "unstructured".
         importance_scores: by such pairs; parameters without an entry are their own scores.
         kwargs: keyword arguments of the method.
+
+    Raises:
+        TypeError: for another type of method, or if parameters or scores are not such collections.
     """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")

@@ -60,6 +60,9 @@ class BasePruningMethod:
             args: arguments of the method.
             importance_scores: of the parameter's shape; if None, the parameter itself.
             kwargs: keyword arguments of the method.
+
+        Raises:
+            AssertionError: if the shapes differ.
         """
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
@@ -123,7 +126,12 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: BasePruningMethod | None) -> None:
-        """Add a method."""
+        """Add a method.
+
+        Raises:
+            TypeError: if it is not a pruning method.
+            ValueError: if it is for another parameter.
+        """
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if method._tensor_name != self._tensor_name:
@@ -140,7 +148,11 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method, which chooses among the remaining elements."""
+        """The mask after the last method, which chooses among the remaining elements.
+
+        Raises:
+            ValueError: if its `PRUNING_TYPE` is unknown.
+        """
         method = self._pruning_methods[-1]
         where: Any
         if method.PRUNING_TYPE == "unstructured":

@@ -182,6 +182,9 @@ def pad_sequence(
         batch_first: the result is (n, length, ...) instead of (length, n, ...).
         padding_value: the value of padding elements.
         padding_side: "right" to pad behind the sequences, "left" to pad before them.
+
+    Raises:
+        RuntimeError: if there are no sequences, their shapes differ, or the side is unknown.
     """
     if isinstance(sequences, Variable):
         sequences = sequences.unbind(0)  # type: ignore[attr-defined]

@@ -25,7 +25,11 @@ METHODS = ("log_softmax", "softmax")
 
 
 def _floating(input: Tensor, name: str, kinds: str = "fV") -> Any:
-    """Check that the operand has a floating dtype."""
+    """Check that the operand has a floating dtype.
+
+    Raises:
+        NotImplementedError: for another dtype.
+    """
     if not isinstance(input, Variable):
         raise refusal(input, name, 1)
     if input._metadata.dtype.kind not in kinds:
@@ -53,6 +57,9 @@ def gelu(input: Tensor, *, approximate: str = "none", out: Tensor | None = None)
     Args:
         input: a tensor of a floating dtype.
         approximate: "none", or "tanh" for a formula without the error function.
+
+    Raises:
+        RuntimeError: for another approximation.
     """
     if out is not None:
         return put(out, "gelu", gelu(input, approximate=approximate), exact=True)

@@ -51,7 +51,11 @@ def _held(input: Tensor, inplace: bool) -> Any:
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
+    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
+
+    Raises:
+        ValueError: if `min_val` is greater than `max_val`.
+    """
     if min_val > max_val:
         raise ValueError(
             f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
@@ -100,7 +104,11 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 @one_node("CeluBackward0")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
+
+    Raises:
+        RuntimeError: for `alpha=0`.
+    """
     x = _held(_floating("celu", input), inplace)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -132,7 +140,11 @@ def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
 
 @one_node("SoftshrinkBackward0")
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
-    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
+    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that.
+
+    Raises:
+        RuntimeError: if `lambd` is negative.
+    """
     if out is not None:
         return put(out, "softshrink", softshrink(input, lambd))
     x = _floating("softshrink", input)
@@ -162,6 +174,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Args:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
+
+    Raises:
+        RuntimeError: if the number of slopes or their dtype does not fit.
     """
     x, slopes = as_tensor_operand(input, "prelu", 1), as_tensor_operand(weight, "prelu", 2)
     if x.dtype != slopes.dtype:
@@ -308,7 +323,11 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 @one_node("PixelUnshuffleBackward0")
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Undo `pixel_shuffle`."""
+    """Undo `pixel_shuffle`.
+
+    Raises:
+        RuntimeError: if height or width is not a multiple of the factor.
+    """
     x, r = as_tensor_operand(input, "pixel_unshuffle", 1), downscale_factor
     if x.ndim < 3:
         raise RuntimeError(

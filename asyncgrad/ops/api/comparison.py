@@ -48,7 +48,11 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have one shape and the same elements."""
+    """Whether two tensors have one shape and the same elements.
+
+    Raises:
+        RuntimeError: if they are on different devices.
+    """
     x, y = as_tensor_operand(input, "equal", 1), as_tensor_operand(other, "equal", 2)
     check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
@@ -68,6 +72,9 @@ def isclose(
         rtol: the tolerance relative to `other`.
         atol: the absolute tolerance.
         equal_nan: treat NaN as close to NaN.
+
+    Raises:
+        RuntimeError: if the dtypes differ, or a tolerance is negative.
     """
     x, y = as_tensor_operand(input, "isclose", 1), as_tensor_operand(other, "isclose", 2)
     if x._metadata.dtype != y._metadata.dtype:
@@ -183,6 +190,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         input: integers that are not negative, in one axis.
         weights: the weight of each, of the same shape.
         minlength: the least length of the result.
+
+    Raises:
+        RuntimeError: for other inputs, or weights of another shape.
     """
     x = as_tensor_operand(input, "bincount", 1)
     if level_of((x, weights)) is not None:
@@ -215,6 +225,9 @@ def searchsorted(
         right: insert after equal numbers instead of before them.
         side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
+
+    Raises:
+        RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
     """
     row = as_tensor_operand(sorted_sequence, "searchsorted", 1)
     if not isinstance(input, Variable) and as_number(input) is None:
@@ -273,6 +286,7 @@ def unique(
         A tensor, or a tuple if further results are requested.
 
     Raises:
+        RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
     x = as_tensor_operand(input, "unique", 1)
@@ -314,6 +328,7 @@ def unique_consecutive(
         A tensor, or a tuple if further results are requested.
 
     Raises:
+        RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
     """
     x = as_tensor_operand(input, "unique_consecutive", 1)

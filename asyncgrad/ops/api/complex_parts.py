@@ -27,6 +27,9 @@ def view_as_real(input: Tensor) -> Tensor:
 
     Returns:
         A view of shape (..., 2).
+
+    Raises:
+        RuntimeError: for a real tensor.
     """
     x = as_tensor_operand(input, "view_as_real", 1)
     if not x._metadata.is_complex:
@@ -83,7 +86,11 @@ def real(input: Tensor) -> Tensor:
 
 
 def imag(input: Tensor) -> Tensor:
-    """A view of the imaginary parts."""
+    """A view of the imaginary parts.
+
+    Raises:
+        RuntimeError: for a real tensor.
+    """
     x = as_tensor_operand(input, "imag", 1)
     if not x._metadata.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
@@ -91,7 +98,11 @@ def imag(input: Tensor) -> Tensor:
 
 
 def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
-    """Check that two tensors are real, of one dtype, and can be broadcast."""
+    """Check that two tensors are real, of one dtype, and can be broadcast.
+
+    Raises:
+        RuntimeError: if they are not.
+    """
     x, y = as_tensor_operand(first, name, 1), as_tensor_operand(second, name, 2)
     one, other = x._metadata.dtype, y._metadata.dtype
     if one not in _REAL or other not in _REAL:

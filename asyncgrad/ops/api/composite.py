@@ -158,7 +158,11 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 @writes
 def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
-    """`input + weight * (end - input)`, broadcast."""
+    """`input + weight * (end - input)`, broadcast.
+
+    Raises:
+        RuntimeError: if the dtypes differ.
+    """
     x, y = as_tensor_operand(input, "lerp", 1), as_tensor_operand(end, "lerp", 2)
     dtypes = {z._metadata.dtype for z in (x, y, weight) if isinstance(z, Variable)}
     if len(dtypes) > 1:
@@ -244,6 +248,9 @@ def frexp(input: Tensor) -> return_types.frexp:
 
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
+
+    Raises:
+        RuntimeError: for other dtypes.
     """
     x = as_tensor_operand(input, "frexp", 1)
     if category(x._metadata.dtype) != 2:
@@ -323,6 +330,9 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
         maxnorm: the bound.
+
+    Raises:
+        RuntimeError: for another norm, bound or tensor.
     """
     x = as_tensor_operand(input, "renorm", 1)
     if not isinstance(p, (int, float)) or not p > 0:
@@ -387,6 +397,9 @@ def diff(
         n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
+
+    Raises:
+        RuntimeError: if `n` is negative, or the tensor has no axes.
     """
     x = as_tensor_operand(input, "diff", 1)
     if not x._metadata.shape:

@@ -67,6 +67,9 @@ def zeros(
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
         requires_grad: whether gradients are accumulated for the tensor.
+
+    Raises:
+        RuntimeError: if a length is negative, or a dtype without gradients is to require them.
     """
     place = place_of("zeros", device)
     array = place.xp.zeros(new_shape("zeros", sizes, size), dtype=_dtype("zeros", dtype))
@@ -107,6 +110,9 @@ def empty_strided(
     Args:
         stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
+
+    Raises:
+        RuntimeError: if there is no stride for each axis, or a stride is negative.
     """
     name = "empty_strided"
     shape, strides = sequence_shape(name, size), sequence_shape(name, stride)
@@ -134,6 +140,11 @@ def full(
     Args:
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
+
+    Raises:
+        TypeError: if the shape or the value is invalid.
+        RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
+            require them.
     """
     place = place_of("full", device)
     shape = sequence_shape("full", size)
@@ -308,6 +319,11 @@ def arange(
         end: the exclusive end.
         step: the difference of neighbours; 1 if left out.
         dtype: the dtype; the default one if None and a number is floating, else int64.
+
+    Raises:
+        TypeError: if a bound is not a number.
+        RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
+        NotImplementedError: for booleans and complex numbers.
     """
     if (
         len(bounds) == 1
@@ -386,6 +402,12 @@ def linspace(
         end: the last, likewise.
         steps: how many numbers.
         dtype: the dtype; if None, the default one or its complex counterpart.
+
+    Raises:
+        TypeError: if `steps` is not an integer.
+        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
+            is not.
+        NotImplementedError: for booleans.
     """
     array = _line("linspace", start, end, steps, dtype, None)
     return from_host("linspace", array, place_of("linspace", device), requires_grad)
@@ -458,6 +480,10 @@ def eye(
         n: how many rows there are.
         m: how many columns; `n` if None.
         dtype: the dtype; the default one if None.
+
+    Raises:
+        TypeError: if the numbers are not integers.
+        RuntimeError: if they are negative.
     """
     rows = _count("eye", "n", n)
     columns = rows if m is None else _count("eye", "m", m)
@@ -493,6 +519,10 @@ def tril_indices(
 
     Returns:
         A tensor of shape (2, count): the row and column indices.
+
+    Raises:
+        RuntimeError: if the numbers are negative.
+        NotImplementedError: for other dtypes.
     """
     return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 

@@ -55,6 +55,9 @@ def tensor(
 
     Raises:
         ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
+        TypeError: if the data are not numbers.
+        RuntimeError: if values do not fit the dtype, or a dtype without gradients is to require
+            them.
 
     Example:
         >>> import asyncgrad as ag
@@ -263,6 +266,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """A tensor that shares an array's memory.
 
     Raises:
+        TypeError: if it is not an array, or of an unsupported dtype.
         ValueError: if its bytes are in foreign order.
     """
     if not isinstance(ndarray, np.ndarray):
@@ -328,7 +332,12 @@ def new_tensor(
 
 
 def new(input: Tensor, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:
-    """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`."""
+    """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`.
+
+    Raises:
+        TypeError: if they fit no form.
+        RuntimeError: for a negative size.
+    """
     metadata = as_tensor_operand(input, "new", 1)._metadata
     place = metadata.device if device is None else as_device("new", device)
     return by_size_or_data("new", metadata.dtype, place, args, **kwargs)

@@ -86,6 +86,9 @@ def cdist(
 
     Returns:
         A tensor of shape (..., m, n).
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or the order is negative.
     """
     name = "cdist"
     if compute_mode not in _MODES:
@@ -128,6 +131,9 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
     Returns:
         A tensor of shape (n (n - 1) / 2,).
+
+    Raises:
+        RuntimeError: if it is not a matrix of floating numbers, or the order is negative.
     """
     name = "pdist"
     x = as_tensor_operand(input, name, 1)

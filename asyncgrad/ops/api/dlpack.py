@@ -88,6 +88,7 @@ def from_dlpack(
         copy: True to require a copy, False to forbid one; None for either.
 
     Raises:
+        RuntimeError: if it is not such an object, or its device is not available.
         BufferError: if its memory can't be shared.
 
     Example:

@@ -38,6 +38,9 @@ class finfo:
 
     Args:
         type: the dtype; the default one if None.
+
+    Raises:
+        TypeError: if it is neither floating nor complex.
     """
 
     __slots__ = (
@@ -74,6 +77,9 @@ class iinfo:
 
     Args:
         type: the dtype.
+
+    Raises:
+        TypeError: if it is not an integer dtype.
     """
 
     __slots__ = ("bits", "dtype", "max", "min")
@@ -110,7 +116,11 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> DType:
 
 
 def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> DType:
-    """The dtype of an operation on two operands: tensors or numbers."""
+    """The dtype of an operation on two operands: tensors or numbers.
+
+    Raises:
+        TypeError: for other operands.
+    """
     for operand in (tensor1, tensor2):
         if not isinstance(operand, Variable) and as_number(operand) is None:
             raise TypeError(
@@ -155,7 +165,11 @@ def is_complex(input: Tensor) -> bool:
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the one element of a tensor is not zero."""
+    """Whether the one element of a tensor is not zero.
+
+    Raises:
+        RuntimeError: if there is not exactly one.
+    """
     return bool(as_tensor_operand(input, "is_nonzero", 1))
 
 

@@ -59,7 +59,11 @@ def logical_not(input: Any) -> Tensor:
 
 
 def positive(input: Tensor) -> Tensor:
-    """The tensor itself."""
+    """The tensor itself.
+
+    Raises:
+        RuntimeError: for booleans.
+    """
     x = as_tensor_operand(input, "positive", 1)
     if x._metadata.dtype.kind == "b":
         raise RuntimeError(
@@ -70,7 +74,11 @@ def positive(input: Tensor) -> Tensor:
 
 @writes
 def bitwise_not(input: Tensor) -> Tensor:
-    """Booleans or the bits of integers inverted."""
+    """Booleans or the bits of integers inverted.
+
+    Raises:
+        NotImplementedError: for floating and complex dtypes.
+    """
     return R.bitwise_not(input)
 
 
@@ -80,6 +88,9 @@ def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Ten
     Args:
         input: any real tensor.
         decimals: how many decimal places are kept; if negative, places before the point.
+
+    Raises:
+        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
     if out is not None:
         return put(out, "round", round(input, decimals=decimals), exact=True)
@@ -196,6 +207,7 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
 
     Raises:
         RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
+        NotImplementedError: for booleans.
     """
     if out is not None:
         return put(out, "pow", pow(input, exponent))
@@ -214,6 +226,10 @@ def clamp(
         input: any real tensor.
         min: the lower bound: a number, a tensor (broadcast) or None.
         max: the upper bound; it takes precedence where it is below `min`.
+
+    Raises:
+        RuntimeError: without a bound, or if the shapes can't be broadcast.
+        TypeError: if one bound is a number and the other a tensor.
     """
     if out is not None:
         return put(out, "clamp", clamp(input, min, max), exact=True)
@@ -294,6 +310,9 @@ def where(
         input: a tensor or a number; without `input` and `other`, the indices where the condition
             holds are returned, one tensor for each axis.
         other: a tensor or a number; two numbers are promoted as if they were tensors.
+
+    Raises:
+        RuntimeError: if the condition is not a bool tensor, or the shapes can't be broadcast.
     """
     if out is not None:
         result = where(condition, input, other)  # type: ignore[arg-type]
@@ -352,6 +371,10 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
 
     Args:
         value: a number, or a tensor without dimensions, which gets the gradient.
+
+    Raises:
+        RuntimeError: if the value has dimensions.
+        TypeError: if it is not a number.
     """
     x = as_tensor_operand(input, "fill", 1)
     if not isinstance(value, Variable):
@@ -374,6 +397,10 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         input: any tensor; the result has its dtype.
         mask: a bool tensor.
         value: a number, or a tensor without dimensions.
+
+    Raises:
+        RuntimeError: if the mask is not a bool tensor, the value has dimensions or does not fit the
+            dtype, or the shapes can't be broadcast.
     """
     x = as_tensor_operand(input, "masked_fill", 1)
     mask = as_tensor_operand(mask, "masked_fill", 2)

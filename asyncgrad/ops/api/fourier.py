@@ -33,7 +33,11 @@ __all__ = [
 
 
 def _floating(name: str, input: Tensor) -> Any:
-    """The operand of a transform; integers are converted to floating."""
+    """The operand of a transform; integers are converted to floating.
+
+    Raises:
+        RuntimeError: for numbers of half precision.
+    """
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) < 2:
         return cast(x, default_dtype())

@@ -78,6 +78,9 @@ def grid_sample(
 
     Returns:
         A tensor of shape (n, channels, *out).
+
+    Raises:
+        NotImplementedError: for integers and complex numbers.
     """
     name = "grid_sample"
     if mode not in _MODES:
@@ -204,6 +207,9 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     Returns:
         A tensor of shape (n, *image, 2) or (n, *image, 3).
+
+    Raises:
+        NotImplementedError: for images of other numbers of axes.
     """
     name = "affine_grid"
     x = as_tensor_operand(theta, name, 1)

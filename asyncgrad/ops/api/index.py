@@ -67,7 +67,9 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     tensors then select a copy from that view.
 
     Raises:
+        IndexError: if there are too many parts, or one is out of range or invalid.
         TypeError: if a part has a type that is never an index.
+        ValueError: if a slice has a step that is not positive.
     """
     kind = index.__class__
     try:
@@ -140,6 +142,7 @@ def setitem(input: Tensor, index: Any, value: Tensor | Number) -> None:
     """Write a number or a tensor, broadcast, at an index, in place.
 
     Raises:
+        TypeError: if the value is neither.
         RuntimeError: if it can't be broadcast or cast, or the tensor can't be changed in place.
         IndexError: as `getitem`.
     """
@@ -431,7 +434,11 @@ def _put_into(
 
 @writes_exactly
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
+    """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
+
+    Raises:
+        IndexError: if a number is out of range, or `index` has more axes or another dtype.
+    """
     x = as_tensor_operand(input, "index_select", 1)
     index = as_tensor_operand(index, "index_select", 3)
     shape = x._metadata.shape
@@ -520,7 +527,11 @@ def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int
 
 @writes_exactly
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """The elements at `index` along `dim`; the result has the shape of `index`."""
+    """The elements at `index` along `dim`; the result has the shape of `index`.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+    """
     x = as_tensor_operand(input, "gather", 1)
     if getattr(index, "_batched", False):
         return mapped_along(gather, x, dim, index)
@@ -542,7 +553,11 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 
 @writes_exactly
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
+    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
+
+    Raises:
+        RuntimeError: if the numbers of axes differ or a number is out of range.
+    """
     x = as_tensor_operand(input, "take_along_dim", 1)
     index = as_tensor_operand(indices, "take_along_dim", 2)
     if not index._batched:
@@ -678,6 +693,7 @@ def index_add(
         alpha: a number.
 
     Raises:
+        RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
         IndexError: if `index` has more than one axis.
     """
     return index_add_(copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
@@ -756,6 +772,9 @@ def scatter(
         value: the number, as a keyword, instead of `src`.
         reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
             gradient, which `scatter_add` and `scatter_reduce` have.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
     x = copied(input, "scatter", index, src)
     return scatter_(x, dim, index, src, value=value, reduce=reduce)
@@ -776,7 +795,11 @@ def scatter_(
 
 @writes_exactly
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy of `input` with the elements of `src` added at `index` along `dim`."""
+    """A copy of `input` with the elements of `src` added at `index` along `dim`.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+    """
     return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
 
 
@@ -861,7 +884,11 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
 
 @writes_exactly
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where `mask` is True, as a vector; both are broadcast."""
+    """The elements where `mask` is True, as a vector; both are broadcast.
+
+    Raises:
+        RuntimeError: if `mask` is not boolean, or the shapes do not fit.
+    """
     x = as_tensor_operand(input, "masked_select", 1)
     mask = as_tensor_operand(mask, "masked_select", 2)
     if mask._metadata.dtype != np.bool_:
@@ -913,6 +940,7 @@ def embedding(
     Raises:
         RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
             pass, if both `sparse` and `scale_grad_by_freq` are set.
+        IndexError: if there is no such row.
     """
     weight = as_tensor_operand(weight, "embedding", 2)
     index = as_tensor_operand(input, "embedding", 1)
@@ -994,6 +1022,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Args:
         tensor: int64, of any shape.
         num_classes: the length of the rows; -1 for one more than the greatest number.
+
+    Raises:
+        RuntimeError: if a number is negative or too large, or `tensor` is empty with -1.
     """
     x = as_tensor_operand(tensor, "one_hot", 1)
     num_classes = one_int("one_hot", "num_classes", num_classes)

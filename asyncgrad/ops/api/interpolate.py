@@ -57,6 +57,7 @@ def interpolate(
             "bicubic".
 
     Raises:
+        ValueError: if sizes or options do not fit.
         NotImplementedError: if the mode does not support the number of axes, or the dtype.
         RuntimeError: for an empty image.
     """

@@ -39,7 +39,12 @@ IN_PLACE = ("addmm",)
 
 
 def _operands(name: str, *values: object) -> Any:
-    """Check that the operands are tensors of one dtype."""
+    """Check that the operands are tensors of one dtype.
+
+    Raises:
+        TypeError: if one is not a tensor.
+        RuntimeError: if the dtypes differ.
+    """
     tensors = [as_tensor_operand(value, name, place + 1) for place, value in enumerate(values)]
     dtype = tensors[0]._metadata.dtype
     for tensor in tensors[1:]:
@@ -164,6 +169,9 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (m, k).
         mat2: of shape (k, n).
+
+    Raises:
+        RuntimeError: if they are not matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "mm", mm(input, mat2), exact=True)
@@ -177,6 +185,9 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (b, m, k).
         mat2: of shape (b, k, n).
+
+    Raises:
+        RuntimeError: if they are not batches of matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "bmm", bmm(input, mat2), exact=True)
@@ -217,6 +228,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
+
+    Raises:
+        RuntimeError: if they are not vectors.
     """
     x = as_tensor_operand(input, "outer", 1)
     y = as_tensor_operand(vec2, "outer", 2)
@@ -235,6 +249,9 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Args:
         input: of shape (..., k).
         other: of shape (..., k).
+
+    Raises:
+        RuntimeError: if the last axes differ in length, or the dtypes differ.
     """
     x, y = _operands("inner", input, other)
     a, b = x._metadata.shape, y._metadata.shape
@@ -326,6 +343,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         a: the first tensor.
         b: the second.
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
+
+    Raises:
+        RuntimeError: if the axes do not fit, or the dtypes differ.
     """
     x, y = _operands("tensordot", a, b)
     shape, other = x._metadata.shape, y._metadata.shape
@@ -388,6 +408,10 @@ def einsum(*args: Any) -> Tensor:
     Args:
         args: an equation like "bij,bjk->bik" and the tensors; or each tensor followed by the list
             of its labels (numbers below 52), and perhaps the list of the result's.
+
+    Raises:
+        ValueError: if there is no tensor.
+        RuntimeError: if the equation is invalid, or does not fit the tensors.
     """
     if not args or len(args) < 2:
         raise ValueError(

@@ -71,6 +71,9 @@ def svd_lowrank(
         q: the greatest rank; 6 if None.
         niter: for PyTorch compatibility, without effect.
         M: subtracted from `A` first.
+
+    Raises:
+        RuntimeError: if they are not matrices of floating or complex numbers, or `q` is negative.
     """
     count = 6 if q is None else one_int("svd_lowrank", "q", q)
     if count < 0:
@@ -95,6 +98,9 @@ def pca_lowrank(
 
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.
+
+    Raises:
+        ValueError: if there are fewer than `q`.
     """
     x = as_tensor_operand(A, "pca_lowrank", 1)
     most = min(x._metadata.shape[-2:])
@@ -150,6 +156,9 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     Args:
         input: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
+
+    Raises:
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices.matrices("cholesky_inverse", input, square=True)
     metadata = x._metadata
@@ -186,6 +195,9 @@ def lu_unpack(
         LU_pivots: int32, of shape (..., min(m, n)).
         unpack_data: compute L and U, which are otherwise empty.
         unpack_pivots: compute P, which is otherwise empty.
+
+    Raises:
+        RuntimeError: if dtypes do not fit.
     """
     return return_types.lu_unpack(
         *triangular.unpacked(LU_data, LU_pivots, unpack_data, unpack_pivots)

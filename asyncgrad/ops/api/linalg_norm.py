@@ -59,6 +59,9 @@ def norm(
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
     """
     x = as_tensor_operand(A, "linalg.norm", 1)
     ndim = len(x._metadata.shape)
@@ -98,6 +101,9 @@ def matrix_norm(
             its negative for sums over rows.
         dim: the axes of rows and columns.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
     """
     name = "linalg.matrix_norm"
     x = as_tensor_operand(A, name, 1)
@@ -163,6 +169,9 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     Args:
         A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
         p: the order of the norm, as `matrix_norm` takes it; None for 2.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and shapes.
     """
     x = matrices("linalg.cond", A, square=p not in {None, 2, -2})
     if isinstance(p, str) and p not in _NAMES:
@@ -273,6 +282,9 @@ def lstsq(
     Returns:
         The solution, the squared residuals where A has more rows than columns and full rank, the
         ranks and the singular values.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or there is no such driver.
     """
     name = "torch.linalg.lstsq"
     x = matrices(name, A)
@@ -327,7 +339,9 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         n: the power; negative powers are those of the inverses.
 
     Raises:
+        TypeError: if the power is not an integer.
         LinAlgError: if a matrix has no inverse.
+        RuntimeError: if they are not square matrices.
     """
     name = "linalg.matrix_power"
     x = as_tensor_operand(A, name, 1)
@@ -359,6 +373,10 @@ def multi_dot(tensors: Sequence[Any]) -> Tensor:
 
     Args:
         tensors: two matrices or more; the first and the last may be vectors.
+
+    Raises:
+        RuntimeError: if there are less than two, or shapes or dtypes do not fit.
+        TypeError: if `tensors` is not a sequence of tensors.
     """
     name = "linalg.multi_dot"
     if not isinstance(tensors, (tuple, list)):
@@ -451,6 +469,9 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     Args:
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors, of length 3.
+
+    Raises:
+        RuntimeError: if the axis is not of length 3, or the shapes do not fit.
     """
     return crossed("linalg.cross", input, other, dim)
 
@@ -490,6 +511,9 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     Args:
         x: of shape (..., n).
         N: how many powers; n if None.
+
+    Raises:
+        RuntimeError: if there is no axis, or `N` is less than 2.
     """
     name = "linalg.vander"
     base = as_tensor_operand(x, name, 1)

@@ -177,6 +177,9 @@ def mse_loss(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
+
+    Raises:
+        ValueError: for another reduction, or weights of another shape.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("mse_loss", input, target, warns=True)
@@ -198,6 +201,9 @@ def l1_loss(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
+
+    Raises:
+        ValueError: for another reduction, or weights of another shape.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("l1_loss", input, target, warns=True)
@@ -224,6 +230,9 @@ def smooth_l1_loss(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, or `beta` is negative.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
@@ -247,6 +256,10 @@ def huber_loss(
         reduction: "mean", "sum" or "none".
         delta: the difference at which the loss becomes linear.
         weight: the weight of each element, of the same shape.
+
+    Raises:
+        ValueError: for another reduction, or weights of another shape.
+        RuntimeError: if the shapes can't be broadcast, or `delta` is not positive.
     """
     reduction = chosen_reduction(reduction)
     x, y = _pair("huber_loss", input, target, warns=True)
@@ -272,6 +285,9 @@ def kl_div(
         size_average, reduce: deprecated.
         reduction: "batchmean" (the sum by the length of the first axis), "mean", "sum" or "none".
         log_target: the target holds logarithms.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, or for integers.
     """
     if size_average is not None or reduce is not None:
         reduction = chosen_reduction(reduction, size_average, reduce)
@@ -319,6 +335,10 @@ def binary_cross_entropy(
         weight: the weight of each element, broadcast to the target's shape.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction, or if the shapes differ.
+        RuntimeError: if the dtypes differ, or a probability is not between 0 and 1.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _same_size(
@@ -366,6 +386,10 @@ def binary_cross_entropy_with_logits(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         pos_weight: the weight of positive targets, broadcast.
+
+    Raises:
+        ValueError: for another reduction, or if the shapes differ.
+        RuntimeError: if weights can't be broadcast.
     """
     name = "binary_cross_entropy_with_logits"
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -408,6 +432,8 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
     The mask is None if no element is ignored.
 
     Raises:
+        RuntimeError: if the target's dtype is not integer, or its shape does not fit.
+        ValueError: if the batches differ.
         IndexError: if a class is out of range.
     """
     check_device(name, x, target)
@@ -541,6 +567,7 @@ def nll_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
+        ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -590,6 +617,7 @@ def cross_entropy(
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
 
     Raises:
+        ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)

@@ -47,6 +47,9 @@ def margin_ranking_loss(
         margin: the margin by which it should be greater.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes differ.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = _operands("margin_ranking_loss", input1, input2, target)
@@ -90,6 +93,9 @@ def cosine_embedding_loss(
         margin: the margin.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes do not fit.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = _operands("cosine_embedding_loss", input1, input2, target)
@@ -144,6 +150,10 @@ def triplet_margin_loss(
         swap: use the distance between positive and negative where it is smaller.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes differ.
+        ValueError: for another reduction, or if the margin is not positive.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
 
@@ -168,6 +178,10 @@ def triplet_margin_with_distance_loss(
         margin: the margin between the two distances.
         swap: use the distance between positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes differ.
+        ValueError: for another reduction, or if the margin is not positive.
     """
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
@@ -232,6 +246,9 @@ def gaussian_nll_loss(
         full: include the constant term.
         eps: the lower bound of variances; the gradient passes below it.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction, a variance of another shape or a negative one.
     """
     x, y = _operands("gaussian_nll_loss", input, target)
     v: Any = var if isinstance(var, Variable) else constant(var, x).expand(x.shape)
@@ -265,6 +282,9 @@ def multi_margin_loss(
         weight: the weight of each class, of shape (classes,).
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another power or reduction, or weights of more axes than one.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"

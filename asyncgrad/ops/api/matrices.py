@@ -35,7 +35,12 @@ _INT32 = np.dtype("int32")
 
 
 def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) -> Any:
-    """Check that a value is a tensor of floating or complex matrices."""
+    """Check that a value is a tensor of floating or complex matrices.
+
+    Raises:
+        RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
+            square but should be.
+    """
     x = as_tensor_operand(value, name, place)
     shape, dtype = x._metadata.shape, x._metadata.dtype
     if len(shape) < 2:
@@ -76,7 +81,11 @@ def alike(name: str, x: Tensor, y: Tensor) -> None:
 
 
 def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
-    """Broadcast the leading axes of two tensors of matrices."""
+    """Broadcast the leading axes of two tensors of matrices.
+
+    Raises:
+        RuntimeError: if these can't be broadcast.
+    """
     a, b = x._metadata.shape, y._metadata.shape
     try:
         lead = np.broadcast_shapes(a[:-2], b[:-2])
@@ -257,6 +266,8 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
     Raises:
+        RuntimeError: if the product of the first lengths is not that of the others, or `ind` is
+            not positive.
         LinAlgError: if the map is singular.
     """
     x = as_tensor_operand(A, "linalg.tensorinv", 1)
@@ -284,6 +295,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
         dims: axes of `A` to move to its end first.
 
     Raises:
+        RuntimeError: if the lengths do not fit.
         LinAlgError: if the map is singular.
     """
     x = as_tensor_operand(A, "linalg.tensorsolve", 1)
@@ -384,6 +396,7 @@ def qr(A: Tensor, mode: str = "reduced") -> return_types.linalg_qr:
             results have gradients, and complete ones of no more rows than columns.
 
     Raises:
+        RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
         NotImplementedError: if a gradient is required that is not defined.
     """
     x = matrices("linalg.qr", A)
@@ -481,6 +494,9 @@ def svd(
         A: of shape (..., m, n).
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
     x, parts = _decomposed("linalg.svd", A, driver), Parts()
     u, s, vh = R.svd_left(x, parts), R.svd_values(x, parts), R.svd_right(x, parts)
@@ -506,5 +522,8 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     Args:
         A: of shape (..., m, n).
         driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
     return R.svd_values(_decomposed("linalg.svdvals", A, driver), Parts())

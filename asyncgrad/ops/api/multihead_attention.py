@@ -46,6 +46,7 @@ def scaled_dot_product_attention(
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or there are two masks.
+        ValueError: if `dropout_p` is not in [0, 1].
     """
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
@@ -305,7 +306,11 @@ def _given(heads: Heads, name: str, x: Tensor, batch: int) -> Any:
 
 
 def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Any | None) -> bool:
-    """Whether there is a batch axis."""
+    """Whether there is a batch axis.
+
+    Raises:
+        AssertionError: if the inputs disagree, or have other numbers of axes.
+    """
     if query.ndim not in {2, 3}:
         raise AssertionError(
             f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query "

@@ -24,7 +24,12 @@ __all__ = ["rms_norm"]
 
 
 def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tuple[int, ...]]:
-    """The checked input and the shape of its last axes."""
+    """The checked input and the shape of its last axes.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
+        RuntimeError: if the last axes are not of that shape.
+    """
     x = as_tensor_operand(input, name, 1)
     wanted = one_shape(name, (normalized_shape,))
     shape = x._metadata.shape
@@ -84,6 +89,9 @@ def layer_norm(
         weight: the factors, of that shape.
         bias: the summands, of that shape.
         eps: added to the variance.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
     """
     x, shape = _checked("layer_norm", input, normalized_shape)
     if weight is not None:
@@ -109,6 +117,9 @@ def rms_norm(
         normalized_shape: the shape of the axes that are normalised together.
         weight: the factors, of that shape.
         eps: added to the mean square; the dtype's machine epsilon if None.
+
+    Raises:
+        NotImplementedError: for integers.
     """
     x, shape = _checked("rms_norm", input, normalized_shape)
     if weight is not None:
@@ -148,6 +159,7 @@ def batch_norm(
         eps: added to the variance.
 
     Raises:
+        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
         ValueError: in training, if there is one value per channel only, or `eps` is out of range.
     """
     name = "batch_norm"
@@ -235,6 +247,7 @@ def instance_norm(
         eps: added to the variance.
 
     Raises:
+        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
         ValueError: if an example has one value per channel only.
     """
     x = as_tensor_operand(input, "instance_norm", 1)

@@ -197,6 +197,9 @@ def quantile(
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
         dim: the axis; all elements if None.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
+
+    Raises:
+        RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
     """
     return _quantiles("quantile", input, q, dim, keepdim, interpolation, False)
 

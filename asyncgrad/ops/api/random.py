@@ -67,6 +67,10 @@ def rand(
         sizes: the shape, as one sequence or as several numbers.
         generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
+
+    Raises:
+        RuntimeError: if a length is negative.
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """
     wanted = default_dtype() if dtype is None else as_dtype("rand", dtype)
     shape = new_shape("rand", sizes, size)
@@ -106,6 +110,10 @@ def randint(
         high: the exclusive upper bound.
         generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
+
+    Raises:
+        TypeError: if the bounds are no integers or the shape is not a sequence of them.
+        RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
     given: list[Any] = [low, high, size]
     missing = [place for place, value in enumerate(given) if value is None]
@@ -183,6 +191,10 @@ def randperm(
         n: how many numbers.
         generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
+
+    Raises:
+        TypeError: if `n` is not an integer.
+        RuntimeError: if it is negative or too large for the dtype.
     """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
     count = one_int("randperm", "n", n)
@@ -288,7 +300,11 @@ def _check_floating(name: str, x: Tensor, *, complex_too: bool = False) -> None:
 
 
 def _floating(name: str, x: Tensor, *, complex_too: bool = False) -> Any:
-    """The tensor's values on the host."""
+    """The tensor's values on the host.
+
+    Raises:
+        NotImplementedError: if they are not floating.
+    """
     _check_floating(name, x, complex_too=complex_too)
     return _on_host(x)
 
@@ -330,6 +346,10 @@ def bernoulli(
         input: the probabilities; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
         generator: the source of the numbers; the default generator if None.
+
+    Raises:
+        RuntimeError: if these are no probabilities.
+        NotImplementedError: for a dtype that is not floating.
     """
     x = as_tensor_operand(input, "bernoulli", 1)
     if current().batch is not None:
@@ -366,7 +386,12 @@ def _trials(source: Generator, x: Tensor, p: Any) -> Any:
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Numbers from the Poisson distributions with the rates in a tensor."""
+    """Numbers from the Poisson distributions with the rates in a tensor.
+
+    Raises:
+        RuntimeError: if a rate is negative.
+        NotImplementedError: for a dtype that is not floating.
+    """
     x = as_tensor_operand(input, "poisson", 1)
     rates = _floating("poisson", x)
     if not _all(rates >= 0):
@@ -381,6 +406,9 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     Args:
         input: the shapes: above 0.
         generator: the source of the numbers; the default generator if None.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
     """
     x = as_tensor_operand(input, "standard_gamma", 1)
     shapes = _floating("standard_gamma", x).astype(np.float64)
@@ -395,6 +423,10 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         count: how many trials; floating.
         prob: the probabilities, broadcast against the counts.
         generator: the source of the numbers; the default generator if None.
+
+    Raises:
+        ValueError: for a dtype that is not floating.
+        RuntimeError: if these are no probabilities.
     """
     x, y = as_tensor_operand(count, "binomial", 1), as_tensor_operand(prob, "binomial", 2)
     for what, z in (("count", x), ("prob", y)):
@@ -429,6 +461,11 @@ def normal(
         generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
         device: the device, where both are numbers.
+
+    Raises:
+        RuntimeError: if a deviation is negative or complex.
+        TypeError: if arguments are missing.
+        NotImplementedError: for a dtype that is neither floating nor complex.
     """
     first = mean if isinstance(mean, Variable) else std
     if not isinstance(first, Variable):
@@ -619,7 +656,12 @@ def _fill(x: Tensor, values: Array, name: str) -> Any:
 def uniform_(
     input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any
 ) -> Tensor:
-    """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
+    """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
+
+    Raises:
+        RuntimeError: if the bounds are in the wrong order or too large for the dtype.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
     x = as_tensor_operand(input, "uniform_", 1)
     low, high = 0.0, 1.0
     if args or kwargs:
@@ -647,7 +689,12 @@ def uniform_(
 def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with normal numbers."""
+    """Fill with normal numbers.
+
+    Raises:
+        RuntimeError: if the deviation is negative.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
     x, mean, std = _filled_with("normal_", input, mean=mean, std=std)
     metadata = x._metadata
     values = _normal(source_of(generator), mean, std, metadata.shape, metadata.dtype)
@@ -658,7 +705,12 @@ def normal_(
 def bernoulli_(
     input: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with 1, with one probability or those in a tensor, and 0 otherwise."""
+    """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
+
+    Raises:
+        RuntimeError: if these are no probabilities, or they can't be broadcast.
+        NotImplementedError: if they are not floating.
+    """
     x = as_tensor_operand(input, "bernoulli_", 1)
     if isinstance(p, Variable):
         given, shape = p._metadata.shape, x._metadata.shape
@@ -677,7 +729,11 @@ def bernoulli_(
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers from the exponential distribution of rate `lambd`."""
+    """Fill with numbers from the exponential distribution of rate `lambd`.
+
+    Raises:
+        RuntimeError: if the rate is not positive or the dtype not floating.
+    """
     x, rate = _filled_with("exponential_", input, lambd=lambd)
     _check_continuous("exponential_", "Exponential", x)
     if not rate > 0:
@@ -699,7 +755,11 @@ def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
 def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers from the Cauchy distribution."""
+    """Fill with numbers from the Cauchy distribution.
+
+    Raises:
+        RuntimeError: if `sigma` is not positive or the dtype not floating.
+    """
     x, median, sigma = _filled_with("cauchy_", input, median=median, sigma=sigma)
     _check_continuous("cauchy_", "Cauchy", x)
     if not sigma > 0:
@@ -711,7 +771,12 @@ def cauchy_(
 
 @drawn_into
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers of trials up to the first success, whose probability is `p`."""
+    """Fill with numbers of trials up to the first success, whose probability is `p`.
+
+    Raises:
+        RuntimeError: if `p` is no such probability.
+        NotImplementedError: for booleans and complex numbers.
+    """
     x, chance = _filled_with("geometric_", input, p=p)
     metadata = x._metadata
     if not 0 < chance < 1:
@@ -726,7 +791,12 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
 def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers whose logarithms are normal."""
+    """Fill with numbers whose logarithms are normal.
+
+    Raises:
+        RuntimeError: if the deviation is not positive.
+        NotImplementedError: for a dtype that is not floating.
+    """
     x, mean, std = _filled_with("log_normal_", input, mean=mean, std=std)
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
@@ -742,6 +812,10 @@ def random_(input: Tensor, *args: Any, generator: Generator | None = None, **kwa
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to`, the bound is the largest integer up to which the dtype holds every integer.
+
+    Raises:
+        RuntimeError: if there are no such integers or the dtype can't hold them.
+        NotImplementedError: for complex numbers.
     """
     x = as_tensor_operand(input, "random_", 1)
     dtype, shape = x._metadata.dtype, x._metadata.shape

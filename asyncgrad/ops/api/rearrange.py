@@ -90,7 +90,11 @@ def broadcast_shapes(*shapes: Ints) -> Size:
 
 
 def adjoint(input: Tensor) -> Tensor:
-    """Exchange the last two axes and conjugate complex numbers."""
+    """Exchange the last two axes and conjugate complex numbers.
+
+    Raises:
+        RuntimeError: for a tensor of one axis.
+    """
     x = as_tensor_operand(input, "adjoint", 1)
     ndim = len(x._metadata.shape)
     if ndim == 1:
@@ -101,7 +105,12 @@ def adjoint(input: Tensor) -> Tensor:
 
 @one_node("TraceBackward0")
 def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix."""
+    """The sum of the diagonal of a matrix.
+
+    Raises:
+        RuntimeError: if `input` is not a matrix.
+        NotImplementedError: for booleans.
+    """
     x = as_tensor_operand(input, "trace", 1)
     if len(x._metadata.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")
@@ -111,21 +120,33 @@ def trace(input: Tensor) -> Tensor:
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """Reverse the second axis."""
+    """Reverse the second axis.
+
+    Raises:
+        RuntimeError: for a tensor of fewer than two axes.
+    """
     if input.ndim < 2:
         raise RuntimeError(f"Input must be >= 2-d for fliplr, got {input.ndim}-D")
     return flip(input, (1,))
 
 
 def flipud(input: Tensor) -> Tensor:
-    """Reverse the first axis."""
+    """Reverse the first axis.
+
+    Raises:
+        RuntimeError: for a tensor without axes.
+    """
     if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d for flipud, got 0-D")
     return flip(input, (0,))
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
+    """Rotate by 90 degrees `k` times, from the first of two axes towards the second.
+
+    Raises:
+        RuntimeError: if there are not two axes.
+    """
     x = as_tensor_operand(input, "rot90", 1)
     if len(dims) != 2:
         raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
@@ -206,7 +227,11 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """A matrix with the tensors, of at most two axes, along its diagonal."""
+    """A matrix with the tensors, of at most two axes, along its diagonal.
+
+    Raises:
+        RuntimeError: for a tensor of more axes.
+    """
     parts = list(atleast_2d(list(tensors))) if tensors else [tensor([[]])]
     if any(x.ndim > 2 for x in parts):
         raise RuntimeError(
@@ -235,6 +260,9 @@ def repeat_interleave(
         repeats: the number of repetitions: a number, or a tensor with one for each slice.
         dim: the axis; None flattens the tensor first.
         output_size: the expected length of the result; another length raises.
+
+    Raises:
+        RuntimeError: if counts are negative, not integers, or do not match the slices.
     """
     x = as_tensor_operand(input, "repeat_interleave", 1)
     if repeats is None:
@@ -278,6 +306,9 @@ def tensor_split(
 
     Args:
         indices_or_sections: the number of views, or the indices to split at; tensors are read.
+
+    Raises:
+        RuntimeError: if there is no axis, or the number of parts is not positive.
     """
     x = as_tensor_operand(input, "tensor_split", 1)
     if not x.ndim:

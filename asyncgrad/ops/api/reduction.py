@@ -103,6 +103,9 @@ def mean(
         input: a floating or complex tensor.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
     """
     x = _operand("mean", input, keepdim)
     if dtype is not None:
@@ -131,6 +134,7 @@ def var(
         correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
         TypeError: if both `unbiased` and `correction` are given.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
@@ -418,6 +422,9 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
+
+    Raises:
+        TypeError: if `dim` is neither an axis nor a sequence.
     """
     x = _operand("logsumexp", input, keepdim)
     if dim is None:
@@ -437,6 +444,9 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
     Args:
         input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
+
+    Raises:
+        NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumsum", 1)
     metadata = x._metadata
@@ -471,6 +481,9 @@ def norm(
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
     """
     x = as_tensor_operand(input, "norm", 1)
     if p is None or p == "fro":
@@ -518,6 +531,11 @@ def vector_norm(
         ord: the order: any real number, or an infinity; 0 counts nonzero elements.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
+            where the norm of no elements is not defined.
+        TypeError: if the order is not a number.
     """
     x = _operand("linalg.vector_norm", x, keepdim)
     order: Any = ord

@@ -65,6 +65,9 @@ def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Te
         window_length: the number of points.
         periodic: make one more point and drop the last, for Fourier transforms.
         options: `dtype`, `device` and `requires_grad`, as for `zeros`.
+
+    Raises:
+        RuntimeError: if the length is negative, or the dtype is not floating.
     """
     return hamming_window(window_length, periodic, 0.5, 0.5, **options)
 
@@ -166,6 +169,9 @@ def stft(
 
     Returns:
         A complex tensor of shape (..., frequencies, frames).
+
+    Raises:
+        RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
     """
     x = as_tensor_operand(input, "stft", 1)
     if category(x._metadata.dtype) < 2:

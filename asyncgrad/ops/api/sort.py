@@ -41,6 +41,9 @@ def sort(
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        RuntimeError: for complex numbers.
     """
     if getattr(input, "_batched", False):
         return _mapped_along(sort, input, dim, descending)
@@ -106,6 +109,9 @@ def topk(
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
     """
     x = as_tensor_operand(input, "topk", 1)
     check_bool("topk", "largest", largest)

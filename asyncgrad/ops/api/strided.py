@@ -46,6 +46,7 @@ def as_strided(
     Raises:
         RuntimeError: if an element would be outside of the memory, strides are negative, or their
             number is not that of the axes.
+        TypeError: if `size` or `stride` is not a sequence of integers.
 
     Example:
         >>> import asyncgrad as ag
@@ -75,6 +76,9 @@ def as_strided_scatter(
         size: as in `as_strided`.
         stride: the same.
         storage_offset: the same.
+
+    Raises:
+        RuntimeError: as in `as_strided`, or if `src` has another shape.
     """
     x, y = as_tensor_operand(input, "as_strided_scatter", 1), as_tensor_operand(src, "src", 2)
     check_device("as_strided_scatter", x, y)

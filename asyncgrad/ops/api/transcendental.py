@@ -44,6 +44,9 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     Args:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
+
+    Raises:
+        RuntimeError: if the dimension is less than 1.
     """
     if one_int("mvlgamma", "p", p) < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
@@ -55,7 +58,11 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """The derivative of `digamma` of order `n`."""
+    """The derivative of `digamma` of order `n`.
+
+    Raises:
+        RuntimeError: if the order is negative.
+    """
     if one_int("polygamma", "n", n) < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = _floating(input, "polygamma")
@@ -149,6 +156,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
     Raises:
+        RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
     x, at_zero = as_tensor_operand(input, "heaviside", 1), as_tensor_operand(values, "heaviside", 2)

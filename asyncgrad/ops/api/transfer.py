@@ -34,13 +34,20 @@ def cuda(input: Tensor, device: DeviceLike | None = None, non_blocking: bool = F
     Args:
         device: the device; `cuda:0` if None.
         non_blocking: don't wait for a copy from pinned memory.
+
+    Raises:
+        RuntimeError: if there is none.
     """
     x = as_tensor_operand(input, "cuda", 1)
     return to(x, device=cuda_device(device), non_blocking=non_blocking)
 
 
 def cuda_device(device: DeviceLike | None) -> Any:
-    """The CUDA device of an index, a name or None (`cuda:0`)."""
+    """The CUDA device of an index, a name or None (`cuda:0`).
+
+    Raises:
+        RuntimeError: if there is none, or it is a device of another kind.
+    """
     if device is None:
         return as_device("cuda", "cuda")
     found = as_device("cuda", f"cuda:{device}" if isinstance(device, int) else device)
@@ -88,6 +95,9 @@ def record_stream(input: Tensor, stream: Stream) -> None:
 
     Args:
         stream: the other stream.
+
+    Raises:
+        RuntimeError: if `stream` is not a stream.
     """
     if not isinstance(stream, Stream):
         raise AutogradError(

@@ -84,6 +84,10 @@ def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
 
     Returns:
         P, L and U with `P @ L @ U = A`.
+
+    Raises:
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are not matrices, or without pivots.
     """
     if getattr(A, "_batched", False):
         return mapped(lambda batch: lu(batch, pivot=pivot), A)
@@ -140,6 +144,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor
 
     Raises:
         LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are not matrices, or without pivots.
     """
     packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
     return return_types.linalg_lu_factor(packed, pivots)

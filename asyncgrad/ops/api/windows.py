@@ -33,6 +33,9 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
+
+    Raises:
+        RuntimeError: if the two axes are one.
     """
     x = as_tensor_operand(input, "diag_embed", 1)
     ndim = len(x._metadata.shape) + 1
@@ -71,6 +74,9 @@ def diagonal_scatter(
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows.
         dim2: the axis of columns.
+
+    Raises:
+        RuntimeError: if `src` has another shape, or the two axes are one.
     """
     x = as_tensor_operand(input, "diagonal_scatter", 1)
     y = as_tensor_operand(src, "diagonal_scatter", 2)
@@ -113,6 +119,9 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         dimension: the axis.
         size: the length of a window.
         step: the distance between the starts of windows.
+
+    Raises:
+        RuntimeError: if the windows are longer than the axis, or the step is not positive.
     """
     x = as_tensor_operand(input, "unfold", 1)
     shape, strides = x._metadata.shape, x.stride()

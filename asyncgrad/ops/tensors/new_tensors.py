@@ -37,6 +37,7 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
     Raises:
         RuntimeError: if gradients are required of an integer or bool dtype.
+        TypeError: if `requires_grad` is no bool.
     """
     if requires_grad:
         check_bool(name, "requires_grad", requires_grad)
@@ -64,7 +65,12 @@ def from_host(name: str, array: Any, device: Device, requires_grad: bool = False
 
 
 def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
-    """The shape of a new tensor, given as one sequence, as several numbers or as `size=`."""
+    """The shape of a new tensor, given as one sequence, as several numbers or as `size=`.
+
+    Raises:
+        TypeError: if it is missing, or not made of integers.
+        RuntimeError: if a length is negative.
+    """
     if size is not None:
         if sizes:
             raise TypeError(f"{name}() got multiple values for argument 'size'")
@@ -78,7 +84,12 @@ def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int,
 
 
 def sequence_shape(name: str, size: Any) -> tuple[int, ...]:
-    """The shape of a new tensor, for functions that accept it only as a sequence."""
+    """The shape of a new tensor, for functions that accept it only as a sequence.
+
+    Raises:
+        TypeError: if it is no sequence of integers.
+        RuntimeError: if a length is negative.
+    """
     if not isinstance(size, (tuple, list)):
         raise TypeError(
             f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}"
@@ -87,7 +98,11 @@ def sequence_shape(name: str, size: Any) -> tuple[int, ...]:
 
 
 def fitting(name: str, values: Any, dtype: Any) -> Any:
-    """Convert an array of Python numbers to a dtype."""
+    """Convert an array of Python numbers to a dtype.
+
+    Raises:
+        RuntimeError: if some of them do not fit.
+    """
     if values.dtype == dtype:
         return values
     if values.dtype.kind == "c" and category(dtype) < 3:

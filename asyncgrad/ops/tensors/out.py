@@ -46,6 +46,7 @@ def put(out: Any, name: str, result: Any, *, exact: bool = False) -> Any:
         `out`, or the function's named tuple with the tensors of `out`.
 
     Raises:
+        TypeError: if `out` is not made of tensors.
         RuntimeError: if a gradient would have to flow, or dtype or device do not fit.
     """
     if isinstance(result, tuple):

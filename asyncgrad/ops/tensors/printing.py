@@ -51,6 +51,9 @@ def set_printoptions(
         linewidth: characters in a line.
         profile: "default", "short" or "full", applied before the other arguments.
         sci_mode: scientific notation always (True), never (False), or as needed (None).
+
+    Raises:
+        ValueError: for an unknown profile.
     """
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: the profile is one of {tuple(_PROFILES)}")

@@ -67,6 +67,10 @@ class Generator:
 
         Args:
             seed: an integer of 64 bits, signed or unsigned.
+
+        Raises:
+            RuntimeError: if it is no integer.
+            ValueError: if it has more than 64 bits.
         """
         try:
             number = operator.index(seed)
@@ -114,7 +118,12 @@ class Generator:
         _all.add(self)
 
     def set_state(self, new_state: Any) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned.
+
+        Raises:
+            TypeError: if the state is no tensor of bytes.
+            RuntimeError: if it is no state of such a generator.
+        """
         if not isinstance(new_state, Variable):
             raise TypeError(f"expected a ByteTensor, but got {type(new_state).__name__}")
         if new_state._metadata.dtype != np.uint8:
@@ -170,7 +179,11 @@ class Generator:
         return getattr(child, method)(*args, **kwargs)
 
     def uniform(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Uniform numbers in [0, 1), or complex numbers with such parts."""
+        """Uniform numbers in [0, 1), or complex numbers with such parts.
+
+        Raises:
+            NotImplementedError: for a dtype that is neither floating nor complex.
+        """
         many = prod(shape)
         if dtype.kind == "f" and dtype.itemsize > 2:
             if many < _LARGE:
@@ -187,7 +200,11 @@ class Generator:
         raise NotImplementedError(f"uniform: not implemented for {dtype}: it is not floating")
 
     def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Standard normal numbers; for complex ones, both parts together have variance 1."""
+        """Standard normal numbers; for complex ones, both parts together have variance 1.
+
+        Raises:
+            NotImplementedError: for a dtype that is neither floating nor complex.
+        """
         many = prod(shape)
         if dtype.kind == "f" and dtype.itemsize > 2:
             if many < _LARGE:

@@ -19,6 +19,7 @@ class LRScheduler:
         last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
+        TypeError: if `optimizer` is no optimiser.
         KeyError: to resume, if a group has no `initial_lr`.
     """
 

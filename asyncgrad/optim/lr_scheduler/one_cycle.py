@@ -31,6 +31,9 @@ class OneCycleLR(LRScheduler):
         final_div_factor: the ratio of the first rate to the last.
         three_phase: first fall to the first rate in as many steps as it rose, then to the last.
         last_epoch: the last step done when resuming, -1 to start.
+
+    Raises:
+        ValueError: if an option is out of its range, or the optimiser has no momentum.
     """
 
     def __init__(

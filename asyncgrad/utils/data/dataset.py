@@ -48,6 +48,9 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
     Args:
         tensors: the tensors, all with the same length of the first axis.
 
+    Raises:
+        ValueError: if their lengths differ.
+
     Example:
         >>> import asyncgrad as ag
         >>> from asyncgrad.utils.data import TensorDataset
@@ -76,6 +79,9 @@ class StackDataset(Dataset[Any]):
     Args:
         args: datasets of equal length; samples are tuples.
         kwargs: datasets by name; samples are dictionaries.
+
+    Raises:
+        ValueError: for different lengths, or for both `args` and `kwargs` or neither.
     """
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:

@@ -57,6 +57,9 @@ class DataLoader:
         prefetch_factor: the number of batches to load ahead for each worker; 2 if None.
         generator: draws the order and the seeds; the default one if None.
 
+    Raises:
+        ValueError: for options that exclude one another, or are negative.
+
     Example:
         >>> import asyncio, asyncgrad as ag
         >>> from asyncgrad.utils.data import DataLoader, TensorDataset

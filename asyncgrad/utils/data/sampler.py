@@ -49,6 +49,9 @@ class RandomSampler(Sampler[int]):
         replacement: draw each index independently; otherwise none repeats until all have come.
         num_samples: the number of indices to draw; the dataset's length if None.
         generator: the random generator; the default one if None.
+
+    Raises:
+        ValueError: if `num_samples` is no positive integer.
     """
 
     def __init__(
@@ -114,6 +117,9 @@ class WeightedRandomSampler(Sampler[int]):
         num_samples: the number of indices to draw.
         replacement: let indices repeat.
         generator: the random generator; the default one if None.
+
+    Raises:
+        ValueError: if `num_samples` is no positive integer, or the weights are not one-dimensional.
     """
 
     def __init__(
@@ -150,6 +156,9 @@ class BatchSampler(Sampler["list[int]"]):
         sampler: the other sampler.
         batch_size: the length of a list.
         drop_last: leave out the last list if it is shorter.
+
+    Raises:
+        ValueError: if `batch_size` is no positive integer.
     """
 
     def __init__(
