@@ -19,7 +19,7 @@ from asyncgrad.ops.api.transcendental import xlogy
 from asyncgrad.ops.bfloat16 import floating_info
 
 if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Value
+    from asyncgrad.distributions.constraints import Constraint, Value
     from asyncgrad.tensor import Tensor
 
 _INT64 = np.dtype("int64")
@@ -56,12 +56,12 @@ class _OfChances(Distribution):
         return vars(self).get("probs", vars(self).get("logits"))
 
     @derived
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The probabilities."""
         return self.logits.sigmoid()
 
     @derived
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """The logarithms of the odds."""
         probs = _clamped(self.probs)
         return probs.log() - (-probs).log1p()
@@ -99,30 +99,30 @@ class Bernoulli(_OneChance):
     has_enumerate_support = True
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         """What is most probable; NaN where both are."""
         probs = self.probs
         return where(probs == 0.5, math.nan, (probs >= 0.5).to(probs.dtype))
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return bernoulli(self.probs.expand(shape))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         logits, value = broadcast_tensors(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         """0 and 1."""
         return self._numbers(2, self._given.dtype, expand)
 
@@ -146,30 +146,30 @@ class Geometric(_OneChance):
             )
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return 1 / self.probs - 1
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return zeros_like(self.probs)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return (1 / self.probs - 1) / self.probs
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         probs = self.probs
         u = rand(shape, dtype=probs.dtype, device=probs.device)
         u = u.clamp(min=float(floating_info(probs.dtype).tiny))
         return (u.log() / (-probs).log1p()).floor()
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         value, probs = broadcast_tensors(value, self.probs)
         # What never fails has no logarithm to be counted.
         probs = where((probs == 1) & (value == 0), 0.0, probs)
         return value * (-probs).log1p() + self.probs.log()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(
             self.logits, self.probs, reduction="none"
         ) / self.probs  # fmt: skip
@@ -199,30 +199,30 @@ class Binomial(_OfChances):
         super().__init__(self._given.shape, validate_args=validate_args)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.integer_interval(0, self.total_count)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.total_count * self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.total_count * self.probs * (1 - self.probs)
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         return ways + value * logits - n * softplus(logits)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         """The mean of `-log_prob`.
 
         Raises:
@@ -235,7 +235,7 @@ class Binomial(_OfChances):
         found = self.log_prob(self.enumerate_support(False))
         return -(found.exp() * found).sum(0)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         """All numbers up to that of trials.
 
         Raises:
@@ -256,21 +256,21 @@ class Poisson(OfRate):
     support = constraints.nonnegative_integer
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.rate
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.rate.floor()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.rate
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return poisson(self.rate.expand(shape))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
 
@@ -308,12 +308,12 @@ class Categorical(_OfChances):
         super().__init__(batch, classes[: self._event_ndim], validate_args)
 
     @derived
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The probabilities."""
         return softmax(self.logits, -1)
 
     @derived
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
         return _clamped(self.probs).log()
 
@@ -322,39 +322,39 @@ class Categorical(_OfChances):
         return int(self._given.shape[-1])
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         """There is none: NaN."""
         return self._given[..., 0].detach() * 0 + math.nan
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.probs.argmax(-1)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """There is none: NaN."""
         return self.mean
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape[: len(shape) - len(self._batch_shape)])
         rows = self.probs.reshape(-1, self._num_events)
         if not count or not rows.shape[0]:
             return self._given.new_zeros(shape, dtype=_INT64)
         return multinomial(rows, count, True).t().reshape(shape)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, value[..., :1]).squeeze(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         least = float(floating_info(self._given.dtype).min)
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         """The numbers of all classes."""
         return self._numbers(self._num_events, _INT64, expand)
 
@@ -366,27 +366,27 @@ class OneHotCategorical(Categorical):
     _event_ndim = 1
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self._one_hot(super().mode)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
     def _one_hot(self, numbers: Any) -> Any:
         return eye(self._num_events, dtype=self._given.dtype, device=self._given.device)[numbers]
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self._one_hot(super()._drawn(shape[:-1]))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         value, logits = broadcast_tensors(value, self.logits)
         return logits.gather(-1, value.argmax(-1, True)).squeeze(-1)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         """All such vectors."""
         return self._one_hot(super().enumerate_support(expand))

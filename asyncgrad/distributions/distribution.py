@@ -176,7 +176,7 @@ class Distribution:
             )
         return self._drawn(self._extended_shape(sample_shape))
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         raise NotImplementedError
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ class Distribution:
             self._validate_sample(value)
         return self._log_prob(value)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError
 
     def cdf(self, value: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class Distribution:
             self._validate_sample(value)
         return self._cdf(value)
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         raise NotImplementedError
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class Transform:
         """The inverse."""
         return _Inverse(self)
 
-    def __call__(self, x: Tensor) -> Any:
+    def __call__(self, x: Tensor) -> Tensor:
         """What x becomes."""
         return self._call(x)
 
@@ -48,13 +48,13 @@ class Transform:
         """The shape of what becomes of a tensor of a shape."""
         return shape
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The logarithm of how much it stretches there, of what x becomes, y."""
         raise NotImplementedError
 
@@ -80,13 +80,13 @@ class _Inverse(Transform):
     def codomain(self) -> Any:  # type: ignore[override]
         return self._of.domain
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self._of._inverse(x)
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._of(y)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._of.log_abs_det_jacobian(y, x)
 
 
@@ -96,13 +96,13 @@ class ExpTransform(Transform):
 
     codomain = constraints.positive
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.exp()
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x
 
 
@@ -112,16 +112,16 @@ class SigmoidTransform(Transform):
 
     codomain = constraints.unit_interval
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         info = floating_info(x.dtype)
         return x.sigmoid().clamp(min=float(info.tiny), max=1 - float(info.eps))
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         info = floating_info(y.dtype)
         y = y.clamp(min=float(info.tiny), max=1 - float(info.eps))
         return y.log() - (-y).log1p()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -softplus(-x) - softplus(x)
 
 
@@ -131,13 +131,13 @@ class TanhTransform(Transform):
 
     codomain = constraints.interval(-1.0, 1.0)
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.tanh()
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.atanh()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return 2 * (math.log(2) - x - softplus(-2 * x))
 
 
@@ -170,13 +170,13 @@ class AffineTransform(Transform):
         held = [getattr(x, "shape", ()) for x in (self.loc, self.scale)]
         return broadcast_shapes(shape, *map(tuple, held))
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Variable):
             size = self.scale.abs().log() + x * 0
         else:
@@ -210,17 +210,17 @@ class ComposeTransform(Transform):
             shape = part.forward_shape(shape)
         return shape
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
             x = part(x)
         return x
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         for part in reversed(self.parts):
             y = part._inverse(y)
         return y
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The logarithm of how much all of them stretch."""
         events = max([part.domain.event_dim for part in self.parts], default=0)
         total: Any = full_like(sum_rightmost(x, events), 0.0)
