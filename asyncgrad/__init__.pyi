@@ -77,20 +77,8 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
         output_size: the number of windows, or one for each axis; None for as many as there
             are elements.
     """
-@overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
-    """The greatest elements of windows that divide the line evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        output_size: the number of windows, or one for each axis; None for as many as there
-            are elements.
-        return_indices: also return the elements' indices in their lines.
-    """
-@overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
-@overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: builtins.bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def adaptive_max_pool1d(input: Tensor, output_size: Ints) -> tuple[Tensor, Tensor]:
+    """`nn.functional.adaptive_max_pool1d` that returns the indices, too."""
 from asyncgrad.ops.api.elementwise import add as add
 def add_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`add`, in place."""
