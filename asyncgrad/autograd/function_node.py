@@ -35,7 +35,7 @@ class FunctionCtx:
 
         @property
         def saved_tensors(self) -> tuple[Tensor, ...]:
-            """What `save_for_backward` has kept; None stays None."""
+            """The tensors kept by `save_for_backward`."""
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep inputs, outputs or intermediate results for `backward`.

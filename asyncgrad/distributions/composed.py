@@ -27,11 +27,13 @@ def _of_base(name: str, doc: str | None = None) -> Any:
 
 
 class Independent(Distribution):
-    """A batch of distributions as one of several numbers at once.
+    """Treats the last batch axes of a distribution as axes of one event.
+
+    `log_prob` and `entropy` are summed over these axes.
 
     Args:
         base_distribution: the distribution.
-        reinterpreted_batch_ndims: how many axes of its batch become those of events.
+        reinterpreted_batch_ndims: how many of the last batch axes become event axes.
         validate_args: whether arguments are checked.
     """
 
@@ -78,11 +80,11 @@ class Independent(Distribution):
 
 
 class TransformedDistribution(Distribution):
-    """What transforms make of another distribution's samples.
+    """The distribution of transformed samples of another distribution.
 
     Args:
         base_distribution: the distribution.
-        transforms: one, or several in a list, the first of which comes first.
+        transforms: one transform, or a list of transforms that are applied in order.
         validate_args: whether arguments are checked.
     """
 
@@ -133,7 +135,7 @@ class TransformedDistribution(Distribution):
         return sum_rightmost(self.base_dist.log_prob(y), own) + stretched
 
     def _sign(self) -> Any:
-        """Whether the transforms rise, 1, or fall, -1; those with a scale are asked for it."""
+        """1 if the composed transform increases, -1 if it decreases."""
         sign: Any = 1
         for transform in self.transforms:
             scale = getattr(transform, "scale", 1)
@@ -151,7 +153,7 @@ class TransformedDistribution(Distribution):
 
 
 class LogNormal(TransformedDistribution):
-    """What has a normal logarithm, of mean `loc` and standard deviation `scale`."""
+    """The log-normal distribution: the logarithm has mean `loc` and deviation `scale`."""
 
     arg_constraints: ClassVar[Any] = Normal.arg_constraints
 
@@ -180,7 +182,7 @@ class LogNormal(TransformedDistribution):
 
 
 class ExpRelaxedCategorical(Categorical):
-    """The logarithms of `RelaxedOneHotCategorical`'s samples, which are exact where those are 0."""
+    """The logarithms of samples of `RelaxedOneHotCategorical`, without underflow to 0."""
 
     has_rsample = True
     has_enumerate_support = False
@@ -197,7 +199,7 @@ class ExpRelaxedCategorical(Categorical):
 
     @property
     def temperature(self) -> Value:
-        """How nearly samples are one of the classes."""
+        """The temperature; the lower it is, the closer samples are to one-hot vectors."""
         return self._one_temperature[0]
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
@@ -215,12 +217,12 @@ class ExpRelaxedCategorical(Categorical):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Probabilities that are nearly one of several classes, with gradients.
+    """The concrete (Gumbel-softmax) distribution: nearly one-hot vectors, with gradients.
 
     Args:
-        temperature: how nearly: lower is nearer.
+        temperature: the lower it is, the closer samples are to one-hot vectors.
         probs: weights of the classes along the last axis, which are divided by their sum.
-        logits: instead, their logarithms.
+        logits: the logarithms of the weights, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 

@@ -29,7 +29,7 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class _LocationScale(Distribution):
-    """What the parameters `loc` and `scale` move and stretch."""
+    """The base of distributions with the parameters `loc` and `scale`."""
 
     loc: Tensor
     scale: Tensor
@@ -58,7 +58,7 @@ class Normal(_LocationScale):
 
     Args:
         loc: the mean: a floating tensor or a number.
-        scale: the standard deviation, broadcast against it.
+        scale: the standard deviation, broadcast against the other parameter.
         validate_args: whether arguments are checked.
 
     Example:
@@ -88,7 +88,7 @@ class Normal(_LocationScale):
 
 
 class Laplace(_LocationScale):
-    """Two exponential distributions, back to back; `loc` and `scale` as for `Normal`."""
+    """The Laplace (double exponential) distribution with mean `loc` and scale `scale`."""
 
     @property
     def variance(self) -> Tensor:
@@ -116,16 +116,16 @@ class Laplace(_LocationScale):
 
 
 class Cauchy(_LocationScale):
-    """The distribution of a normal number over another; it has no mean."""
+    """The Cauchy distribution with median `loc`; it has no mean and no finite variance."""
 
     @property
     def mean(self) -> Tensor:
-        """There is none: NaN."""
+        """NaN: the mean does not exist."""
         return full_like(self.loc, math.nan)
 
     @property
     def variance(self) -> Tensor:
-        """Infinite."""
+        """Infinity, for every scale."""
         return full_like(self.loc, math.inf)
 
     def _log_prob(self, value: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class Cauchy(_LocationScale):
 
 
 class Gumbel(_LocationScale):
-    """The distribution of the greatest of many; `loc` is the mode."""
+    """The Gumbel distribution, the limit of maxima of many samples; `loc` is the mode."""
 
     @property
     def mean(self) -> Tensor:
@@ -167,7 +167,7 @@ class Gumbel(_LocationScale):
 
 
 class HalfNormal(Distribution):
-    """The size of normal numbers whose standard deviation is `scale`."""
+    """The half-normal distribution: `abs(x)` of a normal x with mean 0 and deviation `scale`."""
 
     scale: Tensor
     has_rsample = True
@@ -211,7 +211,7 @@ class HalfNormal(Distribution):
 
 
 class Uniform(Distribution):
-    """Numbers from `low` to below `high`, all of them as probable."""
+    """The uniform distribution on the interval from `low`, included, to `high`, excluded."""
 
     low: Tensor
     high: Tensor
@@ -234,7 +234,7 @@ class Uniform(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """None is most probable: NaN."""
+        """NaN: the density is constant."""
         return self.high * math.nan
 
     @property
@@ -264,7 +264,7 @@ class Uniform(Distribution):
 
 
 class Exponential(OfRate):
-    """The time until what happens so often as `rate` says."""
+    """The exponential distribution: the time to the next event of a Poisson process of a `rate`."""
 
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
@@ -305,7 +305,7 @@ class Gamma(Distribution):
 
     Args:
         concentration: the shape: a floating tensor or a number.
-        rate: the inverse of the scale, broadcast against it.
+        rate: the inverse of the scale, broadcast against the other parameter.
         validate_args: whether arguments are checked.
     """
 
@@ -351,12 +351,12 @@ class Gamma(Distribution):
 
 
 class StudentT(_LocationScale):
-    """Normal numbers over the root of a mean of so many squares of others.
+    """Student's t-distribution with `df` degrees of freedom, shifted and scaled.
 
     Args:
         df: the degrees of freedom: a floating tensor or a number.
-        loc: the middle.
-        scale: what it is stretched by.
+        loc: the location, which is the mode.
+        scale: the scale.
         validate_args: whether arguments are checked.
     """
 

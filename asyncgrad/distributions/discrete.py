@@ -31,14 +31,14 @@ def _clamped(probs: Tensor) -> Any:
 
 
 class _OfChances(Distribution):
-    """What is given by probabilities or by the logarithms of odds, one of the two."""
+    """The base of distributions that take either probabilities or log-odds."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.unit_interval, "logits": constraints.real,
     }  # fmt: skip
 
     def _hold(self, probs: Value | None, logits: Value | None, *others: Any) -> tuple[Any, ...]:
-        """Keep what is given, broadcast against others, which come back."""
+        """Keep `probs` or `logits`, broadcast with other parameters, and return the others."""
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         name = "probs" if logits is None else "logits"
@@ -48,7 +48,7 @@ class _OfChances(Distribution):
 
     @property
     def param_shape(self) -> Any:
-        """The shape of what was given."""
+        """The shape of `probs` or `logits`."""
         return self._given.shape
 
     @property
@@ -67,14 +67,14 @@ class _OfChances(Distribution):
         return probs.log() - (-probs).log1p()
 
     def _numbers(self, count: int, dtype: Any, expand: bool) -> Any:
-        """All numbers from 0 on, along the first axis."""
+        """The integers from 0 to `count - 1`, along the first axis."""
         values = arange(count, dtype=dtype, device=self._given.device)
         values = values.reshape(-1, *(1,) * len(self._batch_shape))
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 
 class _OneChance(_OfChances):
-    """The base of distributions with one probability for each place of the batch."""
+    """The base of distributions with one probability per element of the batch."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class _OneChance(_OfChances):
 
 
 class Bernoulli(_OneChance):
-    """1 with a probability, and 0.
+    """The Bernoulli distribution: 1 with probability `probs`, otherwise 0.
 
     Args:
         probs: the probability: a floating tensor or a number.
-        logits: instead, the logarithm of the odds.
+        logits: the log-odds, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 
@@ -104,7 +104,7 @@ class Bernoulli(_OneChance):
 
     @property
     def mode(self) -> Tensor:
-        """What is most probable; NaN where both are."""
+        """The mode; NaN where 0 and 1 are equally probable."""
         probs = self.probs
         return where(probs == 0.5, math.nan, (probs >= 0.5).to(probs.dtype))
 
@@ -123,12 +123,12 @@ class Bernoulli(_OneChance):
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """0 and 1."""
+        """The values 0 and 1, along the first axis."""
         return self._numbers(2, self._given.dtype, expand)
 
 
 class Geometric(_OneChance):
-    """How often something fails before it succeeds; arguments as for `Bernoulli`."""
+    """The number of failures before the first success; arguments as for `Bernoulli`."""
 
     support = constraints.nonnegative_integer
 
@@ -176,12 +176,12 @@ class Geometric(_OneChance):
 
 
 class Binomial(_OfChances):
-    """How many of so many trials succeed.
+    """The binomial distribution: the number of successes in `total_count` trials.
 
     Args:
-        total_count: how many trials: a tensor or a number.
-        probs: the probability of success, broadcast against it.
-        logits: instead, the logarithm of the odds.
+        total_count: the number of trials: a tensor or a number.
+        probs: the probability of success, broadcast against `total_count`.
+        logits: the log-odds, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 
@@ -236,7 +236,7 @@ class Binomial(_OfChances):
         return -(found.exp() * found).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All numbers up to that of trials.
+        """The integers from 0 to `total_count`, along the first axis.
 
         Raises:
             NotImplementedError: if the numbers of trials differ.
@@ -250,7 +250,7 @@ class Binomial(_OfChances):
 
 
 class Poisson(OfRate):
-    """How often something happens that does so independently, `rate` times on average."""
+    """The Poisson distribution: the number of independent events, with mean `rate`."""
 
     arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
@@ -275,11 +275,11 @@ class Poisson(OfRate):
 
 
 class Categorical(_OfChances):
-    """The number of one of several classes.
+    """The categorical distribution over the integers from 0 to the number of classes less one.
 
     Args:
         probs: weights of the classes along the last axis, which are divided by their sum.
-        logits: instead, their logarithms.
+        logits: the logarithms of the weights, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 
@@ -327,7 +327,7 @@ class Categorical(_OfChances):
 
     @property
     def mean(self) -> Tensor:
-        """There is none: NaN."""
+        """NaN: classes have no order."""
         return self._given[..., 0].detach() * 0 + math.nan
 
     @property
@@ -336,7 +336,7 @@ class Categorical(_OfChances):
 
     @property
     def variance(self) -> Tensor:
-        """There is none: NaN."""
+        """NaN: classes have no order."""
         return self.mean
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
@@ -355,12 +355,12 @@ class Categorical(_OfChances):
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """The numbers of all classes."""
+        """All class indices, along the first axis."""
         return self._numbers(self._num_events, _INT64, expand)
 
 
 class OneHotCategorical(Categorical):
-    """One of several classes, as a vector with a one in its place; see `Categorical`."""
+    """The categorical distribution with one-hot vectors as samples; see `Categorical`."""
 
     support = constraints.one_hot
     _event_ndim = 1
@@ -388,5 +388,5 @@ class OneHotCategorical(Categorical):
         return logits.gather(-1, value.argmax(-1, True)).squeeze(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All such vectors."""
+        """All one-hot vectors, along the first axis."""
         return self._one_hot(super().enumerate_support(expand))

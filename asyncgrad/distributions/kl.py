@@ -47,7 +47,7 @@ _KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """Decorate a function of two distributions that computes the divergence of such classes.
+    """Decorate a function that computes `kl_divergence` for two classes of distributions.
 
     Raises:
         TypeError: if they are no classes.
@@ -63,14 +63,14 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """The mean of `p.log_prob(x) - q.log_prob(x)` over the samples of p, exactly.
+    """The Kullback-Leibler divergence: the mean of `p.log_prob(x) - q.log_prob(x)` over x from p.
 
     Args:
         p: a distribution.
-        q: another one, with a batch that can be broadcast against its.
+        q: another one, whose batch shape can be broadcast with that of p.
 
     Raises:
-        NotImplementedError: if no function of their classes, or those above, is registered.
+        NotImplementedError: if no function is registered for the two classes or their base classes.
     """
     for first in type(p).__mro__:
         for second in type(q).__mro__:

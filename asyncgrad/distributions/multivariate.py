@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Dirichlet(Distribution):
-    """Probabilities, at random.
+    """The Dirichlet distribution over vectors of probabilities that sum to 1.
 
     Args:
-        concentration: for each of them, along the last axis, how much it weighs; above 0.
+        concentration: the positive concentration of each class, along the last axis.
         validate_args: whether arguments are checked.
     """
 
@@ -80,11 +80,11 @@ class Dirichlet(Distribution):
 
 
 class Beta(Distribution):
-    """A probability, at random.
+    """The beta distribution over probabilities.
 
     Args:
-        concentration1: how much it weighs: a floating tensor or a number, above 0.
-        concentration0: how much what is left weighs, broadcast against it.
+        concentration1: the first shape parameter (alpha): a floating tensor or a number, above 0.
+        concentration0: the second shape parameter (beta), broadcast against the first.
         validate_args: whether arguments are checked.
     """
 
@@ -129,13 +129,13 @@ class Beta(Distribution):
 
 
 class MultivariateNormal(Distribution):
-    """Normal numbers that depend on one another.
+    """The multivariate normal distribution.
 
     Args:
         loc: the means, along the last axis.
-        covariance_matrix: their covariances; this or one of the next.
-        precision_matrix: the inverse of the covariances.
-        scale_tril: a lower triangle that times itself, transposed, is the covariances.
+        covariance_matrix: the covariance matrix; give exactly one of the three matrices.
+        precision_matrix: the inverse of the covariance matrix.
+        scale_tril: the lower triangular Cholesky factor of the covariance matrix.
         validate_args: whether arguments are checked.
     """
 
@@ -186,17 +186,17 @@ class MultivariateNormal(Distribution):
 
     @derived
     def scale_tril(self) -> Tensor:
-        """The triangle."""
+        """The lower triangular Cholesky factor of the covariance matrix."""
         return self._lower
 
     @derived
     def covariance_matrix(self) -> Tensor:
-        """The covariances."""
+        """The covariance matrix."""
         return matmul(self._lower, self._lower.mT)
 
     @derived
     def precision_matrix(self) -> Tensor:
-        """The inverse of the covariances."""
+        """The inverse of the covariance matrix."""
         return cholesky_inverse(self._lower)
 
     @property
@@ -228,7 +228,7 @@ class MultivariateNormal(Distribution):
 
 
 def squared_distances(lower: Any, difference: Any) -> Any:
-    """The squares of the lengths of vectors, measured by a triangle of covariances."""
+    """Squared Mahalanobis distances, from a Cholesky factor of the covariance matrix."""
     shape = broadcast_shapes(tuple(lower.shape[:-1]), tuple(difference.shape))
     column = difference.expand(shape).unsqueeze(-1)
     lower = lower.expand((*shape, shape[-1]))

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Transform:
-    """A function, `transform(x)`, with an inverse, `transform.inv(y)`."""
+    """The base of invertible transforms: `transform(x)`, and back by `transform.inv(y)`."""
 
     domain = constraints.real
     codomain = constraints.real
@@ -37,15 +37,15 @@ class Transform:
 
     @property
     def inv(self) -> Transform:
-        """The inverse."""
+        """The inverse transform."""
         return _Inverse(self)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """What x becomes."""
+        """The transformed tensor."""
         return self._call(x)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what becomes of a tensor of a shape."""
+        """The shape of the result for an input of a shape."""
         return shape
 
     def _call(self, x: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Transform:
         raise NotImplementedError
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of how much it stretches there, of what x becomes, y."""
+        """The log of the absolute determinant of the Jacobian at x; y is `transform(x)`."""
         raise NotImplementedError
 
 
@@ -151,7 +151,7 @@ class AffineTransform(Transform):
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """What it takes."""
+        """The constraint on inputs."""
         return constraints.independent(constraints.real, self.event_dim)
 
     codomain = domain
@@ -185,7 +185,7 @@ class AffineTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """Several transforms, one after the other."""
+    """The composition of several transforms, applied in order."""
 
     def __init__(self, parts: list[Transform]) -> None:
         self.parts = list(parts)
@@ -197,12 +197,12 @@ class ComposeTransform(Transform):
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """What the first one takes."""
+        """The constraint on the inputs of the first transform."""
         return self.parts[0].domain if self.parts else constraints.real
 
     @property
     def codomain(self) -> Any:  # type: ignore[override]
-        """What the last one gives."""
+        """The constraint on the results of the last transform."""
         return self.parts[-1].codomain if self.parts else constraints.real
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ class ComposeTransform(Transform):
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of how much all of them stretch."""
+        """The sum of the log determinants of all transforms."""
         events = max([part.domain.event_dim for part in self.parts], default=0)
         total: Any = full_like(sum_rightmost(x, events), 0.0)
         for part in self.parts:
