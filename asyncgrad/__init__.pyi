@@ -10,12 +10,15 @@ from asyncgrad.tracing import Recorder
 from asyncgrad.types import DTypeLike
 from asyncgrad.types import DeviceLike
 from asyncgrad.types import Ints
+from asyncgrad.types import MadeAs
 from asyncgrad.types import Number
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from typing import Any
 from typing import Literal
+from typing import Unpack
 from typing import overload
 import builtins
 
@@ -74,20 +77,8 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
         output_size: the number of windows, or one for each axis; None for as many as there
             are elements.
     """
-@overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[False] = False) -> Tensor:
-    """The greatest elements of windows that divide the line evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        output_size: the number of windows, or one for each axis; None for as many as there
-            are elements.
-        return_indices: also return the elements' indices in their lines.
-    """
-@overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: Literal[True]) -> tuple[Tensor, Tensor]: ...
-@overload
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: builtins.bool = False) -> Tensor | tuple[Tensor, Tensor]: ...
+def adaptive_max_pool1d(input: Tensor, output_size: Ints) -> tuple[Tensor, Tensor]:
+    """`nn.functional.adaptive_max_pool1d` that returns the indices, too."""
 from asyncgrad.ops.api.elementwise import add as add
 def add_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`add`, in place."""
@@ -246,7 +237,7 @@ def argsort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = F
     """The indices that sort the elements along an axis; see `sort`."""
 from asyncgrad.ops.api.comparison import argwhere as argwhere
 from asyncgrad.ops.api.strided import as_strided as as_strided
-def as_strided_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def as_strided_(self: Tensor, size: Ints, stride: Ints, storage_offset: builtins.int | None = None) -> Tensor:
     """`as_strided`, in place: the same tensor with other axes."""
 from asyncgrad.ops.api.strided import as_strided_scatter as as_strided_scatter
 from asyncgrad.ops.api.data import as_tensor as as_tensor
@@ -300,7 +291,7 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, 
     """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
 def baddbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`baddbmm`, in place."""
-def bartlett_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Any) -> Tensor:
+def bartlett_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Bartlett window, a triangle from 0 over 1 to 0; see `hann_window`."""
 from asyncgrad.native import batch_norm as batch_norm
 def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor:
@@ -356,7 +347,7 @@ def bitwise_xor(input: Tensor | Number, other: Tensor | Number, *, out: Tensor |
     """Bitwise exclusive or of booleans or integers, broadcast."""
 def bitwise_xor_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`bitwise_xor`, in place."""
-def blackman_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Any) -> Tensor:
+def blackman_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Blackman window of two cosines, with lower side lobes; see `hann_window`."""
 from asyncgrad.ops.api.rearrange import block_diag as block_diag
 from asyncgrad.sync import blocking as blocking
@@ -369,7 +360,7 @@ def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: builtins
     """The indices of the intervals between sorted boundaries; see `searchsorted`."""
 from asyncgrad.ops.api.dtypes import can_cast as can_cast
 from asyncgrad.ops.api.grids import cartesian_prod as cartesian_prod
-def cat(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors joined along an existing axis.
 
     Raises:
@@ -467,7 +458,7 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 complex128: _DType
 complex64: _DType
-def concat(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
+def concat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors joined along an existing axis.
 
     Raises:
@@ -475,7 +466,7 @@ def concat(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None 
         ValueError: if there are no tensors.
         TypeError: if `tensors` is not a tuple or list.
     """
-def concatenate(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
+def concatenate(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors joined along an existing axis.
 
     Raises:
@@ -961,9 +952,9 @@ def gt(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
 def gt_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`gt`, in place."""
 half: _DType
-def hamming_window(window_length: builtins.int, periodic: builtins.bool = True, alpha: builtins.float = 0.54, beta: builtins.float = 0.46, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Any) -> Tensor:
+def hamming_window(window_length: builtins.int, periodic: builtins.bool = True, alpha: builtins.float = 0.54, beta: builtins.float = 0.46, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Hamming window, `alpha` minus `beta` times a cosine; see `hann_window`."""
-def hann_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Any) -> Tensor:
+def hann_window(window_length: builtins.int, periodic: builtins.bool = True, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Hann window, a raised cosine from 0 over 1 to 0.
 
     Args:
@@ -1045,17 +1036,17 @@ def index_copy(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, 
     """
 def index_copy_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
     """`index_copy`, in place."""
-def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Any, *, out: Tensor | None = None) -> Tensor:
+def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`.
 
     Raises:
         IndexError: if a number is out of range.
         RuntimeError: if the value has dimensions.
     """
-def index_fill_(self: Tensor, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
+def index_fill_(self: Tensor, dim: builtins.int, index: Tensor, value: Tensor | Number) -> Tensor:
     """`index_fill`, in place."""
 from asyncgrad.ops.api.index import index_put as index_put
-def index_put_(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
+def index_put_(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
     """`index_put`, in place."""
 def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
@@ -1132,7 +1123,7 @@ def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Where elements are positive infinity."""
 from asyncgrad.ops.api.comparison import isreal as isreal
 from asyncgrad.ops.api.signals import istft as istft
-def kaiser_window(window_length: builtins.int, periodic: builtins.bool = True, beta: builtins.float = 12.0, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Any) -> Tensor:
+def kaiser_window(window_length: builtins.int, periodic: builtins.bool = True, beta: builtins.float = 12.0, *, layout: layout | None = None, pin_memory: builtins.bool = False, **options: Unpack[MadeAs]) -> Tensor:
     """The Kaiser window, narrower for a greater `beta`; see `hann_window`."""
 def kl_div(input: Tensor, target: Tensor, reduction: builtins.int = 0, log_target: builtins.bool = False) -> Tensor:
     """`nn.functional.kl_div` with 0, 1 or 2 for none, mean or sum."""
@@ -1260,7 +1251,7 @@ def logical_and(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> T
     """Where both are not 0, broadcast: bool, without a gradient."""
 def logical_and_(self: Tensor, other: Tensor) -> Tensor:
     """`logical_and`, in place."""
-def logical_not(input: Any, *, out: Tensor | None = None) -> Tensor:
+def logical_not(input: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where elements are 0: bool, without a gradient."""
 def logical_not_(self: Tensor) -> Tensor:
     """`logical_not`, in place."""
@@ -1758,7 +1749,7 @@ def randn(*sizes: Ints, size: Ints | None = None, generator: Generator | None = 
 def randn_like(input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Standard normal numbers, in the shape, dtype and place of another tensor; see `randn`."""
 from asyncgrad import random as random
-def random_(input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+def random_(input: Tensor, *args: builtins.int, generator: Generator | None = None, **kwargs: builtins.int) -> Tensor:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to`, the bound is the largest integer up to which the dtype holds every integer.
@@ -2049,9 +2040,9 @@ def square_(self: Tensor) -> Tensor:
     """`square`, in place."""
 def squeeze(input: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """Remove the axes of length 1, all of them or those in `dim`."""
-def squeeze_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def squeeze_(self: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """`squeeze`, in place: the same tensor with other axes."""
-def stack(tensors: Sequence[Any], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
     Raises:
@@ -2098,15 +2089,15 @@ def svd(input: Tensor, some: builtins.bool = True, compute_uv: builtins.bool = T
     """
 from asyncgrad.ops.api.linalg_legacy import svd_lowrank as svd_lowrank
 from asyncgrad.ops.api.rearrange import swapaxes as swapaxes
-def swapaxes_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def swapaxes_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """`swapaxes`, in place: the same tensor with other axes."""
 def swapdims(input: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """Exchange two axes; the result is a view."""
-def swapdims_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def swapdims_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """`swapdims`, in place: the same tensor with other axes."""
 from asyncgrad import sync as sync
 from asyncgrad.ops.api.shape import t as t
-def t_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def t_(self: Tensor) -> Tensor:
     """`t`, in place: the same tensor with other axes."""
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements at flat indices, in the shape of `index`.
@@ -2139,7 +2130,7 @@ def tensor_split(input: Tensor, indices_or_sections: Tensor | Ints, dim: builtin
     Raises:
         RuntimeError: if there is no axis, or the number of parts is not positive.
     """
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[builtins.int]] | Tensor = 2, *, out: Tensor | None = None) -> Tensor:
     """The sums of products over axes of two tensors.
 
     Args:
@@ -2178,7 +2169,7 @@ def trace(input: Tensor) -> Tensor:
         RuntimeError: if `input` is not a matrix.
         NotImplementedError: for booleans.
     """
-def trace_passes(path: str | PathLike[str]) -> Iterator[Recorder]:
+def trace_passes(path: str | PathLike[str]) -> AbstractContextManager[Recorder]:
     """Trace the passes started in this context and write them to a file at its end.
 
     Writing the file blocks the thread: on a running loop, leave the context where that is harmless.
@@ -2190,7 +2181,7 @@ def trace_passes(path: str | PathLike[str]) -> Iterator[Recorder]:
         The recorder, with its `events`.
     """
 from asyncgrad.ops.api.shape import transpose as transpose
-def transpose_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def transpose_(self: Tensor, dim0: builtins.int, dim1: builtins.int) -> Tensor:
     """`transpose`, in place: the same tensor with other axes."""
 from asyncgrad.ops.api.grids import trapezoid as trapezoid
 def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: builtins.int = -1) -> Tensor:
@@ -2276,7 +2267,7 @@ def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -
     Raises:
         RuntimeError: if `sizes` is empty or its elements do not fit.
     """
-def uniform_(input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+def uniform_(input: Tensor, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
     """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
     Raises:
@@ -2340,7 +2331,7 @@ from asyncgrad.ops.api.rearrange import unsafe_split as unsafe_split
 from asyncgrad.ops.api.rearrange import unsafe_split_with_sizes as unsafe_split_with_sizes
 def unsqueeze(input: Tensor, dim: builtins.int) -> Tensor:
     """Insert a new axis of length 1 at `dim`."""
-def unsqueeze_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def unsqueeze_(self: Tensor, dim: builtins.int) -> Tensor:
     """`unsqueeze`, in place: the same tensor with other axes."""
 from asyncgrad.settings import use_deterministic_algorithms as use_deterministic_algorithms
 from asyncgrad import utils as utils

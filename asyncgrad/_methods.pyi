@@ -11,6 +11,7 @@ from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DTypeLike
 from asyncgrad.types import DeviceLike
+from asyncgrad.types import Index
 from asyncgrad.types import Ints
 from asyncgrad.types import Number
 from collections.abc import Coroutine
@@ -19,6 +20,7 @@ from typing import Any
 from typing import Literal
 from typing import overload
 import builtins
+import builtins as builtins
 
 class Methods(Variable):
     """The methods that `Tensor` gets at run time; for type checkers alone."""
@@ -50,7 +52,7 @@ class Methods(Variable):
     def __eq__(self, other: Tensor | Number) -> Tensor: ...  # type: ignore[override]
     def __floordiv__(self, other: Tensor | Number) -> Tensor: ...
     def __ge__(self, other: Tensor | Number) -> Tensor: ...
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Index) -> Tensor:
         """The elements at an index, with PyTorch's rules.
 
         Numbers, slices, None and Ellipsis are applied first and select a view. Lists, masks and integer
@@ -106,7 +108,7 @@ class Methods(Variable):
     def __rsub__(self, other: Tensor | Number) -> Tensor: ...
     def __rtruediv__(self, other: Tensor | Number) -> Tensor: ...
     def __rxor__(self, other: Tensor | Number) -> Tensor: ...
-    def __setitem__(self, index: Any, value: Tensor | Number) -> None:
+    def __setitem__(self, index: Index, value: Tensor | Number) -> None:
         """Write a number or a tensor, broadcast, at an index, in place.
 
         Raises:
@@ -307,7 +309,7 @@ class Methods(Variable):
                     [1, 2, 3],
                     [2, 3, 4]])
         """
-    def as_strided_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def as_strided_(self, size: Ints, stride: Ints, storage_offset: builtins.int | None = None) -> Tensor:
         """`as_strided`, in place: the same tensor with other axes."""
     def as_strided_scatter(self, src: Tensor, size: Ints, stride: Ints, storage_offset: builtins.int | None = None) -> Tensor:
         """A copy of `input` with `src` written to the elements of `as_strided`.
@@ -918,7 +920,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if there are no bins, or their range is not finite.
         """
-    def histogram(self, bins: Any, *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False) -> return_types.histogram:
+    def histogram(self, bins: Ints | Tensor | Sequence[Tensor], *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False) -> return_types.histogram:
         """The number of elements in each bin, and the bins' edges; without a gradient.
 
         Args:
@@ -972,16 +974,16 @@ class Methods(Variable):
         """
     def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
         """`index_copy`, in place."""
-    def index_fill(self, dim: builtins.int, index: Tensor, value: Any, *, out: Tensor | None = None) -> Tensor:
+    def index_fill(self, dim: builtins.int, index: Tensor, value: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
         """A copy of `input` with one value in all slices at `index` along `dim`.
 
         Raises:
             IndexError: if a number is out of range.
             RuntimeError: if the value has dimensions.
         """
-    def index_fill_(self, dim: builtins.int, index: Tensor, value: Any) -> Tensor:
+    def index_fill_(self, dim: builtins.int, index: Tensor, value: Tensor | Number) -> Tensor:
         """`index_fill`, in place."""
-    def index_put(self, indices: Sequence[Any], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
+    def index_put(self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """A copy of `input` with `values`, broadcast, at the tensors of integers or masks `indices`.
 
         Args:
@@ -989,7 +991,7 @@ class Methods(Variable):
             values: of the dtype of `input`.
             accumulate: add the values instead of replacing; repeated indices add up.
         """
-    def index_put_(self, indices: Sequence[Any], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
+    def index_put_(self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """`index_put`, in place."""
     def index_reduce(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
         """A copy of `input` in which slices along `dim` are reduced with those of `source`.
@@ -1094,7 +1096,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if sizes do not fit, or the windows do not cover the signal.
         """
-    def item_async(self) -> Coroutine[Any, Any, Any]:
+    def item_async(self) -> Coroutine[Any, Any, builtins.int | builtins.float | complex]:
         """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
         Returns:
@@ -1648,7 +1650,7 @@ class Methods(Variable):
         """Convert radians to degrees."""
     def rad2deg_(self) -> Tensor:
         """`rad2deg`, in place."""
-    def random_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+    def random_(self, *args: builtins.int, generator: Generator | None = None, **kwargs: builtins.int) -> Tensor:
         """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
         Without `to`, the bound is the largest integer up to which the dtype holds every integer.
@@ -1918,7 +1920,7 @@ class Methods(Variable):
         """`square`, in place."""
     def squeeze(self, *dims: Ints, dim: Ints | None = None) -> Tensor:
         """Remove the axes of length 1, all of them or those in `dim`."""
-    def squeeze_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def squeeze_(self, *dims: Ints, dim: Ints | None = None) -> Tensor:
         """`squeeze`, in place: the same tensor with other axes."""
     def std(self, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
         """The standard deviation over some axes; the gradient of 0 is 0.
@@ -1994,11 +1996,11 @@ class Methods(Variable):
         """
     def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
         """`transpose` by NumPy's name: a view with two axes exchanged."""
-    def swapaxes_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """`swapaxes`, in place: the same tensor with other axes."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Exchange two axes; the result is a view."""
-    def swapdims_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """`swapdims`, in place: the same tensor with other axes."""
     def t(self) -> Tensor:
         """Transpose a matrix; tensors of fewer axes are not changed.
@@ -2006,7 +2008,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if there are more than two axes.
         """
-    def t_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def t_(self) -> Tensor:
         """`t`, in place: the same tensor with other axes."""
     def take(self, index: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The elements at flat indices, in the shape of `index`.
@@ -2040,7 +2042,8 @@ class Methods(Variable):
         """
     def tile(self, *repeats: Ints, dims: Ints | None = None) -> Tensor:
         """Repeat the tensor along its axes; `dims` is aligned to the last axis."""
-    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+    @overload
+    def to(self, dtype: DTypeLike, non_blocking: builtins.bool = False, copy: builtins.bool = False, *, memory_format: memory_format | None = None) -> Tensor:
         """Convert the tensor to another dtype or device, recorded; itself if nothing changes.
 
         Called as `to(dtype)`, `to(device, dtype)` or `to(other)`, each followed by `non_blocking` and
@@ -2054,7 +2057,11 @@ class Methods(Variable):
             TypeError: if the arguments fit no form.
             RuntimeError: if there is no such device.
         """
-    def to_async(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    @overload
+    def to(self, device: DeviceLike | None = None, dtype: DTypeLike | None = None, non_blocking: builtins.bool = False, copy: builtins.bool = False, *, memory_format: memory_format | None = None) -> Tensor: ...
+    @overload
+    def to(self, other: Tensor, non_blocking: builtins.bool = False, copy: builtins.bool = False, *, memory_format: memory_format | None = None) -> Tensor: ...
+    def to_async(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Tensor]:
         """An awaitable `to`: the call starts the copy, and awaiting it yields to the event loop.
 
         Args:
@@ -2102,7 +2109,7 @@ class Methods(Variable):
         """
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Exchange two axes; the result is a view."""
-    def transpose_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """`transpose`, in place: the same tensor with other axes."""
     def tril(self, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
         """The elements of matrices on and below a diagonal, zeros above.
@@ -2177,7 +2184,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if the windows are longer than the axis, or the step is not positive.
         """
-    def uniform_(self, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+    def uniform_(self, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
         """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
         Raises:
@@ -2246,7 +2253,7 @@ class Methods(Variable):
         """`unsafe_split` with the lengths of the parts."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """Insert a new axis of length 1 at `dim`."""
-    def unsqueeze_(self, *args: Any, **kwargs: Any) -> Tensor:
+    def unsqueeze_(self, dim: builtins.int) -> Tensor:
         """`unsqueeze`, in place: the same tensor with other axes."""
     def values(self) -> Tensor:
         """The values of the stored rows, of shape (rows, ...).
@@ -2269,7 +2276,7 @@ class Methods(Variable):
         """
     def vdot(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The sum of the products of two vectors, the first conjugated."""
-    def view(self, *shape: Any, size: Ints | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    def view(self, *shape: Ints | DTypeLike, size: Ints | None = None, dtype: DTypeLike | None = None) -> Tensor:
         """A view of the memory in another shape; or, given a dtype, its bits as that dtype.
 
         Raises:

@@ -7,7 +7,6 @@ from asyncgrad.tensor import Tensor
 from asyncgrad.types import DTypeLike
 from asyncgrad.types import Ints
 from collections.abc import Sequence
-from typing import Any
 
 __all__ = ['LinAlgError', 'cholesky', 'cholesky_ex', 'cond', 'cross', 'det', 'diagonal', 'eig', 'eigh', 'eigvals', 'eigvalsh', 'inv', 'inv_ex', 'lstsq', 'lu', 'lu_factor', 'lu_factor_ex', 'lu_solve', 'matmul', 'matrix_exp', 'matrix_norm', 'matrix_power', 'matrix_rank', 'multi_dot', 'norm', 'pinv', 'qr', 'slogdet', 'solve', 'solve_ex', 'solve_triangular', 'svd', 'svdvals', 'tensorinv', 'tensorsolve', 'vander', 'vecdot', 'vector_norm']
 
@@ -193,7 +192,7 @@ def matrix_rank(A: Tensor, tol: Tensor | float | None = None, hermitian: bool = 
         rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
     """
-def multi_dot(tensors: Sequence[Any], *, out: Tensor | None = None) -> Tensor:
+def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of several matrices, in the order of the fewest multiplications.
 
     Args:

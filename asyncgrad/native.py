@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Ints
 
 __all__ = [
-    "alpha_dropout", "alpha_dropout_", "batch_norm", "bilinear",
+    "adaptive_max_pool1d", "alpha_dropout", "alpha_dropout_", "batch_norm", "bilinear",
     "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle",
     "cosine_embedding_loss", "ctc_loss", "dropout", "dropout_", "embedding",
     "feature_alpha_dropout", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_",
@@ -114,6 +114,11 @@ def group_norm(
 ) -> Tensor:  # fmt: skip
     """`nn.functional.group_norm`; `cudnn_enabled` has no effect."""
     return F.group_norm(input, num_groups, weight, bias, eps)
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Ints) -> tuple[Tensor, Tensor]:
+    """`nn.functional.adaptive_max_pool1d` that returns the indices, too."""
+    return F.adaptive_max_pool1d(input, output_size, return_indices=True)
 
 
 def embedding(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import EllipsisType
 
     import numpy as np
 
@@ -13,12 +14,19 @@ if TYPE_CHECKING:
     from asyncgrad.ops.dtype import DType
     from asyncgrad.ops.namespace import Raw
     from asyncgrad.ops.recorded import Recorded
+    from asyncgrad.tensor import Tensor
 
 #: An array of a device's library. Those of CuPy and of the simulated device have the same methods
 #: as NumPy's, as far as the package uses them.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 #: A number of Python or NumPy as an operand, or as an option that may be of any kind.
 Number: TypeAlias = "int | float | complex | np.number[Any] | np.bool_"
+#: What may stand in brackets after a tensor.
+Index: TypeAlias = "OneIndex | tuple[OneIndex, ...]"
+#: One part of an index. A list may hold lists.
+OneIndex: TypeAlias = (
+    "SupportsIndex | slice | EllipsisType | Tensor | Array | list[Any] | range | None"
+)
 #: The length of each axis.
 Shape: TypeAlias = "tuple[int, ...]"
 #: One integer, or one for each axis: axes, lengths, window sizes, strides.
@@ -31,6 +39,14 @@ DeviceLike: TypeAlias = "Device | str | int"
 Tree: TypeAlias = object
 #: What a rule computes with, its parameter `F`.
 Namespace: TypeAlias = "Raw | Recorded"
+
+
+class MadeAs(TypedDict, total=False):
+    """The keyword arguments of functions that make tensors."""
+
+    dtype: DTypeLike | None
+    device: DeviceLike | None
+    requires_grad: bool
 
 
 class Library(Protocol):

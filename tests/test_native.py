@@ -30,6 +30,8 @@ def _matrix(library, rows):
 
 
 CALLS = {
+    "adaptive_max_pool1d": lambda L, x: L.adaptive_max_pool1d(x[None], 2)[0],
+    "adaptive_max_pool1d's indices": lambda L, x: L.adaptive_max_pool1d(x[None], 2)[1] * x.sum(),
     "dropout of nothing": lambda L, x: L.dropout(x, 0.0, True),
     "dropout of all": lambda L, x: L.dropout(x, 1.0, True),
     "dropout in evaluation": lambda L, x: L.dropout(x, p=0.5, train=False),

@@ -94,6 +94,7 @@ OVERLOADS: dict[str, list[dict[str, str | None]]] = {
 KNOWN = {
     "Device": ("asyncgrad.devices", "Device"),
     "DTypeLike": ("asyncgrad.types", "DTypeLike"),
+    "Ints": ("asyncgrad.types", "Ints"),
     "Literal": ("typing", "Literal"),
     "Number": ("asyncgrad.types", "Number"),
     "Sequence": ("collections.abc", "Sequence"),
@@ -193,6 +194,10 @@ class Stub:
                 self.imports.add("from typing import overload")
                 lines.append("@overload")
             arguments, result = self._written(form, module, method=method)
+            if bare is not function and inspect.isgeneratorfunction(bare):
+                # Of `contextlib.contextmanager`.
+                self.imports.add("from contextlib import AbstractContextManager")
+                result = result.replace("Iterator[", "AbstractContextManager[", 1)
             ignored = "  # type: ignore[override]" if name in {"__eq__", "__ne__"} else ""
             head, doc = f"def {name}({arguments}) -> {result}:", inspect.getdoc(function)
             if place or not doc:

@@ -31,6 +31,11 @@ class FunctionCtx:
 
     #: Whether each argument of `forward` is a tensor that requires grad; set before `forward`.
     needs_input_grad: tuple[bool, ...]
+    if TYPE_CHECKING:
+
+        @property
+        def saved_tensors(self) -> tuple[Tensor, ...]:
+            """The tensors kept by `save_for_backward`."""
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep inputs, outputs or intermediate results for `backward`.
@@ -111,7 +116,7 @@ class FunctionNode(FunctionCtx, Node):
     # -- what backward uses -----------------------------------------------------------------------
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Tensor, ...]:
         """The tensors kept by `save_for_backward`; in `jvp`, those kept by `save_for_forward`.
 
         Raises:
@@ -129,7 +134,7 @@ class FunctionNode(FunctionCtx, Node):
             )
         if kept.__class__ is Freed:
             refuse_freed(self, kept)
-        values = tuple(
+        values: tuple[Any, ...] = tuple(
             None if one is None else one.unpack(self, self._edge_of(number)) for one, number in kept
         )
         if self._forward_cls.clear_saved_tensors_on_access:

@@ -7,8 +7,9 @@ has come. The CPU has no streams: its work is done when the call returns.
 
 from __future__ import annotations
 
-from abc import ABCMeta, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Self
+import abc
+from abc import ABCMeta
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from asyncgrad._unbound import unbound
 from asyncgrad.devices.pool import Pool
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from asyncgrad.aliases import Array, DType, Stream, StreamScope, Value
 
 
+_D = TypeVar("_D")
+_F = TypeVar("_F")
+if TYPE_CHECKING:
+
+    def abstractmethod(function: _F) -> _F:
+        """Hidden, because for a type checker `device("cpu")` would make an instance."""
+        return function
+else:
+    abstractmethod = abc.abstractmethod
 #: Results of `Device.status`; any other value is an error's code, numbered as in CUDA.
 READY: Final = 0
 NOT_READY: Final = 600
@@ -66,11 +76,13 @@ def set_default_device(device: Device) -> None:
 class _DeviceType(ABCMeta):
     """Calling `Device` itself finds a device; subclasses create instances as usual."""
 
-    def __call__(cls, *args: Value, **kwargs: Value) -> Any:
+    def __call__(cls: type[_D], *args: Any, **kwargs: Any) -> _D:
         """Find a device, or create an instance of a subclass."""
         if cls.__dict__.get("_finds"):
-            return find_device(*args, **kwargs)
-        return super().__call__(*args, **kwargs)
+            found: Any = find_device(*args, **kwargs)
+        else:
+            found = type.__call__(cls, *args, **kwargs)
+        return cast("_D", found)
 
 
 class Device(metaclass=_DeviceType):
@@ -121,6 +133,7 @@ class Device(metaclass=_DeviceType):
     @abstractmethod
     def xp(self) -> Any:
         """The array library: NumPy, CuPy or one with the same interface."""
+        raise NotImplementedError
 
     @property
     def pooled_xp(self) -> Any:
@@ -136,6 +149,7 @@ class Device(metaclass=_DeviceType):
     @abstractmethod
     def array_type(self) -> type:
         """The class of the device's arrays."""
+        raise NotImplementedError
 
     def owns(self, array: Array) -> bool:
         """Whether an array is on this device."""
@@ -166,6 +180,7 @@ class Device(metaclass=_DeviceType):
 
         It is 0 on a device with streams, where the caller does not wait for elements.
         """
+        raise NotImplementedError
 
     @property
     def launch_cost(self) -> int:

@@ -17,7 +17,7 @@ from asyncgrad.ops.api.data import scalar_tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.distributions.constraints import Value
+    from asyncgrad.distributions.constraints import Constraint, Value
     from asyncgrad.tensor import Tensor
 
 
@@ -27,11 +27,13 @@ def _of_base(name: str, doc: str | None = None) -> Any:
 
 
 class Independent(Distribution):
-    """A batch of distributions as one of several numbers at once.
+    """Treats the last batch axes of a distribution as axes of one event.
+
+    `log_prob` and `entropy` are summed over these axes.
 
     Args:
         base_distribution: the distribution.
-        reinterpreted_batch_ndims: how many axes of its batch become those of events.
+        reinterpreted_batch_ndims: how many of the last batch axes become event axes.
         validate_args: whether arguments are checked.
     """
 
@@ -53,24 +55,24 @@ class Independent(Distribution):
         events = shape[cut:] + base_distribution.event_shape
         super().__init__(shape[:cut], events, validate_args=validate_args)
 
-    has_rsample = _of_base("has_rsample")
+    has_rsample: bool = _of_base("has_rsample")
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
     mean, mode, variance = _of_base("mean"), _of_base("mode"), _of_base("variance")
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.base_dist.rsample(sample_shape)
 
-    def log_prob(self, value: Tensor) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def __repr__(self) -> str:
@@ -78,11 +80,11 @@ class Independent(Distribution):
 
 
 class TransformedDistribution(Distribution):
-    """What transforms make of another distribution's samples.
+    """The distribution of transformed samples of another distribution.
 
     Args:
         base_distribution: the distribution.
-        transforms: one, or several in a list, the first of which comes first.
+        transforms: one transform, or a list of transforms that are applied in order.
         validate_args: whether arguments are checked.
     """
 
@@ -106,21 +108,21 @@ class TransformedDistribution(Distribution):
             self.base_dist = self.base_dist.expand(made[:cut])
         super().__init__(made[:cut], made[cut:], validate_args=validate_args)
 
-    has_rsample = _of_base("has_rsample")
+    has_rsample: bool = _of_base("has_rsample")
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         found = self.transforms[-1].codomain if self.transforms else self.base_dist.support
         return constraints.independent(found, len(self._event_shape) - found.event_dim)
 
-    def sample(self, sample_shape: Sequence[int] = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             return ComposeTransform(self.transforms)(self.base_dist.sample(sample_shape))
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return ComposeTransform(self.transforms)(self.base_dist.rsample(sample_shape))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         events = len(self._event_shape)
         stretched: Any = 0.0
         y = value
@@ -133,25 +135,25 @@ class TransformedDistribution(Distribution):
         return sum_rightmost(self.base_dist.log_prob(y), own) + stretched
 
     def _sign(self) -> Any:
-        """Whether the transforms rise, 1, or fall, -1; those with a scale are asked for it."""
+        """1 if the composed transform increases, -1 if it decreases."""
         sign: Any = 1
         for transform in self.transforms:
             scale = getattr(transform, "scale", 1)
             sign = sign * (scale.sign() if hasattr(scale, "sign") else math.copysign(1, scale))
         return sign
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         value = ComposeTransform(self.transforms)._inverse(value)
         sign = self._sign()
         return sign * (self.base_dist.cdf(value) - 0.5) + 0.5
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         value = self._sign() * (value - 0.5) + 0.5
         return ComposeTransform(self.transforms)(self.base_dist.icdf(value))
 
 
 class LogNormal(TransformedDistribution):
-    """What has a normal logarithm, of mean `loc` and standard deviation `scale`."""
+    """The log-normal distribution: the logarithm has mean `loc` and deviation `scale`."""
 
     arg_constraints: ClassVar[Any] = Normal.arg_constraints
 
@@ -163,24 +165,24 @@ class LogNormal(TransformedDistribution):
     scale = _of_base("scale", "The standard deviation of the logarithm.")
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return (self.loc + self.scale**2 / 2).exp()
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return (self.loc - self.scale**2).exp()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         square = self.scale**2
         return square.expm1() * (2 * self.loc + square).exp()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return self.base_dist.entropy() + self.loc
 
 
 class ExpRelaxedCategorical(Categorical):
-    """The logarithms of `RelaxedOneHotCategorical`'s samples, which are exact where those are 0."""
+    """The logarithms of samples of `RelaxedOneHotCategorical`, without underflow to 0."""
 
     has_rsample = True
     has_enumerate_support = False
@@ -196,18 +198,18 @@ class ExpRelaxedCategorical(Categorical):
         self._one_temperature = (temperature,)
 
     @property
-    def temperature(self) -> Any:
-        """How nearly samples are one of the classes."""
+    def temperature(self) -> Value:
+        """The temperature; the lower it is, the closer samples are to one-hot vectors."""
         return self._one_temperature[0]
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         logits = self.logits.expand(shape)
         noise = Gumbel(logits.detach() * 0, 1.0, validate_args=False)._drawn(shape)
         return log_softmax((logits + noise) / self.temperature, -1)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         count = self._num_events
-        temperature = self.temperature
+        temperature: Any = self.temperature
         if not hasattr(temperature, "log"):
             temperature = scalar_tensor(temperature, dtype=self._given.dtype)
         scores = log_softmax(self.logits - value * temperature, -1).sum(-1)
@@ -215,12 +217,12 @@ class ExpRelaxedCategorical(Categorical):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Probabilities that are nearly one of several classes, with gradients.
+    """The concrete (Gumbel-softmax) distribution: nearly one-hot vectors, with gradients.
 
     Args:
-        temperature: how nearly: lower is nearer.
+        temperature: the lower it is, the closer samples are to one-hot vectors.
         probs: weights of the classes along the last axis, which are divided by their sum.
-        logits: instead, their logarithms.
+        logits: the logarithms of the weights, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 

@@ -26,7 +26,7 @@ Value: TypeAlias = "Tensor | float"
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """A set of values, of so many axes each."""
+    """A set of allowed values; each value has `event_dim` axes."""
 
     name: str
     #: Where values of a tensor are in the set: a tensor of booleans without the last axes.
@@ -43,22 +43,22 @@ def _whole(x: Tensor) -> Any:
 
 
 def greater_than(lower_bound: Value) -> Constraint:
-    """Numbers above a bound."""
+    """Numbers greater than a bound."""
     return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda x: x > lower_bound)
 
 
 def greater_than_eq(lower_bound: Value) -> Constraint:
-    """Numbers from a bound on."""
+    """Numbers greater than or equal to a bound."""
     return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda x: x >= lower_bound)
 
 
 def less_than(upper_bound: Value) -> Constraint:
-    """Numbers below a bound."""
+    """Numbers less than a bound."""
     return Constraint(f"LessThan(upper_bound={upper_bound})", lambda x: x < upper_bound)
 
 
 def interval(lower_bound: Value, upper_bound: Value) -> Constraint:
-    """Numbers from one bound to another."""
+    """Numbers from one bound to another, both included."""
     return Constraint(
         f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})",
         lambda x: (x >= lower_bound) & (x <= upper_bound),
@@ -66,7 +66,7 @@ def interval(lower_bound: Value, upper_bound: Value) -> Constraint:
 
 
 def half_open_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
-    """Numbers from one bound to below another."""
+    """Numbers from the lower bound, included, to the upper bound, excluded."""
     return Constraint(
         f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
         lambda x: (x >= lower_bound) & (x < upper_bound),
@@ -74,7 +74,7 @@ def half_open_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
 
 
 def integer_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
-    """Whole numbers from one bound to another."""
+    """Integers from one bound to another, both included."""
     return Constraint(
         f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
         lambda x: _whole(x) & (x >= lower_bound) & (x <= upper_bound),
@@ -83,7 +83,7 @@ def integer_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
 
 
 def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
-    """Parts that are all in a set."""
+    """Values whose elements along the last axes all satisfy a constraint."""
 
     def check(x: Tensor) -> Any:
         return base.check(x).flatten(-reinterpreted_batch_ndims).all(-1)

@@ -15,7 +15,7 @@ from asyncgrad.ops.api.transcendental import igamma, xlogy
 from asyncgrad.ops.bfloat16 import floating_info
 
 if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Value
+    from asyncgrad.distributions.constraints import Constraint, Value
     from asyncgrad.tensor import Tensor
 
 #: The Euler-Mascheroni constant.
@@ -24,7 +24,7 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class _LocationScale(Distribution):
-    """What the parameters `loc` and `scale` move and stretch."""
+    """The base of distributions with the parameters `loc` and `scale`."""
 
     loc: Tensor
     scale: Tensor
@@ -36,15 +36,15 @@ class _LocationScale(Distribution):
         self._take(locals())
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     mode = mean
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.icdf(open_uniform(self.loc, shape))
 
-    def _standard(self, value: Tensor) -> Any:
+    def _standard(self, value: Tensor) -> Tensor:
         return (value - self.loc) / self.scale
 
 
@@ -53,7 +53,7 @@ class Normal(_LocationScale):
 
     Args:
         loc: the mean: a floating tensor or a number.
-        scale: the standard deviation, broadcast against it.
+        scale: the standard deviation, broadcast against the other parameter.
         validate_args: whether arguments are checked.
 
     Example:
@@ -63,106 +63,106 @@ class Normal(_LocationScale):
     """
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.scale**2
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self.loc + standard_normal(self.loc, shape) * self.scale
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return -0.5 * self._standard(value) ** 2 - self.scale.log() - _HALF_LOG_TWO_PI
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         return ndtr(self._standard(value))
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return 0.5 + _HALF_LOG_TWO_PI + self.scale.log()
 
 
 class Laplace(_LocationScale):
-    """Two exponential distributions, back to back; `loc` and `scale` as for `Normal`."""
+    """The Laplace (double exponential) distribution with mean `loc` and scale `scale`."""
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return 2 * self.scale**2
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         u = 2 * open_uniform(self.loc, shape) - 1
         # Not -1, of which there is no result.
         u = u.clamp(min=-1 + float(floating_info(u.dtype).eps) / 2)
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return -self._standard(value).abs() - (2 * self.scale).log()
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         rest = value - 0.5
         return self.loc - self.scale * rest.sign() * (-2 * rest.abs()).log1p()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return 1 + (2 * self.scale).log()
 
 
 class Cauchy(_LocationScale):
-    """The distribution of a normal number over another; it has no mean."""
+    """The Cauchy distribution with median `loc`; it has no mean and no finite variance."""
 
     @property
-    def mean(self) -> Any:
-        """There is none: NaN."""
+    def mean(self) -> Tensor:
+        """NaN: the mean does not exist."""
         return full_like(self.loc, math.nan)
 
     @property
-    def variance(self) -> Any:
-        """Infinite."""
+    def variance(self) -> Tensor:
+        """Infinity, for every scale."""
         return full_like(self.loc, math.inf)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return -math.log(math.pi) - self.scale.log() - (self._standard(value) ** 2).log1p()
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         return self._standard(value).atan() / math.pi + 0.5
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return math.log(4 * math.pi) + self.scale.log()
 
 
 class Gumbel(_LocationScale):
-    """The distribution of the greatest of many; `loc` is the mode."""
+    """The Gumbel distribution, the limit of maxima of many samples; `loc` is the mode."""
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc + self.scale * EULER
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.scale**2 * (math.pi**2 / 6)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         z = self._standard(value)
         return -z - (-z).exp() - self.scale.log()
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         return (-(-self._standard(value)).exp()).exp()
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self.loc - self.scale * (-value.log()).log()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return self.scale.log() + (1 + EULER)
 
 
 class HalfNormal(Distribution):
-    """The size of normal numbers whose standard deviation is `scale`."""
+    """The half-normal distribution: `abs(x)` of a normal x with mean 0 and deviation `scale`."""
 
     scale: Tensor
     has_rsample = True
@@ -177,36 +177,36 @@ class HalfNormal(Distribution):
         return Normal(0.0, self.scale, validate_args=False)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.scale * math.sqrt(2 / math.pi)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.scale * 0
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.scale**2 * (1 - 2 / math.pi)
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self._whole._drawn(shape).abs()
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         found = self._whole.log_prob(value) + math.log(2)
         return where(value >= 0, found, -math.inf)
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         return 2 * self._whole.cdf(value) - 1
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self._whole.icdf((value + 1) / 2)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return self._whole.entropy() - math.log(2)
 
 
 class Uniform(Distribution):
-    """Numbers from `low` to below `high`, all of them as probable."""
+    """The uniform distribution on the interval from `low`, included, to `high`, excluded."""
 
     low: Tensor
     high: Tensor
@@ -220,78 +220,78 @@ class Uniform(Distribution):
             raise ValueError("Uniform is not defined when low>= high")
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.interval(self.low, self.high)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return (self.high + self.low) / 2
 
     @property
-    def mode(self) -> Any:
-        """None is most probable: NaN."""
+    def mode(self) -> Tensor:
+        """NaN: the density is constant."""
         return self.high * math.nan
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         return (self.high - self.low) / math.sqrt(12)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return (self.high - self.low) ** 2 / 12
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         share = rand(shape, dtype=self.low.dtype, device=self.low.device)
         return self.low + share * (self.high - self.low)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         inside = (value >= self.low) & (value < self.high)
         return inside.to(self.low.dtype).log() - (self.high - self.low).log()
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return value * (self.high - self.low) + self.low
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return (self.high - self.low).log()
 
 
 class Exponential(OfRate):
-    """The time until what happens so often as `rate` says."""
+    """The exponential distribution: the time to the next event of a Poisson process of a `rate`."""
 
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
     support = constraints.nonnegative
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.rate.reciprocal()
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.rate * 0
 
     stddev = mean
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.rate**-2
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return -open_uniform(self.rate, shape).log() / self.rate
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return self.rate.log() - self.rate * value
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         return -(-self.rate * value).expm1()
 
-    def icdf(self, value: Tensor) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return -(-value).log1p() / self.rate
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return 1 - self.rate.log()
 
 
@@ -300,7 +300,7 @@ class Gamma(Distribution):
 
     Args:
         concentration: the shape: a floating tensor or a number.
-        rate: the inverse of the scale, broadcast against it.
+        rate: the inverse of the scale, broadcast against the other parameter.
         validate_args: whether arguments are checked.
     """
 
@@ -316,42 +316,42 @@ class Gamma(Distribution):
         self._take(locals())
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.concentration / self.rate
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.concentration / self.rate**2
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         value = standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
         # Not 0, of which there is no logarithm.
         value.detach().clamp_(min=float(floating_info(value.dtype).tiny))
         return value
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
         return xlogy(a, rate) + xlogy(a - 1, value) - rate * value - a.lgamma()
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         return igamma(self.concentration, self.rate * value)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
 
 class StudentT(_LocationScale):
-    """Normal numbers over the root of a mean of so many squares of others.
+    """Student's t-distribution with `df` degrees of freedom, shifted and scaled.
 
     Args:
         df: the degrees of freedom: a floating tensor or a number.
-        loc: the middle.
-        scale: what it is stretched by.
+        loc: the location, which is the mode.
+        scale: the scale.
         validate_args: whether arguments are checked.
     """
 
@@ -366,31 +366,31 @@ class StudentT(_LocationScale):
         self._take(locals())
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         """The mean; NaN up to one degree of freedom."""
         return where(self.df > 1, self.loc, math.nan)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """The variance; infinite up to two degrees of freedom, and NaN up to one."""
         many = self.df > 2
         df = where(many, self.df, 3.0)
         found = where(many, self.scale**2 * df / (df - 2), math.inf)
         return where(self.df > 1, found, math.nan)
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         squares = 2 * standard_gamma((self.df / 2).expand(shape))
         return (
             self.loc + self.scale * standard_normal(self.loc, shape) * (squares / self.df).rsqrt()
         )
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         half = 0.5 * self.df
         size = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))
         size = size + half.lgamma() - (half + 0.5).lgamma()
         return -(half + 0.5) * (self._standard(value) ** 2 / self.df).log1p() - size
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         half = 0.5 * self.df
         more = half + 0.5
         beta = half.lgamma() + math.log(math.sqrt(math.pi)) - more.lgamma()

@@ -19,7 +19,7 @@ from asyncgrad.ops.api.transcendental import xlogy
 from asyncgrad.ops.bfloat16 import floating_info
 
 if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Value
+    from asyncgrad.distributions.constraints import Constraint, Value
     from asyncgrad.tensor import Tensor
 
 _INT64 = np.dtype("int64")
@@ -31,14 +31,14 @@ def _clamped(probs: Tensor) -> Any:
 
 
 class _OfChances(Distribution):
-    """What is given by probabilities or by the logarithms of odds, one of the two."""
+    """The base of distributions that take either probabilities or log-odds."""
 
     arg_constraints: ClassVar[Any] = {
         "probs": constraints.unit_interval, "logits": constraints.real,
     }  # fmt: skip
 
     def _hold(self, probs: Value | None, logits: Value | None, *others: Any) -> tuple[Any, ...]:
-        """Keep what is given, broadcast against others, which come back."""
+        """Keep `probs` or `logits`, broadcast with other parameters, and return the others."""
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         name = "probs" if logits is None else "logits"
@@ -48,7 +48,7 @@ class _OfChances(Distribution):
 
     @property
     def param_shape(self) -> Any:
-        """The shape of what was given."""
+        """The shape of `probs` or `logits`."""
         return self._given.shape
 
     @property
@@ -56,25 +56,25 @@ class _OfChances(Distribution):
         return vars(self).get("probs", vars(self).get("logits"))
 
     @derived
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The probabilities."""
         return self.logits.sigmoid()
 
     @derived
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """The logarithms of the odds."""
         probs = _clamped(self.probs)
         return probs.log() - (-probs).log1p()
 
     def _numbers(self, count: int, dtype: Any, expand: bool) -> Any:
-        """All numbers from 0 on, along the first axis."""
+        """The integers from 0 to `count - 1`, along the first axis."""
         values = arange(count, dtype=dtype, device=self._given.device)
         values = values.reshape(-1, *(1,) * len(self._batch_shape))
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 
 class _OneChance(_OfChances):
-    """The base of distributions with one probability for each place of the batch."""
+    """The base of distributions with one probability per element of the batch."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class _OneChance(_OfChances):
 
 
 class Bernoulli(_OneChance):
-    """1 with a probability, and 0.
+    """The Bernoulli distribution: 1 with probability `probs`, otherwise 0.
 
     Args:
         probs: the probability: a floating tensor or a number.
-        logits: instead, the logarithm of the odds.
+        logits: the log-odds, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 
@@ -99,36 +99,36 @@ class Bernoulli(_OneChance):
     has_enumerate_support = True
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs
 
     @property
-    def mode(self) -> Any:
-        """What is most probable; NaN where both are."""
+    def mode(self) -> Tensor:
+        """The mode; NaN where 0 and 1 are equally probable."""
         probs = self.probs
         return where(probs == 0.5, math.nan, (probs >= 0.5).to(probs.dtype))
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return bernoulli(self.probs.expand(shape))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         logits, value = broadcast_tensors(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
-    def enumerate_support(self, expand: bool = True) -> Any:
-        """0 and 1."""
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """The values 0 and 1, along the first axis."""
         return self._numbers(2, self._given.dtype, expand)
 
 
 class Geometric(_OneChance):
-    """How often something fails before it succeeds; arguments as for `Bernoulli`."""
+    """The number of failures before the first success; arguments as for `Bernoulli`."""
 
     support = constraints.nonnegative_integer
 
@@ -146,42 +146,42 @@ class Geometric(_OneChance):
             )
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return 1 / self.probs - 1
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return zeros_like(self.probs)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return (1 / self.probs - 1) / self.probs
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         probs = self.probs
         u = rand(shape, dtype=probs.dtype, device=probs.device)
         u = u.clamp(min=float(floating_info(probs.dtype).tiny))
         return (u.log() / (-probs).log1p()).floor()
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         value, probs = broadcast_tensors(value, self.probs)
         # What never fails has no logarithm to be counted.
         probs = where((probs == 1) & (value == 0), 0.0, probs)
         return value * (-probs).log1p() + self.probs.log()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return binary_cross_entropy_with_logits(
             self.logits, self.probs, reduction="none"
         ) / self.probs  # fmt: skip
 
 
 class Binomial(_OfChances):
-    """How many of so many trials succeed.
+    """The binomial distribution: the number of successes in `total_count` trials.
 
     Args:
-        total_count: how many trials: a tensor or a number.
-        probs: the probability of success, broadcast against it.
-        logits: instead, the logarithm of the odds.
+        total_count: the number of trials: a tensor or a number.
+        probs: the probability of success, broadcast against `total_count`.
+        logits: the log-odds, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 
@@ -199,30 +199,30 @@ class Binomial(_OfChances):
         super().__init__(self._given.shape, validate_args=validate_args)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.integer_interval(0, self.total_count)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.total_count * self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.total_count * self.probs * (1 - self.probs)
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         return ways + value * logits - n * softplus(logits)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         """The mean of `-log_prob`.
 
         Raises:
@@ -235,8 +235,8 @@ class Binomial(_OfChances):
         found = self.log_prob(self.enumerate_support(False))
         return -(found.exp() * found).sum(0)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
-        """All numbers up to that of trials.
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """The integers from 0 to `total_count`, along the first axis.
 
         Raises:
             NotImplementedError: if the numbers of trials differ.
@@ -250,36 +250,36 @@ class Binomial(_OfChances):
 
 
 class Poisson(OfRate):
-    """How often something happens that does so independently, `rate` times on average."""
+    """The Poisson distribution: the number of independent events, with mean `rate`."""
 
     arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.rate
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.rate.floor()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.rate
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return poisson(self.rate.expand(shape))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
 
 class Categorical(_OfChances):
-    """The number of one of several classes.
+    """The categorical distribution over the integers from 0 to the number of classes less one.
 
     Args:
         probs: weights of the classes along the last axis, which are divided by their sum.
-        logits: instead, their logarithms.
+        logits: the logarithms of the weights, instead of `probs`.
         validate_args: whether arguments are checked.
     """
 
@@ -308,12 +308,12 @@ class Categorical(_OfChances):
         super().__init__(batch, classes[: self._event_ndim], validate_args)
 
     @derived
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The probabilities."""
         return softmax(self.logits, -1)
 
     @derived
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """The logarithms of the probabilities."""
         return _clamped(self.probs).log()
 
@@ -322,71 +322,71 @@ class Categorical(_OfChances):
         return int(self._given.shape[-1])
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
 
     @property
-    def mean(self) -> Any:
-        """There is none: NaN."""
+    def mean(self) -> Tensor:
+        """NaN: classes have no order."""
         return self._given[..., 0].detach() * 0 + math.nan
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.probs.argmax(-1)
 
     @property
-    def variance(self) -> Any:
-        """There is none: NaN."""
+    def variance(self) -> Tensor:
+        """NaN: classes have no order."""
         return self.mean
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         count = math.prod(shape[: len(shape) - len(self._batch_shape)])
         rows = self.probs.reshape(-1, self._num_events)
         if not count or not rows.shape[0]:
             return self._given.new_zeros(shape, dtype=_INT64)
         return multinomial(rows, count, True).t().reshape(shape)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, value[..., :1]).squeeze(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         least = float(floating_info(self._given.dtype).min)
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
-        """The numbers of all classes."""
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All class indices, along the first axis."""
         return self._numbers(self._num_events, _INT64, expand)
 
 
 class OneHotCategorical(Categorical):
-    """One of several classes, as a vector with a one in its place; see `Categorical`."""
+    """The categorical distribution with one-hot vectors as samples; see `Categorical`."""
 
     support = constraints.one_hot
     _event_ndim = 1
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self._one_hot(super().mode)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
     def _one_hot(self, numbers: Any) -> Any:
         return eye(self._num_events, dtype=self._given.dtype, device=self._given.device)[numbers]
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self._one_hot(super()._drawn(shape[:-1]))
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         value, logits = broadcast_tensors(value, self.logits)
         return logits.gather(-1, value.argmax(-1, True)).squeeze(-1)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
-        """All such vectors."""
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All one-hot vectors, along the first axis."""
         return self._one_hot(super().enumerate_support(expand))

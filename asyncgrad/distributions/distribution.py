@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class derived:
-    """A parameter that is computed from another one, unless it was given itself."""
+    """A parameter computed from another one, unless it was passed to the constructor."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
@@ -67,15 +67,15 @@ def open_uniform(like: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 class Distribution:
-    """A distribution of events of one shape, for each place of a batch one.
+    """The base of distributions: one for each element of `batch_shape`, over events of one shape.
 
     Args:
-        batch_shape: of the distributions.
-        event_shape: of what each of them gives.
-        validate_args: whether arguments are checked; as `set_default_validate_args` says if None.
+        batch_shape: the shape of the batch of distributions.
+        event_shape: the shape of one sample.
+        validate_args: whether arguments are checked; if None, as `set_default_validate_args` says.
 
     Raises:
-        ValueError: if an argument is not what `arg_constraints` says.
+        ValueError: if an argument violates `arg_constraints`.
     """
 
     #: Whether samples have gradients by the parameters.
@@ -118,24 +118,24 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether arguments are checked unless a distribution is told otherwise."""
+        """Set whether arguments are checked where `validate_args` is not given."""
         if value not in {True, False}:
             raise ValueError(f"set_default_validate_args: expected True or False, got {value!r}")
         Distribution._validate_args = value
 
     @property
     def batch_shape(self) -> Size:
-        """The shape of the distributions."""
+        """The shape of the batch of distributions."""
         return Size(self._batch_shape)
 
     @property
     def event_shape(self) -> Size:
-        """The shape of what one of them gives."""
+        """The shape of one sample of one distribution."""
         return Size(self._event_shape)
 
     @property
     def support(self) -> Constraint:
-        """What samples are."""
+        """The constraint that all samples satisfy."""
         raise NotImplementedError
 
     @property
@@ -145,7 +145,7 @@ class Distribution:
 
     @property
     def mode(self) -> Tensor:
-        """What is most probable."""
+        """The mode: the most probable value."""
         raise NotImplementedError(f"{type(self)} does not implement mode")
 
     @property
@@ -159,12 +159,12 @@ class Distribution:
         return self.variance.sqrt()
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Events drawn at random, without gradients: of shape sample_shape + batch + event."""
+        """Random samples without gradients, of shape sample_shape + batch_shape + event_shape."""
         with no_grad():
             return self._drawn(self._extended_shape(sample_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Events drawn at random, with gradients by the parameters.
+        """Random samples with gradients for the parameters.
 
         Raises:
             NotImplementedError: if there are none: see `has_rsample`.
@@ -176,11 +176,11 @@ class Distribution:
             )
         return self._drawn(self._extended_shape(sample_shape))
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         raise NotImplementedError
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability, or of its density, of events.
+        """The logarithm of the probability or density of values.
 
         Raises:
             ValueError: if they are none.
@@ -189,11 +189,11 @@ class Distribution:
             self._validate_sample(value)
         return self._log_prob(value)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of what is not greater.
+        """The cumulative distribution function: the probability of values up to `value`.
 
         Raises:
             ValueError: if these are no events.
@@ -202,7 +202,7 @@ class Distribution:
             self._validate_sample(value)
         return self._cdf(value)
 
-    def _cdf(self, value: Tensor) -> Any:
+    def _cdf(self, value: Tensor) -> Tensor:
         raise NotImplementedError
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -218,10 +218,10 @@ class Distribution:
         return self.entropy().exp()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All events, along the first axis.
+        """All values of a discrete distribution, along the first axis.
 
         Args:
-            expand: for each distribution of the batch; otherwise for one.
+            expand: repeat the values for each distribution of the batch.
         """
         raise NotImplementedError
 

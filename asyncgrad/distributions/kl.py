@@ -41,7 +41,7 @@ _KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """Decorate a function of two distributions that computes the divergence of such classes.
+    """Decorate a function that computes `kl_divergence` for two classes of distributions.
 
     Raises:
         TypeError: if they are no classes.
@@ -56,15 +56,15 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
     return decorate
 
 
-def kl_divergence(p: Distribution, q: Distribution) -> Any:
-    """The mean of `p.log_prob(x) - q.log_prob(x)` over the samples of p, exactly.
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """The Kullback-Leibler divergence: the mean of `p.log_prob(x) - q.log_prob(x)` over x from p.
 
     Args:
         p: a distribution.
-        q: another one, with a batch that can be broadcast against its.
+        q: another one, whose batch shape can be broadcast with that of p.
 
     Raises:
-        NotImplementedError: if no function of their classes, or those above, is registered.
+        NotImplementedError: if no function is registered for the two classes or their base classes.
     """
     for first in type(p).__mro__:
         for second in type(q).__mro__:
@@ -77,13 +77,13 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
 
 
 @register_kl(Normal, Normal)
-def _normal(p: Normal, q: Normal) -> Any:
+def _normal(p: Normal, q: Normal) -> Tensor:
     ratio = (p.scale / q.scale) ** 2
     return 0.5 * (ratio + ((p.loc - q.loc) / q.scale) ** 2 - 1 - ratio.log())
 
 
 @register_kl(Laplace, Laplace)
-def _laplace(p: Laplace, q: Laplace) -> Any:
+def _laplace(p: Laplace, q: Laplace) -> Tensor:
     ratio = p.scale / q.scale
     distance = (p.loc - q.loc).abs()
     rest = distance / q.scale + ratio * (-distance / p.scale).exp()
@@ -91,13 +91,13 @@ def _laplace(p: Laplace, q: Laplace) -> Any:
 
 
 @register_kl(Cauchy, Cauchy)
-def _cauchy(p: Cauchy, q: Cauchy) -> Any:
+def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
     over = (p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2
     return over.log() - (4 * p.scale * q.scale).log()
 
 
 @register_kl(Gumbel, Gumbel)
-def _gumbel(p: Gumbel, q: Gumbel) -> Any:
+def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     ratio, shift = p.scale / q.scale, p.loc / q.scale
     rest = q.loc / q.scale
     power = (rest - shift + (1 + ratio).lgamma()).exp()
@@ -105,18 +105,18 @@ def _gumbel(p: Gumbel, q: Gumbel) -> Any:
 
 
 @register_kl(HalfNormal, HalfNormal)
-def _half_normal(p: HalfNormal, q: HalfNormal) -> Any:
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
     return _normal(p._whole, q._whole)
 
 
 @register_kl(Uniform, Uniform)
-def _uniform(p: Uniform, q: Uniform) -> Any:
+def _uniform(p: Uniform, q: Uniform) -> Tensor:
     found = ((q.high - q.low) / (p.high - p.low)).log()
     return where((q.low > p.low) | (q.high < p.high), math.inf, found)
 
 
 @register_kl(Uniform, Normal)
-def _uniform_normal(p: Uniform, q: Normal) -> Any:
+def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
     width = p.high - p.low
     size = (math.sqrt(2 * math.pi) * q.scale / width).log()
     inside = width**2 / 12 + ((p.high + p.low - 2 * q.loc) / 2) ** 2
@@ -124,20 +124,20 @@ def _uniform_normal(p: Uniform, q: Normal) -> Any:
 
 
 @register_kl(Exponential, Exponential)
-def _exponential(p: Exponential, q: Exponential) -> Any:
+def _exponential(p: Exponential, q: Exponential) -> Tensor:
     ratio = q.rate / p.rate
     return -ratio.log() + ratio - 1
 
 
 @register_kl(Gamma, Gamma)
-def _gamma(p: Gamma, q: Gamma) -> Any:
+def _gamma(p: Gamma, q: Gamma) -> Tensor:
     a, b = p.concentration, q.concentration
     sizes = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma()
     return sizes + (a - b) * a.digamma() + (q.rate - p.rate) * (a / p.rate)
 
 
 @register_kl(Dirichlet, Dirichlet)
-def _dirichlet(p: Dirichlet, q: Dirichlet) -> Any:
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     total = a.sum(-1)
     sizes = total.lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
@@ -145,12 +145,12 @@ def _dirichlet(p: Dirichlet, q: Dirichlet) -> Any:
 
 
 @register_kl(Beta, Beta)
-def _beta(p: Beta, q: Beta) -> Any:
+def _beta(p: Beta, q: Beta) -> Tensor:
     return _dirichlet(p._dirichlet, q._dirichlet)
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Any:
+def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     if p.event_shape != q.event_shape:
         raise ValueError(
             "KL-divergence between two Multivariate Normals with different event shapes cannot be "
@@ -167,7 +167,7 @@ def _alike(x: Tensor, y: Tensor) -> tuple[Any, Any]:
 
 
 @register_kl(Bernoulli, Bernoulli)
-def _bernoulli(p: Bernoulli, q: Bernoulli) -> Any:
+def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
     inside = p.probs * (softplus(-q.logits) - softplus(-p.logits))
     found = inside + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
     endless = ((q.probs == 0) & (p.probs != 0)) | ((q.probs == 1) & (p.probs != 1))
@@ -175,38 +175,38 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Any:
 
 
 @register_kl(Binomial, Binomial)
-def _binomial(p: Binomial, q: Binomial) -> Any:
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
     n = p.total_count
     inside = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     return where(n > q.total_count, math.inf, n * inside)
 
 
 @register_kl(Geometric, Geometric)
-def _geometric(p: Geometric, q: Geometric) -> Any:
+def _geometric(p: Geometric, q: Geometric) -> Tensor:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
 @register_kl(Poisson, Poisson)
-def _poisson(p: Poisson, q: Poisson) -> Any:
+def _poisson(p: Poisson, q: Poisson) -> Tensor:
     return xlogy(p.rate, p.rate) - xlogy(p.rate, q.rate) - (p.rate - q.rate)
 
 
 @register_kl(Categorical, Categorical)
-def _categorical(p: Categorical, q: Categorical) -> Any:
+def _categorical(p: Categorical, q: Categorical) -> Tensor:
     found = p.probs * (p.logits - q.logits)
     found = where(q.probs == 0, math.inf, found)
     return where(p.probs == 0, 0.0, found).sum(-1)
 
 
 @register_kl(Independent, Independent)
-def _independent(p: Independent, q: Independent) -> Any:
+def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError("KL of Independents whose numbers of such axes differ")
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
-def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Any:
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise NotImplementedError("KL of distributions whose transforms or events differ")
     return kl_divergence(p.base_dist, q.base_dist)

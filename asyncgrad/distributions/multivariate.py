@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Dirichlet(Distribution):
-    """Probabilities, at random.
+    """The Dirichlet distribution over vectors of probabilities that sum to 1.
 
     Args:
-        concentration: for each of them, along the last axis, how much it weighs; above 0.
+        concentration: the positive concentration of each class, along the last axis.
         validate_args: whether arguments are checked.
     """
 
@@ -43,11 +43,11 @@ class Dirichlet(Distribution):
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.concentration / self.concentration.sum(-1, True)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         over = (self.concentration - 1).clamp(min=0)
         mode = over / over.sum(-1, True)
         nothing = (self.concentration < 1).all(-1, True)
@@ -55,24 +55,24 @@ class Dirichlet(Distribution):
         return mode.masked_fill(nothing, 0) + corner.masked_fill(~nothing, 0)
 
     @staticmethod
-    def _corner(x: Tensor) -> Any:
+    def _corner(x: Tensor) -> Tensor:
         from_zero = x.argmax(-1, True)
         return x.new_zeros(tuple(x.shape)).scatter(-1, from_zero, 1.0)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         total = self.concentration.sum(-1, True)
         return self.concentration * (total - self.concentration) / (total**2 * (total + 1))
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         weights = Gamma(self.concentration, 1.0, validate_args=False)._drawn(shape)
         return weights / weights.sum(-1, True)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         a = self.concentration
         return xlogy(a - 1, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         a = self.concentration
         total = a.sum(-1)
         inside = (a.shape[-1] - total) * total.digamma() + ((a - 1) * a.digamma()).sum(-1)
@@ -80,11 +80,11 @@ class Dirichlet(Distribution):
 
 
 class Beta(Distribution):
-    """A probability, at random.
+    """The beta distribution over probabilities.
 
     Args:
-        concentration1: how much it weighs: a floating tensor or a number, above 0.
-        concentration0: how much what is left weighs, broadcast against it.
+        concentration1: the first shape parameter (alpha): a floating tensor or a number, above 0.
+        concentration0: the second shape parameter (beta), broadcast against the first.
         validate_args: whether arguments are checked.
     """
 
@@ -106,36 +106,36 @@ class Beta(Distribution):
         return Dirichlet(both, validate_args=False)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self._dirichlet.mode[..., 0]
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self._dirichlet._drawn((*shape, 2))[..., 0]
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return self._dirichlet.log_prob(stack([value, 1 - value], -1))
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return self._dirichlet.entropy()
 
 
 class MultivariateNormal(Distribution):
-    """Normal numbers that depend on one another.
+    """The multivariate normal distribution.
 
     Args:
         loc: the means, along the last axis.
-        covariance_matrix: their covariances; this or one of the next.
-        precision_matrix: the inverse of the covariances.
-        scale_tril: a lower triangle that times itself, transposed, is the covariances.
+        covariance_matrix: the covariance matrix; give exactly one of the three matrices.
+        precision_matrix: the inverse of the covariance matrix.
+        scale_tril: the lower triangular Cholesky factor of the covariance matrix.
         validate_args: whether arguments are checked.
     """
 
@@ -185,50 +185,50 @@ class MultivariateNormal(Distribution):
             self._lower = self.scale_tril
 
     @derived
-    def scale_tril(self) -> Any:
-        """The triangle."""
+    def scale_tril(self) -> Tensor:
+        """The lower triangular Cholesky factor of the covariance matrix."""
         return self._lower
 
     @derived
-    def covariance_matrix(self) -> Any:
-        """The covariances."""
+    def covariance_matrix(self) -> Tensor:
+        """The covariance matrix."""
         return matmul(self._lower, self._lower.mT)
 
     @derived
-    def precision_matrix(self) -> Any:
-        """The inverse of the covariances."""
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance matrix."""
         return cholesky_inverse(self._lower)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return (self._lower**2).sum(-1)
 
-    def _drawn(self, shape: tuple[int, ...]) -> Any:
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         eps = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + matmul(self._lower, eps.unsqueeze(-1)).squeeze(-1)
 
-    def _log_prob(self, value: Tensor) -> Any:
+    def _log_prob(self, value: Tensor) -> Tensor:
         size = squared_distances(self._lower, value - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + size) - self._half_log_det
 
     @property
-    def _half_log_det(self) -> Any:
+    def _half_log_det(self) -> Tensor:
         return self._lower.diagonal(0, -2, -1).log().sum(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det
 
 
 def squared_distances(lower: Any, difference: Any) -> Any:
-    """The squares of the lengths of vectors, measured by a triangle of covariances."""
+    """Squared Mahalanobis distances, from a Cholesky factor of the covariance matrix."""
     shape = broadcast_shapes(tuple(lower.shape[:-1]), tuple(difference.shape))
     column = difference.expand(shape).unsqueeze(-1)
     lower = lower.expand((*shape, shape[-1]))

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Transform:
-    """A function, `transform(x)`, with an inverse, `transform.inv(y)`."""
+    """The base of invertible transforms: `transform(x)`, and back by `transform.inv(y)`."""
 
     domain = constraints.real
     codomain = constraints.real
@@ -33,25 +33,25 @@ class Transform:
 
     @property
     def inv(self) -> Transform:
-        """The inverse."""
+        """The inverse transform."""
         return _Inverse(self)
 
-    def __call__(self, x: Tensor) -> Any:
-        """What x becomes."""
+    def __call__(self, x: Tensor) -> Tensor:
+        """The transformed tensor."""
         return self._call(x)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of what becomes of a tensor of a shape."""
+        """The shape of the result for an input of a shape."""
         return shape
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
-        """The logarithm of how much it stretches there, of what x becomes, y."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The log of the absolute determinant of the Jacobian at x; y is `transform(x)`."""
         raise NotImplementedError
 
 
@@ -76,13 +76,13 @@ class _Inverse(Transform):
     def codomain(self) -> Any:  # type: ignore[override]
         return self._of.domain
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self._of._inverse(x)
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._of(y)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._of.log_abs_det_jacobian(y, x)
 
 
@@ -92,13 +92,13 @@ class ExpTransform(Transform):
 
     codomain = constraints.positive
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.exp()
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x
 
 
@@ -108,16 +108,16 @@ class SigmoidTransform(Transform):
 
     codomain = constraints.unit_interval
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         info = floating_info(x.dtype)
         return x.sigmoid().clamp(min=float(info.tiny), max=1 - float(info.eps))
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         info = floating_info(y.dtype)
         y = y.clamp(min=float(info.tiny), max=1 - float(info.eps))
         return y.log() - (-y).log1p()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -softplus(-x) - softplus(x)
 
 
@@ -127,13 +127,13 @@ class TanhTransform(Transform):
 
     codomain = constraints.interval(-1.0, 1.0)
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.tanh()
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.atanh()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return 2 * (math.log(2) - x - softplus(-2 * x))
 
 
@@ -147,7 +147,7 @@ class AffineTransform(Transform):
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """What it takes."""
+        """The constraint on inputs."""
         return constraints.independent(constraints.real, self.event_dim)
 
     codomain = domain
@@ -166,13 +166,13 @@ class AffineTransform(Transform):
         held = [getattr(x, "shape", ()) for x in (self.loc, self.scale)]
         return broadcast_shapes(shape, *map(tuple, held))
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Variable):
             size = self.scale.abs().log() + x * 0
         else:
@@ -181,7 +181,7 @@ class AffineTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """Several transforms, one after the other."""
+    """The composition of several transforms, applied in order."""
 
     def __init__(self, parts: list[Transform]) -> None:
         self.parts = list(parts)
@@ -193,12 +193,12 @@ class ComposeTransform(Transform):
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
-        """What the first one takes."""
+        """The constraint on the inputs of the first transform."""
         return self.parts[0].domain if self.parts else constraints.real
 
     @property
     def codomain(self) -> Any:  # type: ignore[override]
-        """What the last one gives."""
+        """The constraint on the results of the last transform."""
         return self.parts[-1].codomain if self.parts else constraints.real
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -206,18 +206,18 @@ class ComposeTransform(Transform):
             shape = part.forward_shape(shape)
         return shape
 
-    def _call(self, x: Tensor) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
             x = part(x)
         return x
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         for part in reversed(self.parts):
             y = part._inverse(y)
         return y
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
-        """The logarithm of how much all of them stretch."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The sum of the log determinants of all transforms."""
         events = max([part.domain.event_dim for part in self.parts], default=0)
         total: Any = full_like(sum_rightmost(x, events), 0.0)
         for part in self.parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.containers import ModuleList, Sequential
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class _ASMoutput(NamedTuple):
     """What `AdaptiveLogSoftmaxWithLoss` returns."""
 
-    output: Any
-    loss: Any
+    output: Tensor
+    loss: Tensor
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
@@ -77,7 +77,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.head_size = self.shortlist_size + self.n_clusters
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.head = Linear(in_features, self.head_size, bias=head_bias, **place)
-        self.tail = ModuleList()
+        self.tail: ModuleList[Sequential] = ModuleList()
         for i, (start, end) in enumerate(zip(self.cutoffs, self.cutoffs[1:], strict=False)):
             hidden = int(in_features // div_value ** (i + 1))
             inner = Linear(in_features, hidden, bias=False, **place)
@@ -87,10 +87,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         """Redraw all parameters."""
         self.head.reset_parameters()
         for first, second in self.tail:
-            first.reset_parameters()
-            second.reset_parameters()
+            for layer in (first, second):
+                cast("Linear", layer).reset_parameters()
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input: Tensor, target: Tensor) -> _ASMoutput:
         """The logarithms of the targets' probabilities, and minus their mean.
 
         Raises:
@@ -127,7 +127,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         loss = -output.mean()
         return _ASMoutput(output if ndim else output.squeeze(0), loss)
 
-    def log_prob(self, input: Tensor) -> Any:
+    def log_prob(self, input: Tensor) -> Tensor:
         """The logarithms of the probabilities of all classes, of shape (n, n_classes)."""
         head = F.log_softmax(self.head(input), dim=1)
         parts = [head[:, : self.shortlist_size]]
@@ -136,7 +136,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             parts.append(F.log_softmax(tail(input), dim=1) + head[:, place : place + 1])
         return cat(parts, 1)
 
-    def predict(self, input: Tensor) -> Any:
+    def predict(self, input: Tensor) -> Tensor:
         """The most probable class of each input; tails are used where the head prefers one."""
         head = argmax(self.head(input), dim=1)
         rare = head >= self.shortlist_size

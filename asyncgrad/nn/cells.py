@@ -211,7 +211,9 @@ class LSTMCell(_Cell):
     ) -> None:  # fmt: skip
         super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input: Tensor, hx: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """State and memory after an input of shape (n, input_size), or without n.
 
         Args:

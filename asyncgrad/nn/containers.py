@@ -6,24 +6,47 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import index as as_index
-from typing import Any, Self, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, TypeAlias, overload
 
 from asyncgrad.nn.module import Module
 
+if TYPE_CHECKING:
+    from collections.abc import ItemsView, KeysView, ValuesView
+
+    from typing_extensions import TypeVar
+
+    from asyncgrad.tensor import Tensor
+
+    M = TypeVar("M", bound=Module, default=Module)
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
 #: What a `ModuleDict` is made of.
-Modules: TypeAlias = Mapping[str, Module] | Iterable[tuple[str, Module]]
+Modules: TypeAlias = Mapping[str, M] | Iterable[tuple[str, M]]
 
 
-class _Sequence(Module):
+class _Sequence(Module, Generic[M]):
     """The base of containers whose modules are numbered."""
 
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[M]:
         return iter(self._modules.values())
 
+    @overload
+    def __getitem__(self, index: int) -> M: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Any:
+        """A module, or for a slice a container of the same modules."""
+        if isinstance(index, slice):
+            return self._of(list(self._modules.items())[index])
+        return self._modules[member_name(self, index)]
+
+    def _of(self, pairs: list[tuple[str, M]]) -> Self:
+        """A container of the same kind."""
         raise NotImplementedError
 
     def __setitem__(self, index: int, module: Module) -> None:
@@ -32,12 +55,12 @@ class _Sequence(Module):
     def __delitem__(self, index: int | slice) -> None:
         _delete(self, index)
 
-    def append(self, module: Module) -> Self:
+    def append(self, module: M) -> Self:
         """Add a module at the end."""
         self.register_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Self:
+    def extend(self, modules: Iterable[M]) -> Self:
         """Add modules at the end."""
         for module in modules:
             self.append(module)
@@ -50,33 +73,30 @@ class _Sequence(Module):
         return module
 
 
-class Sequential(_Sequence):
+class Sequential(_Sequence[Module]):
     """Modules called one after another, each with the output of the one before.
 
     Args:
         args: modules, or one ordered dictionary of them.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Module | OrderedDict[str, Module]) -> None:
         super().__init__()
         if len(args) == 1 and isinstance(args[0], OrderedDict):
-            for name, module in args[0].items():
-                self.register_module(name, module)
+            named: Iterable[tuple[str, Any]] = args[0].items()
         else:
-            for place, module in enumerate(args):
-                self.register_module(str(place), module)
+            named = ((str(place), module) for place, module in enumerate(args))
+        for name, module in named:
+            self.register_module(name, module)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         """The output of the last module."""
         for module in self._modules.values():
             input = module(input)
         return input
 
-    def __getitem__(self, index: int | slice) -> Any:
-        """A module, or for a slice a sequence of the same modules."""
-        if isinstance(index, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return self._modules[member_name(self, index)]
+    def _of(self, pairs: list[tuple[str, Module]]) -> Self:
+        return type(self)(OrderedDict(pairs))
 
     def __add__(self, other: Iterable[Module]) -> Sequential:
         _check_sequential(other)
@@ -100,30 +120,27 @@ class Sequential(_Sequence):
         return self
 
 
-class ModuleList(_Sequence):
+class ModuleList(_Sequence[M]):
     """A list of modules, which are registered.
 
     Args:
         modules: the first members.
     """
 
-    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+    def __init__(self, modules: Iterable[M] | None = None) -> None:
         super().__init__()
         self.extend(modules or ())
 
     def __contains__(self, module: object) -> bool:
         return module in self._modules.values()
 
-    def __getitem__(self, index: int | slice) -> Any:
-        """A module, or for a slice a list of the same modules."""
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
-        return self._modules[member_name(self, index)]
+    def _of(self, pairs: list[tuple[str, M]]) -> Self:
+        return type(self)([module for _, module in pairs])
 
-    def __iadd__(self, modules: Iterable[Module]) -> Self:
+    def __iadd__(self, modules: Iterable[M]) -> Self:
         return self.extend(modules)
 
-    def __add__(self, modules: Iterable[Module]) -> ModuleList:
+    def __add__(self, modules: Iterable[M]) -> ModuleList[M]:
         return ModuleList([*self, *modules])
 
     def insert(self, index: int, module: Module) -> None:
@@ -161,27 +178,27 @@ class Keyed(Module):
     def __contains__(self, key: object) -> bool:
         return key in self._members
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         """The names of the members."""
         return self._members.keys()
 
 
-class ModuleDict(Keyed):
+class ModuleDict(Keyed, Generic[M]):
     """A dictionary of modules, which are registered.
 
     Args:
         modules: a mapping, or pairs.
     """
 
-    def __init__(self, modules: Modules | None = None) -> None:
+    def __init__(self, modules: Modules[M] | None = None) -> None:
         super().__init__()
         if modules is not None:
             self.update(modules)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> M:
         return self._modules[key]
 
-    def __setitem__(self, key: str, module: Module) -> None:
+    def __setitem__(self, key: str, module: M) -> None:
         self.register_module(key, module)
 
     def __delitem__(self, key: str) -> None:
@@ -191,19 +208,19 @@ class ModuleDict(Keyed):
         """Remove all modules."""
         self._modules.clear()
 
-    def pop(self, key: str) -> Any:
+    def pop(self, key: str) -> M:
         """Remove and return the module of a name."""
         return self._modules.pop(key)
 
-    def values(self) -> Any:
+    def values(self) -> ValuesView[M]:
         """The modules."""
         return self._modules.values()
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, M]:
         """Pairs of names and modules."""
         return self._modules.items()
 
-    def update(self, modules: Modules) -> None:
+    def update(self, modules: Modules[M]) -> None:
         """Add modules from a mapping or from pairs.
 
         Raises:
@@ -242,7 +259,7 @@ def _times(other: object) -> int:
     return other
 
 
-def place_of(container: Module, index: SupportsIndex) -> int:
+def place_of(container: Any, index: SupportsIndex) -> int:
     """An index as one from 0; negative indices count from the end.
 
     Raises:
@@ -281,7 +298,7 @@ def _insert(container: Module, index: int, module: Module) -> None:
     """
     if not isinstance(module, Module):
         raise AssertionError(f"module should be of type: Module, got {type(module).__name__}")
-    length = len(container)
+    length = len(container._modules)
     if not -length <= index <= length:
         raise IndexError(f"Index out of range: {index} of {length} members")
     members = list(container._modules.values())

@@ -124,6 +124,14 @@ class EmbeddingBag(
         AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
+    if TYPE_CHECKING:
+
+        def forward(
+            self, input: Tensor, offsets: Tensor | None = None,
+            per_sample_weights: Tensor | None = None
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     def __init__(
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",

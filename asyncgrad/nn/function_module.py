@@ -38,8 +38,13 @@ class FunctionModule(Module):
     """
 
     if TYPE_CHECKING:
-        #: Made for each subclass that names a function.
-        forward: Callable[..., Tensor]
+
+        def forward(self, input: Tensor) -> Tensor:
+            """Made for each subclass that names a function; `inputs` may be others."""
+
+        def __getattr__(self, name: str) -> Any:
+            """The options, too, are attributes, of any type."""
+
     #: The arguments of `__init__` that become attributes.
     _options: tuple[str, ...] = ()
     _inputs: tuple[str, ...] = ("input",)
@@ -66,7 +71,7 @@ class FunctionModule(Module):
         if cls._options and cls._shown != () and cls.extra_repr is Module.extra_repr:
             cls.extra_repr = _extra_repr  # type: ignore[assignment]
         if function is not None:
-            cls.forward = _forward(cls, function)
+            cls.forward = _forward(cls, function)  # type: ignore[method-assign]
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Initialise, and keep the options; `given` are the local names of `__init__`."""
@@ -127,5 +132,10 @@ def _forward(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
     exec(compile(source, file, "exec"), names)
     made: Callable[..., Any] = names["forward"]
     made.__qualname__ = f"{cls.__qualname__}.forward"
+    hints = getattr(inspect.unwrap(function), "__annotations__", {})
+    made.__annotations__ = {
+        name.partition("=")[0]: hints.get(known, "Tensor")
+        for name, known in zip(cls._inputs, positional, strict=False)
+    } | {"return": "Tensor"}
     made.__doc__ = f"Call `nn.functional.{function.__name__}` with the options."
     return made

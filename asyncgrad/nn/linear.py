@@ -96,6 +96,13 @@ class Bilinear(
         ValueError: if `in1_features` is not positive.
     """
 
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, input1: Tensor, input2: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
         device: DeviceLike | None = None, dtype: DTypeLike | None = None,

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 class _Loss(FunctionModule, inputs=("input", "target"), shown=()):
     """The base of losses, whose options have no place in their `repr`."""
 
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, input: Tensor, target: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
     ) -> None:
@@ -182,6 +189,13 @@ class CosineSimilarity(FunctionModule, function=F.cosine_similarity, inputs=("x1
         dim: the axis of the vectors' elements.
         eps: the least norm that is divided by.
     """
+
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, x1: Tensor, x2: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self._keep(locals())

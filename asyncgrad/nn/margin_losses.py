@@ -12,10 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 
 class _MarginLoss(_Loss, inputs=("input1", "input2", "target"), shown=()):
     """The base of losses that compare two inputs with a margin."""
+
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, input1: Tensor, input2: Tensor, target: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
 
     def __init__(
         self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -81,6 +89,13 @@ class TripletMarginLoss(
     The other arguments are those of `L1Loss`.
     """
 
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, anchor: Tensor, positive: Tensor, negative: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
         size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -103,6 +118,13 @@ class TripletMarginWithDistanceLoss(
     The other arguments are those of `L1Loss`.
     """
 
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, anchor: Tensor, positive: Tensor, negative: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     def __init__(
         self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
         margin: float = 1.0, swap: bool = False, reduction: str = "mean",
@@ -124,6 +146,13 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs=("log_input", "t
     The other arguments are those of `L1Loss`.
     """
 
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, log_input: Tensor, target: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     def __init__(
         self, log_input: bool = True, full: bool = False, size_average: bool | None = None,
         eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
@@ -141,6 +170,13 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs=("input", "tar
     The other arguments are those of `L1Loss`.
     """
 
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, input: Tensor, target: Tensor, var: Tensor | float
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         reduction = chosen_reduction(reduction)
         self._keep(locals())
@@ -157,6 +193,14 @@ class CTCLoss(
 
     The other arguments are those of `L1Loss`.
     """
+
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Ints,
+            target_lengths: Tensor | Ints
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
 
     def __init__(
         self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import ParamSpec, Protocol, TypeVar
 
+    from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DeviceLike, DTypeLike
 
@@ -92,7 +93,7 @@ class Module(Hooked):
                 f"super().__init__() in its __init__()"
             ) from None
         if hooked:
-            return HookedCall(self, args, kwargs).run()  # type: ignore[arg-type, no-any-return]
+            return HookedCall(self, args, kwargs).run()  # type: ignore[no-any-return]
         return self.forward(*args, **kwargs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -174,6 +175,15 @@ class Module(Hooked):
                     module._buffers[name] = fn(buffer)
         return self
 
+    @overload
+    def to(self, dtype: DTypeLike, non_blocking: bool = False) -> Self: ...
+    @overload
+    def to(
+        self, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
+        non_blocking: bool = False, *, memory_format: memory_format | None = None,
+    ) -> Self: ...  # fmt: skip
+    @overload
+    def to(self, tensor: Tensor, non_blocking: bool = False) -> Self: ...
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Convert floating and complex tensors to a dtype and move all to a device, in place.
 
@@ -247,7 +257,7 @@ class Module(Hooked):
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: there is no compiler. Exists for PyTorch compatibility."""
+        """Do nothing; `asyncgrad.compile(model)` returns a compiled module."""
 
     # -- state ------------------------------------------------------------------------------------
 

@@ -65,6 +65,13 @@ class _MaxUnpool(FunctionModule, inputs=("input", "indices", "output_size=None")
     fits.
     """
 
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, input: Tensor, indices: Tensor, output_size: Ints | None = None
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
     _ndim: int
 
     def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None:

@@ -380,8 +380,8 @@ class LSTM(_Recurrent):
         )  # fmt: skip
 
     def forward(
-        self, input: Tensor | PackedSequence, hx: tuple[Any, Any] | None = None
-    ) -> tuple[Any, tuple[Any, Any]]:
+        self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Any, tuple[Tensor, Tensor]]:
         """The last layer's states for all steps, and all layers' final states and memories.
 
         Args:

@@ -111,7 +111,7 @@ def unexpected_keys(module: Members, state_dict: Mapping[str, Any], prefix: str)
 
 
 def _load_below(
-    part: Members, below: dict[str, Any], prefix: str, versions: Mapping[str, Any], assign: bool,
+    part: Any, below: dict[str, Any], prefix: str, versions: Mapping[str, Any], assign: bool,
     result: LoadResult, errors: list[str],
 ) -> None:  # fmt: skip
     """Load a module and its submodules."""

@@ -48,7 +48,7 @@ class _Stack(Module):
 
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+        self.layers: ModuleList[Any] = ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
         self.num_layers = num_layers
         self.norm = norm
 
@@ -73,7 +73,7 @@ class TransformerEncoder(_Stack):
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor:  # fmt: skip
         """The sequence after all layers; the arguments are those of a layer.
 
         Without a hint, `mask` on the CPU is compared with the causal mask.
@@ -103,7 +103,7 @@ class TransformerDecoder(_Stack):
         memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor:  # fmt: skip
         """The sequence after all layers; the arguments are those of a layer.
 
         Without a hint, `tgt_mask` on the CPU is compared with the causal mask.
@@ -180,7 +180,7 @@ class Transformer(Module):
         src_key_padding_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor:  # fmt: skip
         """Decode `tgt` with the encoder's output of `src`.
 
         Args:
@@ -213,7 +213,7 @@ class Transformer(Module):
         memory = self.encoder(
             src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
         )
-        return self.decoder(
+        out: Tensor = self.decoder(
             tgt,
             memory,
             tgt_mask=tgt_mask,
@@ -223,6 +223,7 @@ class Transformer(Module):
             tgt_is_causal=tgt_is_causal,
             memory_is_causal=memory_is_causal,
         )
+        return out
 
     @staticmethod
     def generate_square_subsequent_mask(

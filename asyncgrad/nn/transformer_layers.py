@@ -30,7 +30,7 @@ def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tenso
 
 
 def _attended(
-    heads: Module, x: Tensor, other: Tensor, padding: Tensor | None, mask: Tensor | None,
+    heads: Any, x: Tensor, other: Tensor, padding: Tensor | None, mask: Tensor | None,
     is_causal: bool,
 ) -> Tensor:  # fmt: skip
     """What a sequence finds by attention to another."""

@@ -117,6 +117,8 @@ class AveragedModel(Module):
         2.0
     """
 
+    n_averaged: Tensor
+
     def __init__(
         self, model: Module, device: DeviceLike | None = None,
         avg_fn: Callable[[Any, Any, Any], Any] | None = None,

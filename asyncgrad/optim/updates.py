@@ -15,7 +15,7 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncgrad import types
     from asyncgrad.tensor import Tensor
@@ -28,9 +28,7 @@ Group: TypeAlias = dict[str, Any]
 Rate: TypeAlias = "float | Tensor"
 Betas: TypeAlias = "tuple[float, float] | tuple[Tensor, Tensor]"
 #: What optimisers are made for: tensors, pairs of a name and a tensor, or groups with options.
-Params: TypeAlias = (
-    "Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[MutableMapping[str, Any]]"
-)
+Params: TypeAlias = "Iterable[Tensor | tuple[str, Tensor] | dict[str, Any]]"
 
 #: The number of elements updated at a time, so that the arrays of an update stay in the cache.
 TILE = 65_536
@@ -61,7 +59,7 @@ def copied_beside(key: str, value: Any, parameter: Tensor) -> Any:
     if key == "step" or category(dtype) != 2:
         dtype = value._metadata.dtype
     with no_grad():
-        return to(value, place, dtype, copy=True)  # type: ignore[arg-type]
+        return to(value, place, dtype, copy=True)  # type: ignore[call-overload]
 
 
 def put_values(variable: Tensor, values: Array) -> None:

@@ -8,7 +8,7 @@ import inspect
 import warnings
 from asyncio.events import _get_running_loop
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -31,6 +31,15 @@ from asyncgrad.scheduler import cooperate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    class _Decorator(Protocol):
+        """What `compile` returns where it gets nothing to compile."""
+
+        def __call__(self, model: Callable[_P, _R], /) -> Compiled[_P, _R]: ...
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_M = TypeVar("_M", bound=Module)
 #: How many recorded calls a compiled function keeps.
 LIMIT = 16
 #: How many programs are kept for one signature, which differ in the values that Python sees.
@@ -126,15 +135,15 @@ class _Recording:
             self._recorder.refuse("it leaves another mode than it found")
 
 
-class Compiled:
+class Compiled(Generic[_P, _R]):
     """A function whose calls are recorded once and then replayed; made by `compile`."""
 
-    def __init__(self, function: Callable[..., Any], *, fullgraph: bool) -> None:
+    def __init__(self, function: Callable[_P, _R], *, fullgraph: bool) -> None:
         """Keep the function; nothing is recorded yet."""
         functools.update_wrapper(self, function, updated=())
         self.__compiled__ = function
         self._name = getattr(function, "__qualname__", type(function).__name__)
-        self._function = function
+        self._function: Any = function
         self._fullgraph = fullgraph
         own = type(function).forward if isinstance(function, Module) else function
         self._code = getattr(getattr(own, "__func__", own), "__code__", None)
@@ -157,10 +166,10 @@ class Compiled:
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Replay the call if it was recorded; otherwise call the function, and record it."""
         if self._waits:
-            return self._awaited(args, kwargs)
+            return self._awaited(args, kwargs)  # type: ignore[return-value]
         mode, entry, tensors = self._find(args, kwargs)
         if entry is not None:
             result = self._replay(entry, tensors, args, kwargs)
@@ -457,6 +466,16 @@ class CompiledModule(Module):
             return getattr(super().__getattr__("_orig_mod"), name)
 
 
+@overload
+def compile(model: _M, *, fullgraph: bool = False, dynamic: bool = False, **options: Any) -> _M: ...
+@overload
+def compile(
+    model: Callable[_P, _R], *, fullgraph: bool = False, dynamic: bool = False, **options: Any
+) -> Compiled[_P, _R]: ...
+@overload
+def compile(
+    model: None = None, *, fullgraph: bool = False, dynamic: bool = False, **options: Any
+) -> _Decorator: ...
 def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: bool = False, **options: Any
 ) -> Any:

@@ -42,7 +42,7 @@ def test_options_become_attributes_repr_and_arguments():
 
     module = Bounded(-1.0)
     assert repr(module) == "Bounded(min_val=-1.0, max_val=2.0)"
-    assert str(inspect.signature(Bounded.forward)) == "(self, input)"
+    assert [*inspect.signature(Bounded.forward).parameters] == ["self", "input"]
     x = ag.tensor([-3.0, 0.5, 3.0])
     assert module(x).tolist() == [-1.0, 0.5, 2.0]
     module.max_val = 1.0

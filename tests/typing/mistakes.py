@@ -41,3 +41,48 @@ async def mistakes(x: Tensor, model: Net, optimizer: ag.optim.Adam) -> None:
     print(ag.distributions.Normal(x, 1.0).rate)  # refused
     with ag.no_grad(3):  # refused
         print(number, gradient, done)
+
+
+@ag.compile
+def compiled(x: Tensor, y: Tensor) -> Tensor:
+    return x + y
+
+
+class Tree(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(2, 2)])
+        self.heads = nn.ModuleDict({"a": nn.Linear(2, 2)})
+        self.loss = nn.CrossEntropyLoss()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.loss(x)  # refused
+        self.loss(x, target="a")  # refused
+        self.heads["a"]("a")  # refused
+        for block in self.blocks:
+            block(x, x)  # refused
+        return nn.Sequential(nn.ReLU())("a")  # refused
+
+
+def more_mistakes(x: Tensor, tree: Tree, d: ag.distributions.Normal) -> str:
+    compiled(x)  # refused
+    compiled(x, "a")  # refused
+    x.to(3.5)  # refused
+    x.to("cpu", nonblocking=True)  # refused
+    x.transpose_("a", 1)  # refused
+    x.unsqueeze_()  # refused
+    x.squeeze_(dims=0)  # refused
+    x.uniform_("a")  # refused
+    x.index_fill_(0, x, "a")  # refused
+    x["a"]  # refused
+    ag.cat([1, 2])  # refused
+    ag.stack([x, "a"])  # refused
+    ag.hann_window(3, dtypes=ag.float32)  # refused
+    ag.logical_not("a")  # refused
+    ag.tensordot(x, x, dims="a")  # refused
+    nn.Sequential(3)  # refused
+    tree.to(3.5)  # refused
+    tree.zero_grads()  # refused
+    d.rsample().nonsense()  # refused
+    with ag.trace_passes(3):  # refused
+        return d.mean  # refused

@@ -165,3 +165,68 @@ assert_type(x.shape[0], int)
 assert_type(Cube.apply(x), Any)
 
 hook: Callable[[Tensor], Tensor] = double
+
+
+class Tower(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.blocks = nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])
+        self.more = nn.ModuleList()
+        self.heads = nn.ModuleDict({"a": nn.Linear(4, 2)})
+        self.rnn = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        y, (h, _) = self.rnn(x)
+        assert_type(h, Tensor)
+        assert_type(self.body(x), Tensor)
+        assert_type(self.blocks[0], nn.Linear)
+        assert_type(nn.MSELoss()(input=x, target=y), Tensor)
+        return self.heads["a"](self.body(x))
+
+
+class Scale(ag.autograd.Function):
+    @staticmethod
+    def forward(ctx: ag.autograd.function.FunctionCtx, x: Tensor, by: Tensor) -> Tensor:
+        ctx.save_for_backward(by)
+        return x * by
+
+    @staticmethod
+    def backward(ctx: ag.autograd.function.FunctionCtx, g: Tensor) -> tuple[Tensor, None]:
+        (by,) = ctx.saved_tensors
+        assert_type(by, Tensor)
+        return g * by, None
+
+
+@ag.compile
+def step(x: Tensor, scale: float = 1.0) -> Tensor:
+    return x * scale
+
+
+@ag.compile(fullgraph=True)
+def strict_step(x: Tensor) -> Tensor:
+    return x
+
+
+def made(tower: Tower, x: Tensor) -> Tensor:
+    plain = [p for p in tower.parameters() if p.ndim < 2]
+    groups = ag.optim.AdamW(
+        [{"params": plain, "weight_decay": 0.0}, {"params": tower.rnn.parameters()}]
+    )
+    assert_type(step(x, scale=2.0), Tensor)
+    assert_type(strict_step(x), Tensor)
+    assert_type(ag.compile(tower), Tower)
+    print(step.explain(), groups)
+    place: ag.device = ag.device("cpu")
+    assert_type(nn.utils.clip_grad_norm_(tower.parameters(), 1.0), Tensor)
+    p, q = ag.distributions.Normal(x, 1.0), ag.distributions.Normal(0.0, 1.0)
+    assert_type(p.rsample((2,)), Tensor)
+    assert_type(ag.distributions.kl_divergence(p, q).mean(), Tensor)
+    assert_type(ag.distributions.Independent(p, 1).log_prob(x), Tensor)
+    with ag.trace_passes("passes.json") as recorder:
+        print(recorder)
+    tower.to(place, ag.float64).to("cpu").to(dtype=ag.float32)
+    x = x.to(place, ag.float64, non_blocking=True).to(x).to(dtype=ag.float32)
+    return x[..., None, 1:, [0, 1]].view(-1).transpose_(0, 0).unsqueeze_(0).squeeze_(dim=0)

@@ -30,11 +30,11 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Any]:
 
 @called_anew
 def get_total_norm(
-    tensors: Any,
+    tensors: Tensor | Iterable[Tensor],
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:
+) -> Tensor:
     """The norm of all elements of some tensors, as if they were one vector.
 
     Args:
@@ -61,7 +61,7 @@ def get_total_norm(
             norm = place.launching(_norm)(tensor._array, order)
             norms.append(norm if place is device else moved(norm, place, device))
         total = F.as_array(device.launching(_norm)(F.xp.stack(norms), order))
-    out = wrap(total, F.metadata_of(total))
+    out: Tensor = wrap(total, F.metadata_of(total))
     if error_if_nonfinite and not math.isfinite(float(out)):
         raise RuntimeError(
             f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
@@ -130,7 +130,7 @@ def _bounded(xp: Any, max_norm: float, total: Array) -> Any:
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
     error_if_nonfinite: bool = False, foreach: bool | None = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Scale gradients in place so that their total norm is at most `max_norm`.
 
     Args:

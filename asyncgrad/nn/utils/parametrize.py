@@ -64,6 +64,7 @@ class ParametrizationList(ModuleList):
         self.unsafe = unsafe
         with no_grad():
             value: Any = original.detach()
+            function: Any
             for function in reversed(functions):
                 if hasattr(function, "right_inverse"):
                     try:
@@ -107,6 +108,7 @@ class ParametrizationList(ModuleList):
             ValueError: if it returns other dtypes, or another number of tensors.
         """
         with no_grad():
+            function: Any
             for function in reversed(list(self)):
                 if not hasattr(function, "right_inverse"):
                     raise RuntimeError(
@@ -192,7 +194,7 @@ def _copied(module: Module, memo: dict[int, Any]) -> Any:
 def _property(name: str) -> property:
     """The attribute that computes a parametrized tensor."""
 
-    def get(module: Module) -> Any:
+    def get(module: Any) -> Any:
         function = module.parametrizations[name]
         known = current().parametrized
         if known is None:
@@ -202,7 +204,7 @@ def _property(name: str) -> property:
             known[key] = function()
         return known[key]
 
-    def put(module: Module, value: Any) -> None:
+    def put(module: Any, value: Any) -> None:
         module.parametrizations[name].right_inverse(value)
 
     return property(get, put)
@@ -244,8 +246,9 @@ def register_parametrization(
             before = getattr(module, tensor_name)
             after = parametrization(before)
             _check("Registering a parametrization", before.shape, before.dtype, after)
-            if hasattr(parametrization, "right_inverse"):
-                back = parametrization.right_inverse(after)
+            inverse: Any = getattr(parametrization, "right_inverse", None)
+            if inverse is not None:
+                back = inverse(after)
                 _check("The right_inverse of a parametrization", after.shape, after.dtype, back)
         functions.append(parametrization)
         functions.unsafe |= unsafe

@@ -35,10 +35,10 @@ class PackedSequence(NamedTuple):
         unsorted_indices: the inverse of that order.
     """
 
-    data: Any
-    batch_sizes: Any
-    sorted_indices: Any = None
-    unsorted_indices: Any = None
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None = None
+    unsorted_indices: Tensor | None = None
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """Convert the data to another dtype or device; the arguments are those of `Tensor.to`."""
@@ -70,7 +70,7 @@ class PackedSequence(NamedTuple):
         return bool(self.data.is_cuda)
 
 
-def invert_permutation(permutation: Tensor | None) -> Any:
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The inverse of a permutation; None for None."""
     if permutation is None:
         return None
@@ -78,7 +78,10 @@ def invert_permutation(permutation: Tensor | None) -> Any:
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Tensor,
+    lengths: Tensor | Sequence[int],
+    batch_first: bool = False,
+    enforce_sorted: bool = True,
 ) -> PackedSequence:
     """Pack padded sequences into one tensor without padding.
 
@@ -137,7 +140,7 @@ def pad_packed_sequence(
     batch_first: bool = False,
     padding_value: float = 0.0,
     total_length: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Undo `pack_padded_sequence`: return the padded sequences and their lengths.
 
     Args:
@@ -170,11 +173,11 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Any,
+    sequences: Tensor | Sequence[Tensor],
     batch_first: bool = False,
     padding_value: float = 0.0,
     padding_side: str = "right",
-) -> Any:
+) -> Tensor:
     """Pad sequences of several lengths and stack them in one tensor.
 
     Args:
@@ -187,7 +190,7 @@ def pad_sequence(
         RuntimeError: if there are no sequences, their shapes differ, or the side is unknown.
     """
     if isinstance(sequences, Variable):
-        sequences = sequences.unbind(0)  # type: ignore[attr-defined]
+        sequences = sequences.unbind(0)
     sequences = list(sequences)
     if not sequences:
         raise RuntimeError("pad_sequence: received an empty list of sequences")
@@ -213,7 +216,7 @@ def pad_sequence(
 
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
-) -> list[Any]:
+) -> list[Tensor]:
     """The sequences of a padded tensor, each without its padding.
 
     Args:
@@ -226,7 +229,7 @@ def unpad_sequence(
     return [part[:length] for part, length in pairs]
 
 
-def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Pack sequences of several lengths.
 
     Args:
@@ -240,7 +243,7 @@ def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> Pack
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
-def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     """The list of sequences in a packed sequence."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

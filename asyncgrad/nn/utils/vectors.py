@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.shape import cat, reshape
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 
-def parameters_to_vector(parameters: Iterable[Any]) -> Any:
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Concatenate the elements of all parameters; gradients flow to them."""
     return cat([reshape(parameter, -1) for parameter in parameters])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from numbers import Integral as _Integer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -38,6 +38,22 @@ _TYPES = {
 }  # fmt: skip
 
 
+@overload
+def to(
+    input: Tensor, dtype: DTypeLike, non_blocking: builtins.bool = False,
+    copy: builtins.bool = False, *, memory_format: memory_format | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def to(
+    input: Tensor, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
+    non_blocking: builtins.bool = False, copy: builtins.bool = False, *,
+    memory_format: memory_format | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def to(
+    input: Tensor, other: Tensor, non_blocking: builtins.bool = False,
+    copy: builtins.bool = False, *, memory_format: memory_format | None = None,
+) -> Tensor: ...  # fmt: skip
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Convert the tensor to another dtype or device, recorded; itself if nothing changes.
 

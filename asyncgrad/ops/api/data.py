@@ -206,7 +206,7 @@ def as_tensor(
         if dtype is None and device is None:
             return data  # type: ignore[return-value]
         wanted = data._metadata.dtype if dtype is None else dtype
-        return to(data, device, wanted)  # type: ignore[arg-type]
+        return to(data, device, wanted)  # type: ignore[call-overload]
     place = place_of("as_tensor", device)
     if isinstance(data, np.ndarray) and place is CPU:
         wanted = data.dtype if dtype is None else as_dtype("as_tensor", dtype)

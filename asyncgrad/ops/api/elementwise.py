@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @writes
-def logical_not(input: Any) -> Tensor:
+def logical_not(input: Tensor | Number) -> Tensor:
     """Where elements are 0: bool, without a gradient."""
     return R.logical_not(input)
 

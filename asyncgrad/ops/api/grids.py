@@ -325,7 +325,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
 
 def histogram(
-    input: Tensor, bins: Any, *, range: tuple[float, float] | None = None,
+    input: Tensor, bins: Ints | Tensor | Sequence[Tensor], *,
+    range: tuple[float, float] | None = None,
     weight: Tensor | None = None, density: bool = False,
 ) -> return_types.histogram:  # fmt: skip
     """The number of elements in each bin, and the bins' edges; without a gradient.
@@ -363,12 +364,13 @@ def histogram(
         places = np.minimum(places, edges.size - 2)
         counts = np.bincount(places, counted, edges.size - 1).astype(array.dtype)
     else:
-        if one_int("histogram", "bins", bins) <= 0:
+        count = one_int("histogram", "bins", bins)
+        if count <= 0:
             raise RuntimeError(f"histogram(): bins must be > 0, but got {bins}")
         ends = (0, 0) if range is None else range
         low, high = _bounds("histogram", array, float(ends[0]), float(ends[1]), 0.5)
-        edges = np.linspace(low, high, bins + 1, dtype=array.dtype)
-        counts = _counted(array, low, high, bins, weights)
+        edges = np.linspace(low, high, count + 1, dtype=array.dtype)
+        counts = _counted(array, low, high, count, weights)
     if density:
         with np.errstate(invalid="ignore", divide="ignore"):
             counts = counts / (counts.sum() * np.diff(edges))

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Library, Number
+    from asyncgrad.types import Array, Index, Library, Number
 
 __all__ = [
     "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero", "scatter",
@@ -60,7 +60,7 @@ _ALL = slice(None)
 # -- brackets -------------------------------------------------------------------------------------
 
 
-def getitem(input: Tensor, index: Any) -> Tensor:
+def getitem(input: Tensor, index: Index) -> Tensor:
     """The elements at an index, with PyTorch's rules.
 
     Numbers, slices, None and Ellipsis are applied first and select a view. Lists, masks and integer
@@ -138,7 +138,7 @@ def _set_batched(x: Any, index: Any, value: Tensor | Number) -> None:
         setitem(example(x), at, example(value))
 
 
-def setitem(input: Tensor, index: Any, value: Tensor | Number) -> None:
+def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
     """Write a number or a tensor, broadcast, at an index, in place.
 
     Raises:
@@ -626,7 +626,7 @@ def _broadcast_but(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> tuple[i
 
 
 def index_put(
-    input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """A copy of `input` with `values`, broadcast, at the tensors of integers or masks `indices`.
 
@@ -639,7 +639,7 @@ def index_put(
 
 
 def index_put_(
-    input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """`index_put`, in place."""
     if level_of(indices) is not None:

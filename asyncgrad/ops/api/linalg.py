@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Number
+    from asyncgrad.types import Ints, Number
 
 __all__ = [
     "addmm", "bmm", "dot", "einsum", "ger", "inner", "matmul", "mm", "mv", "outer", "tensordot",
@@ -336,7 +336,7 @@ def linear(
 
 
 @writes_exactly
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tensor = 2) -> Tensor:
     """The sums of products over axes of two tensors.
 
     Args:
@@ -349,7 +349,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """
     x, y = _operands("tensordot", a, b)
     shape, other = x._metadata.shape, y._metadata.shape
-    if hasattr(dims, "_array"):
+    if isinstance(dims, Variable):
         dims = dims.tolist()
     if not isinstance(dims, (int, tuple, list)):
         raise RuntimeError(

@@ -368,7 +368,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
 
 
 @writes
-def multi_dot(tensors: Sequence[Any]) -> Tensor:
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order of the fewest multiplications.
 
     Args:

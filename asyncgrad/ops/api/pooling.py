@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
-    "adaptive_avg_pool1d", "adaptive_max_pool1d", "avg_pool1d", "max_pool1d", "max_pool2d",
-    "max_pool3d",
+    "adaptive_avg_pool1d", "avg_pool1d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
 
 

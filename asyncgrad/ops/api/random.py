@@ -654,7 +654,7 @@ def _fill(x: Tensor, values: Array, name: str) -> Any:
 
 @drawn_into
 def uniform_(
-    input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any
+    input: Tensor, *args: float, generator: Generator | None = None, **kwargs: float
 ) -> Tensor:
     """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
@@ -808,7 +808,7 @@ def log_normal_(
 
 
 @drawn_into
-def random_(input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwargs: int) -> Tensor:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to`, the bound is the largest integer up to which the dtype holds every integer.

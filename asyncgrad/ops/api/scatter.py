@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 
 @writes
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`.
 
     Raises:
@@ -143,7 +143,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         if number is None:
             raise refusal(value, "index_fill", 3)
         value = constant(fitted("index_fill", number, x._metadata.dtype), x)
-    value = value.to(x._metadata.dtype)
+    value = cast("Tensor", value).to(x._metadata.dtype)
     if not x.ndim:
         return R.overwrite(x, value) if len(at) else R.clone(x)
     length = x.shape[axis]

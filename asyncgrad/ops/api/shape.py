@@ -73,7 +73,10 @@ _DTYPES = (np.dtype, type)
 
 
 def view(
-    input: Tensor, *shape: Any, size: Ints | None = None, dtype: DTypeLike | None = None
+    input: Tensor,
+    *shape: Ints | DTypeLike,
+    size: Ints | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """A view of the memory in another shape; or, given a dtype, its bits as that dtype.
 
@@ -84,7 +87,7 @@ def view(
     if size is not None:
         shape = (size,)
     if len(shape) == 1 and isinstance(shape[0], _DTYPES):
-        (dtype,) = shape
+        dtype = shape[0]
     if dtype is not None:
         return _reinterpreted(x, np.dtype(dtype))
     sizes = filled_shape("view", one_shape("view", shape), x._metadata.size)
@@ -618,7 +621,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @writes
-def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along an existing axis.
 
     Raises:
@@ -675,7 +678,7 @@ def _joined(name: str, tensors: Sequence[Tensor]) -> list[Any]:
 
 
 @writes
-def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
     Raises:

@@ -22,9 +22,11 @@ from asyncgrad.ops.tensors.out import as_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+    from asyncgrad.types import Array, MadeAs
+
 
 __all__ = [
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window",
@@ -37,7 +39,7 @@ METHODS = ("istft", "stft")
 
 
 def _window(
-    name: str, length: int, periodic: bool, options: dict[str, Any], values: Callable[..., Any]
+    name: str, length: int, periodic: bool, options: Any, values: Callable[..., Any]
 ) -> Any:
     """A window of a function's values at points from 0 to 1."""
     count = one_int(name, "window_length", length)
@@ -58,7 +60,7 @@ def _window(
 
 
 @as_made
-def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+def hann_window(window_length: int, periodic: bool = True, **options: Unpack[MadeAs]) -> Tensor:
     """The Hann window, a raised cosine from 0 over 1 to 0.
 
     Args:
@@ -75,7 +77,7 @@ def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Te
 @as_made
 def hamming_window(
     window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
-    **options: Any,
+    **options: Unpack[MadeAs],
 ) -> Tensor:  # fmt: skip
     """The Hamming window, `alpha` minus `beta` times a cosine; see `hann_window`."""
 
@@ -86,7 +88,7 @@ def hamming_window(
 
 
 @as_made
-def blackman_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+def blackman_window(window_length: int, periodic: bool = True, **options: Unpack[MadeAs]) -> Tensor:
     """The Blackman window of two cosines, with lower side lobes; see `hann_window`."""
 
     def values(points: Array) -> Any:
@@ -97,7 +99,7 @@ def blackman_window(window_length: int, periodic: bool = True, **options: Any) -
 
 
 @as_made
-def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+def bartlett_window(window_length: int, periodic: bool = True, **options: Unpack[MadeAs]) -> Tensor:
     """The Bartlett window, a triangle from 0 over 1 to 0; see `hann_window`."""
 
     def values(points: Array) -> Any:
@@ -108,7 +110,7 @@ def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -
 
 @as_made
 def kaiser_window(
-    window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any
+    window_length: int, periodic: bool = True, beta: float = 12.0, **options: Unpack[MadeAs]
 ) -> Tensor:
     """The Kaiser window, narrower for a greater `beta`; see `hann_window`."""
 

@@ -107,7 +107,7 @@ def record_stream(input: Tensor, stream: Stream) -> None:
     stream.mark()
 
 
-def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Tensor]:
     """An awaitable `to`: the call starts the copy, and awaiting it yields to the event loop.
 
     Args:
@@ -142,7 +142,7 @@ async def _arrived(value: Tensor, events: list[Event]) -> Any:
     return value
 
 
-def item_async(input: Tensor) -> Coroutine[Any, Any, Any]:
+def item_async(input: Tensor) -> Coroutine[Any, Any, int | float | complex]:
     """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
     Returns:

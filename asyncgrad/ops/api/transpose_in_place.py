@@ -16,7 +16,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api import shape, strided
-from asyncgrad.ops.signatures import named
+from asyncgrad.ops.signatures import Postponed, named, of_method
 from asyncgrad.ops.tensors import in_place
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             install(found)
         return _become(input, out, name)
 
+    method.__signature__ = Postponed(of_method, function)  # type: ignore[attr-defined]
     return named(method, name, f"`{name[:-1]}`, in place: the same tensor with other axes.")
 
 
