@@ -1163,7 +1163,7 @@ def le(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
 def le_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`le`, in place."""
 def lerp(input: Tensor, end: Tensor, weight: Tensor | builtins.float, *, out: Tensor | None = None) -> Tensor:
-    """`input + weight * (end - input)`, broadcast.
+    """`input + weight * (end - input)`, broadcast, computed from the nearer end.
 
     Raises:
         RuntimeError: if the dtypes differ.

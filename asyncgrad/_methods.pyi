@@ -1139,7 +1139,7 @@ class Methods(Variable):
     def le_(self, other: Tensor | Number) -> Tensor:
         """`le`, in place."""
     def lerp(self, end: Tensor, weight: Tensor | builtins.float, *, out: Tensor | None = None) -> Tensor:
-        """`input + weight * (end - input)`, broadcast.
+        """`input + weight * (end - input)`, broadcast, computed from the nearer end.
 
         Raises:
             RuntimeError: if the dtypes differ.
@@ -1850,7 +1850,7 @@ class Methods(Variable):
         """The sine of each element."""
     def sin_(self) -> Tensor:
         """`sin`, in place."""
-    def sinc(self, *, out: Tensor | None = None) -> Tensor:
+    def sinc(self) -> Tensor:
         """`sin(pi x) / (pi x)`, and 1 at 0."""
     def sinc_(self) -> Tensor:
         """`sinc`, in place."""

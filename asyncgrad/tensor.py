@@ -49,6 +49,7 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import as_number, category, default_dtype
 from asyncgrad.ops.registry import OPERATORS, REFLECTED
 from asyncgrad.ops.storage import Storage, address, part_of, storage_of
+from asyncgrad.ops.table.strided import strides_of
 from asyncgrad.ops.tensors import copies, in_place
 from asyncgrad.ops.tensors.new_tensors import place_of
 from asyncgrad.ops.tensors.printing import text_of
@@ -174,8 +175,7 @@ class Tensor(Methods):
     def stride(self, dim: int) -> int: ...
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """The distance in elements between neighbours along each axis, or along one."""
-        size = self._metadata.dtype.itemsize
-        strides = tuple(step // size for step in self._array.strides)
+        strides = strides_of(self._array)
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:

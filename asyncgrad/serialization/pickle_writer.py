@@ -13,6 +13,7 @@ from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.table.strided import row_major
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.serialization.storages import name_of
 
@@ -160,7 +161,7 @@ class PickleWriter:
             # On a device, only tensors with the same array object count as shared.
             place = id(array)
         number = self._number(place, array, lambda order: on_host(tensor))
-        return number, 0, _contiguous_strides(metadata.shape)
+        return number, 0, row_major(metadata.shape)
 
     def _number(self, place: int, array: Array, elements: Callable[[Any], Any]) -> int:
         """The number of a storage; a new storage calls `elements`."""
@@ -197,13 +198,3 @@ def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     if memory.dtype != array.dtype or (_address(array) - _address(memory)) % array.itemsize:
         return None
     return memory
-
-
-def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array in C order, in elements."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))

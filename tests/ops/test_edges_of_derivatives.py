@@ -99,3 +99,82 @@ def test_what_has_no_derivative_raises_when_it_is_needed(function, T):
     assert out.requires_grad
     with pytest.raises(RuntimeError, match=r"derivative for .* is not implemented"):
         out.sum().backward()
+
+
+NEAR = [5e-324, 1e-310, 1e-160, 1e-40, 1e-20, 1e-9, 0.03, 0.0999, 0.1001, 1.5, -1e-40, -0.05]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["sinc", "i0e", "i1", "i1e", "bessel_j1"])
+def test_what_is_divided_by_itself_has_exact_derivatives_near_zero(name, dtype):
+    """Quotients lose all digits there, or are NaN."""
+    mpmath = pytest.importorskip("mpmath")
+    exact = {
+        "sinc": lambda x: mpmath.sinc(mpmath.pi * x),
+        "i0e": lambda x: mpmath.besseli(0, x) * mpmath.exp(-abs(x)),
+        "i1": lambda x: mpmath.besseli(1, x),
+        "i1e": lambda x: mpmath.besseli(1, x) * mpmath.exp(-abs(x)),
+        "bessel_j1": lambda x: mpmath.besselj(1, x),
+    }[name]
+    x = ag.tensor(NEAR, dtype=getattr(ag, dtype)).requires_grad_()
+    x = x.detach()[x != 0].requires_grad_()
+    first = ag.sync.grad(getattr(ag.special, name)(x).sum(), x, create_graph=True)[0]
+    second = ag.sync.grad(first.sum(), x)[0]
+    with mpmath.workdps(60):
+        for order, found in ((1, first), (2, second)):
+            # The functions are smooth on either side of 0: no closer point changes these digits.
+            places = [max(abs(value), 1e-12) * (-1 if value < 0 else 1) for value in x.tolist()]
+            wanted = [float(mpmath.diff(exact, place, order, h=1e-20)) for place in places]
+            tolerance = 1e-11 if dtype == "float64" else 1e-5
+            np.testing.assert_allclose(found.tolist(), wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_second_derivative_of_sinc_at_zero():
+    x = ag.zeros(1, dtype=ag.float64, requires_grad=True)
+    (first,) = ag.sync.grad(ag.sinc(x), x, create_graph=True)
+    assert first.tolist() == [0.0]
+    np.testing.assert_allclose(ag.sync.grad(first, x)[0].tolist(), [-(np.pi**2) / 3])
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        pytest.param(lambda T, x: T.special.log_ndtr(x), [10.0, 30, 38, 100, 1e30], id="log_ndtr"),
+        *[
+            pytest.param(
+                lambda T, x, name=name, at=at: getattr(T.nn.functional, name)(
+                    x, T.zeros(6, dtype=T.float64), reduction="sum", **at
+                ),
+                [1.0, -1.0, 0.5, -0.5, 0.0, 3.0],
+                id=f"{name} where its pieces meet, {at}",
+            )
+            for name, at in (
+                ("huber_loss", {}),
+                ("huber_loss", {"delta": 0.5}),
+                ("smooth_l1_loss", {}),
+                ("smooth_l1_loss", {"beta": 0.5}),
+            )
+        ],
+        pytest.param(lambda T, x: T.logdet(x), [[np.inf, 2.0], [2.0, 4.0]], id="logdet, infinite"),
+    ],
+)
+def test_derivatives_at_kinks_and_far_away_are_pytorchs(function, values):
+    for found, expected in zip(
+        _twice(ag, function, values), _twice(torch, function, values), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-300)
+
+
+def test_logarithms_of_singular_and_negative_determinants_have_gradients():
+    """Infinite for the singular one, as in PyTorch, and 0 where the result is NaN."""
+    values = [[[1.0, 2.0], [2.0, 4.0]], [[1.0, 2.0], [2.0, 1.0]]]
+    for T in (torch, ag):
+        grad = torch.autograd.grad if T is torch else ag.sync.grad
+        x = T.tensor(values, requires_grad=True)
+        (found,) = grad(T.linalg.slogdet(x)[1].sum(), [x])
+        assert found[0].abs().tolist() == [[np.inf] * 2] * 2
+        np.testing.assert_allclose(found[1].tolist(), [[-1 / 3, 2 / 3], [2 / 3, -1 / 3]], rtol=1e-6)
+        y = T.tensor(values[1], requires_grad=True)
+        assert grad(T.logdet(y), [y])[0].tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    tangent = ag.func.jvp(lambda x: ag.linalg.slogdet(x)[1], (x.detach(),), (ag.ones(2, 2, 2),))[1]
+    assert np.isinf(tangent[0].item()) or np.isnan(tangent[0].item())

@@ -273,6 +273,11 @@ def test_the_other_operand_may_answer_for_itself():
         __hash__ = None
 
     assert ag.ones(2) + Other() == "added"
+    x = ag.ones(2)
+    assert operator.iadd(x, Other()) == "added"
+    assert x.tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="Tensor, not list"):
+        operator.iadd(x, [1.0, 1.0])
     assert (ag.ones(2) == Other()) == "equal"
 
 

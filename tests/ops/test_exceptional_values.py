@@ -374,3 +374,26 @@ def test_a_mask_chooses_whatever_is_masked(size):
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, np.tile([0.0, 0.0, -0.0, 2.0], size))
         assert np.signbit(found).tolist() == np.tile([False, False, True, False], size).tolist()
+
+
+@pytest.mark.parametrize("as_number", [True, False])
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.5, 0.7, 1.0, 1.5, -2.0, 0.3 + 0.9j])
+def test_lerp_computes_from_the_nearer_end(weight, as_number):
+    """With weight 1 the result is `end`, also where `end - start` has rounded it away."""
+    pairs = [(1e20, 1.0), (1.0, 1e20), (1.0, 3.0), (INF, 1.0), (1.0, INF), (0.1, 0.1)]
+    dtype = "complex128" if isinstance(weight, complex) else "float64"
+    if dtype == "complex128":
+        pairs = [pair for pair in pairs if INF not in pair]
+    results = []
+    for T in (torch, ag):
+        grad = torch.autograd.grad if T is torch else ag.sync.grad
+        x, y = (
+            T.tensor([pair[k] for pair in pairs], dtype=getattr(T, dtype), requires_grad=True)
+            for k in (0, 1)
+        )
+        w = weight if as_number else T.full_like(x, weight).detach().requires_grad_()
+        out = T.lerp(x, y, w)
+        inputs = [x, y] if as_number else [x, y, w]
+        results.append([z.detach().numpy() for z in (out, *grad(out, inputs, T.ones_like(out)))])
+    for expected, found in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -43,6 +43,9 @@ FACTS = {
     "shifted back in place": lambda L: _shifted(L, operator.irshift),
     "a fraction shifted in place": lambda L: operator.ilshift(L.tensor([1.5]), 1),
     "long doubles": lambda L: L.from_numpy(np.ones(2, np.longdouble)),
+    "strides of what is empty": lambda L: [
+        L.zeros(shape).stride() for shape in ((0,), (3, 0), (0, 3), (2, 0, 4), (1, 0, 1))
+    ],
     "strides of a copy": lambda L: copy.deepcopy(_x(L).t()).stride(),
     "format of many": lambda L: f"{_x(L):.2f}",
     "nelement": lambda L: (_x(L).nelement(), _x(L).ndimension()),

@@ -158,7 +158,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 @writes
 def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
-    """`input + weight * (end - input)`, broadcast.
+    """`input + weight * (end - input)`, broadcast, computed from the nearer end.
 
     Raises:
         RuntimeError: if the dtypes differ.
@@ -171,7 +171,14 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
         )
     # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
-    return renamed(add(x, R.mul(weight, R.sub(y, x))), node)
+    step = R.sub(y, x)
+    share: Tensor | float
+    if isinstance(weight, Variable):
+        first = R.lt(R.abs(weight.detach()), 0.5)
+        nearer, share = where(first, x, y), where(first, weight, R.sub(weight, 1))
+    else:
+        nearer, share = (x, weight) if abs(weight) < 0.5 else (y, weight - 1)
+    return renamed(add(nearer, R.mul(share, step)), node)
 
 
 # -- of complex numbers ---------------------------------------------------------------------------

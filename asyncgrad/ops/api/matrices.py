@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
-from asyncgrad.ops.api.elementwise import add
+from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.namespace import RECORDED as R
@@ -348,7 +349,9 @@ def log_det(input: Tensor) -> Any:
     """
     x = matrices("logdet", input, square=True)
     sign, size = R.det_sign(x), R.log_abs_det(x)
-    return R.add(R.log(sign), R.to(size, sign.dtype) if x._metadata.is_complex else size)
+    if x._metadata.is_complex:
+        return R.add(R.log(sign), R.to(size, sign.dtype))
+    return where(sign < 0, math.nan, size)
 
 
 # -- decompositions -------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from asyncgrad.ops.api.activation import log_softmax, softmax
 from asyncgrad.ops.api.elementwise import round
 from asyncgrad.ops.api.public import functions
 from asyncgrad.ops.api.reduction import logsumexp
-from asyncgrad.ops.api.transcendental import logit, mvlgamma, polygamma, sinc
+from asyncgrad.ops.api.transcendental import logit, mvlgamma, polygamma
 
 __all__ = [
-    "log_softmax", "logit", "logsumexp", "multigammaln", "polygamma", "round", "sinc", "softmax",
+    "log_softmax", "logit", "logsumexp", "multigammaln", "polygamma", "round", "softmax",
 ]  # fmt: skip
 globals().update(functions("special"))
 __all__ += functions("special")

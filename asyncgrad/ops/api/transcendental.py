@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "deg2rad", "fmax", "fmin", "heaviside", "logaddexp2", "logit", "mvlgamma", "polygamma",
-    "rad2deg", "sinc",
+    "rad2deg",
 ]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name != "polygamma"])
 IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
@@ -91,16 +91,6 @@ def _turned(input: Tensor, name: str, node: str, factor: float) -> Any:
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
     return renamed(R.mul_scalar(x, factor), node, saves=False)
-
-
-@writes
-@one_node("SincBackward0")
-def sinc(input: Tensor) -> Tensor:
-    """`sin(pi x) / (pi x)`, and 1 at 0."""
-    x = _floating(input, "sinc")
-    at_zero = x == 0
-    angle = R.mul_scalar(where(at_zero, 1.0, x), math.pi)
-    return where(at_zero, 1.0, R.div(R.sin(angle), angle))
 
 
 @writes

@@ -485,7 +485,8 @@ OPS = (
         "huber_loss",
         _huber,
         _bounded,
-        lambda F, d, delta: F.clamp(d, -delta, delta),
+        # Not `clamp`: where the two pieces meet, PyTorch's second derivative is 0.
+        lambda F, d, delta: F.where((d >= delta) | (d <= -delta), F.sgn(d) * delta, d),
         "HuberLossBackward0",
     ),
     _elementwise_loss(

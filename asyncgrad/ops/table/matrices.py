@@ -166,6 +166,16 @@ def _inverse_back(F: Namespace, g: Value, out: Value) -> Any:
     return F.neg(_product(F, turned, g, turned))
 
 
+def _inverse(F: Namespace, x: Value) -> Any:
+    """The inverses, with infinite elements if a matrix is singular."""
+    try:
+        return F.inv(x)
+    except RuntimeError:
+        axes = len(x.shape)
+        turned = F.permute(F.cofactors(x), (*range(axes - 2), axes - 1, axes - 2))
+        return F.div(turned, F.reshape(F.det(x), (*x.shape[:-2], 1, 1)))
+
+
 def _cofactors(xp: Library, x: Array) -> Any:
     """The derivative of the determinant, also for singular matrices."""
     u, s, vh = xp.linalg.svd(x)
@@ -186,7 +196,7 @@ def _cofactors_tangent(F: Namespace, t: Value, x: Value, out: Value) -> Any:
 
 
 def _cofactors_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
-    turned = _adjoint(F, F.inv(x))
+    turned = _adjoint(F, _inverse(F, x))
     along = _trace(F, F.bmm(_adjoint(F, out), g))
     product = _product(F, turned, conjugate(F, _adjoint(F, g)), conjugate(F, out))
     return F.sub(_scalar_times(F, along, turned), product)
@@ -214,15 +224,15 @@ def _cofactors_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
 
 def _sign_back(F: Namespace, g: Value, x: Value, out: Value) -> Any:
     if x.dtype.kind != "c":
-        return F.mul_scalar(x, 0.0)
+        return F.zeros_of(x)
     turn = F.neg(F.imag(F.mul(F.conj(g), out)))
-    return F.mul_scalar(_scalar_times(F, turn, _adjoint(F, F.inv(x))), 1j)
+    return F.mul_scalar(_scalar_times(F, turn, _adjoint(F, _inverse(F, x))), 1j)
 
 
 def _sign_push(F: Namespace, t: Value, x: Value, out: Value) -> Any:
     if x.dtype.kind != "c":
-        return F.mul_scalar(out, 0.0)
-    angle = F.imag(_trace(F, F.bmm(F.inv(x), t)))
+        return F.zeros_of(out)
+    angle = F.imag(_trace(F, F.bmm(_inverse(F, x), t)))
     return F.mul_scalar(F.mul(out, angle), 1j)
 
 
@@ -723,8 +733,8 @@ OPS = unrepeated(
         "log_abs_det",
         lambda xp, x: xp.linalg.slogdet(x)[1],
         "x",
-        pulls={"x": lambda F, g, x: _scalar_times(F, g, _adjoint(F, F.inv(x)))},
-        pushes={"x": lambda F, t, x: _real(F, _trace(F, F.bmm(F.inv(x), t)))},
+        pulls={"x": lambda F, g, x: _scalar_times(F, g, _adjoint(F, _inverse(F, x)))},
+        pushes={"x": lambda F, t, x: _real(F, _trace(F, F.bmm(_inverse(F, x), t)))},
         node="LinalgSlogdetBackward0",
         cost=_cost,
     ),

@@ -40,8 +40,21 @@ class Strides(NamedTuple):
         return places
 
 
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array in C order, in elements."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
 def strides_of(array: Array) -> tuple[int, ...]:
     """An array's strides in elements."""
+    if not array.size and not any(array.strides):
+        # NumPy gives a new array without elements no strides.
+        return row_major(array.shape)
     return tuple([step // array.dtype.itemsize for step in array.strides])
 
 

@@ -109,12 +109,46 @@ def _gamma_density(F: Namespace, x: Value, y: Value) -> Any:
     return F.exp((x - 1) * F.log(y) - y - F.lgamma(x))
 
 
-def _over_itself(F: Namespace, x: Value, out: Value) -> Any:
-    """out / x of an odd function with derivative 0.5 at 0."""
+def _bessel_over_itself(
+    F: Namespace, x: Value, out: Value, sign: int = 1, scaled: bool = False
+) -> Any:
+    """`i1(x) / x`, or `j1(x) / x` with a negative sign: near 0 by its series.
+
+    There the derivatives of a quotient would be differences of large numbers.
+    """
     nothing = F.zeros_of(x)
-    at_zero = F.eq(x, nothing)
-    half = F.add_scalar(nothing, 0.5)
-    return F.where(at_zero, half, F.div(out, F.where(at_zero, half, x)))
+    near = (x > -0.1) & (x < 0.1)
+    small = F.where(near, x, nothing)
+    square = small * small * (sign / 4)
+    series = square * 0
+    for k in (4, 3, 2, 1):
+        series = (series + 1) * square * (1 / (k * (k + 1)))
+    series = (series + 1) * 0.5
+    if scaled:
+        series = series * F.exp(-F.abs(small))
+    return F.where(near, series, F.div(out, F.where(near, nothing + 1, x)))
+
+
+def _sinc_slope(F: Namespace, x: Value, out: Value) -> Any:
+    """`(cos(pi x) - sinc(x)) / x`; near 0 by its series, as `_bessel_over_itself`."""
+    nothing = F.zeros_of(x)
+    near = F.abs(x) < 0.1
+    small = F.where(near, x, nothing) * math.pi
+    square = small * small
+    series = nothing + 1
+    for factor in (130, 88, 54, 28, 10):
+        series = series * square * (-1 / factor) + 1
+    far, cos = F.where(near, nothing + 1, x), F.cos(x * math.pi)
+    return F.where(near, small * series * (-math.pi / 3), F.div(cos - out, far))
+
+
+def _log_ndtr_slope(F: Namespace, x: Value, out: Value) -> Any:
+    """The density over the share below: exact far below 0, and finite derivatives far above."""
+    above, nothing = x > 0, F.zeros_of(x)
+    high, low = F.where(above, x, nothing), F.where(above, nothing, x)
+    upper = F.exp(high * high * -0.5 - F.where(above, out, nothing)) * 0.5
+    lower = F.reciprocal(F.erfcx(low * -_ROOT_HALF))
+    return F.where(above, upper, lower) * (_TWO_OVER_ROOT_PI * _ROOT_HALF)
 
 
 def _logit_pull(F: Namespace, g: Value, x: Value) -> Any:
@@ -218,7 +252,7 @@ OPS = (
     ),
     unary(
         "log_ndtr",
-        lambda F, x: F.reciprocal(F.erfcx(x * -_ROOT_HALF)) * (_TWO_OVER_ROOT_PI * _ROOT_HALF),
+        _log_ndtr_slope,
         _special("log_ndtr"),
         node="SpecialLogNdtrBackward0",
         doc="The logarithm of `ndtr`, exact far below 0, too.",
@@ -231,6 +265,13 @@ OPS = (
         node="SpecialErfcxBackward0",
         doc="The complementary error function times `exp(x ** 2)`.",
         public="special.erfcx",
+    ),
+    unary(
+        "sinc",
+        _sinc_slope,
+        IgnoringFpErrors("sinc"),
+        doc="`sin(pi x) / (pi x)`, and 1 at 0.",
+        public="sinc special.sinc",
     ),
     unary(
         "i0",
@@ -249,7 +290,7 @@ OPS = (
     ),
     unary(
         "i1",
-        lambda F, x, out: F.i0(x) - _over_itself(F, x, out),
+        lambda F, x, out: F.i0(x) - _bessel_over_itself(F, x, out),
         _special("i1"),
         node="SpecialI1Backward0",
         doc="The modified Bessel function of the first kind, of order 1.",
@@ -257,7 +298,7 @@ OPS = (
     ),
     unary(
         "i1e",
-        lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _over_itself(F, x, out),
+        lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _bessel_over_itself(F, x, out, scaled=True),
         _special("i1e"),
         node="SpecialI1EBackward0",
         doc="`i1`, times `exp(-|x|)`.",
@@ -281,7 +322,7 @@ OPS = (
     ),
     unary(
         "bessel_j1",
-        lambda F, x, out: F.bessel_j0(x) - _over_itself(F, x, out),
+        lambda F, x, out: F.bessel_j0(x) - _bessel_over_itself(F, x, out, -1),
         _special("bessel_j1", "j1"),
         doc="The Bessel function of the first kind, of order 1.",
         public="special.bessel_j1",

@@ -38,7 +38,7 @@ from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.promotion import as_number, cast, category, constant
+from asyncgrad.ops.promotion import as_number, cast, category, constant, knows_no_tensors
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.scalar_cast import fitted
@@ -81,7 +81,15 @@ def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
     """Make an operator that puts a binary function's result into the first operand."""
 
     def changing(self: Any, other: Any) -> Any:
-        return change(self, name, function, other)
+        try:
+            return change(self, name, function, other)
+        except TypeError:
+            if isinstance(other, Variable) or as_number(other) is not None:
+                raise
+            if knows_no_tensors(name, other):
+                raise
+            # Python asks the other operand, as it does without the assignment.
+            return NotImplemented
 
     changing.__name__ = changing.__qualname__ = name
     changing.__annotations__ = {"other": "Tensor | Number", "return": "Tensor"}
