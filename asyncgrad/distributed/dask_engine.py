@@ -16,7 +16,7 @@ from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps, loads
 
 from asyncgrad.distributed.engine import answered, check_versions, versions
-from asyncgrad.distributed.errors import WorkerLostError
+from asyncgrad.distributed.errors import WorkerLostError, retrieve
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -68,7 +68,13 @@ class _Actor:
 
 async def _call(rpc: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
     sealed = to_serialize(_Sealed.of(message, address))
-    answer = await rpc(address).actor_execute(actor=key, function="take", args=[sealed], kwargs={})
+    try:
+        answer = await rpc(address).actor_execute(
+            actor=key, function="take", args=[sealed], kwargs={}
+        )
+    except RuntimeError as error:
+        # Dask says so if the client has been closed.
+        raise OSError(str(error)) from error
     if answer["status"] != "OK":
         raise OSError(f"its actor failed: {answer['exception']!r}")
     succeeded, value = answer["result"].open()
@@ -119,6 +125,8 @@ class DaskEngine:
                 f"connect: the client is {client.status}: await it, or make it anew"
             )
         self._client = client
+        #: Kept: a client that is closed within the world has no scheduler.
+        self._scheduler = client.scheduler.address
         self._wanted = workers
         self._addresses: list[str] = []
         self._keys: list[str] = []
@@ -128,7 +136,7 @@ class DaskEngine:
 
     def __repr__(self) -> str:
         """The scheduler's address."""
-        return f"Dask at {self._client.scheduler.address}"
+        return f"Dask at {self._scheduler}"
 
     async def start(self, factory: Callable[[int], Host]) -> int:
         """Make the hosts."""
@@ -161,6 +169,7 @@ class DaskEngine:
             )
         # A worker that is gone would be waited for.
         made = asyncio.gather(*self._actors)
+        made.add_done_callback(retrieve)
         waited: list[asyncio.Future[Any]] = [made, *self._lost]
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -220,7 +229,7 @@ class DaskEngine:
         for actor in self._actors:
             actor.release()
         self._actors.clear()
-        if "all" in client._event_handlers:
+        if client.status == "running" and "all" in client._event_handlers:
             if self._earlier is None:
                 client.unsubscribe_topic("all")
                 del client._event_handlers["all"]

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.engine import Message
-from asyncgrad.distributed.errors import WorkerLostError
+from asyncgrad.distributed.errors import WorkerLostError, retrieve
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class Site:
         fence = self._fences[rank]
         if not fence.done():
             calling = asyncio.ensure_future(self._peers.call(rank, message))
+            calling.add_done_callback(retrieve)
             try:
                 # If cancelled here, the host would go on: another message ends what it does.
                 await asyncio.wait((calling, fence), return_when=asyncio.FIRST_COMPLETED)
@@ -117,9 +118,6 @@ class Site:
             try:
                 if not fence.done():
                     return calling.result()
-                if calling.done() and not calling.cancelled():
-                    # Mark the error as retrieved.
-                    calling.exception()
             except OSError as error:
                 self.fence(rank, f"it can't be reached ({error})")
             finally:
@@ -148,14 +146,9 @@ class Site:
         """Run a coroutine in the background until the world ends."""
         task = self.loop.create_task(coroutine)
         self._background.add(task)
-        task.add_done_callback(self._forget)
+        task.add_done_callback(self._background.discard)
+        task.add_done_callback(retrieve)
         return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            # Mark the error as retrieved: who wanted it has awaited the task.
-            task.exception()
 
     async def tell_all(self, ranks: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
         """Call hosts at the same time, and wait for the grace at most.

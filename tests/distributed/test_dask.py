@@ -161,6 +161,49 @@ def test_a_worker_that_dies_at_the_start_is_not_waited_for(monkeypatch: pytest.M
     asyncio.run(asyncio.wait_for(dies_at_the_start(monkeypatch), 60))
 
 
+async def closed_within() -> None:
+    async with LocalCluster(
+        n_workers=1, processes=False, dashboard_address=":0", asynchronous=True, silence_logs=60
+    ) as local:
+        client = await Client(local, asynchronous=True)
+        async with dist.connect(client) as world:
+            part = await world.remote(0, Affine)
+            await client.close()
+            await part(leaf())
+
+
+async def cancelled_at_the_start() -> None:
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, facts: complaints.append(facts))
+    async with cluster(2, processes=False) as client:
+
+        async def connect() -> None:
+            async with dist.connect(client):
+                pass
+
+        for turns in range(0, 60, 3):
+            task = asyncio.create_task(connect())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            del task
+        async with dist.connect(client) as world:
+            assert all(not any(one.values()) for one in await world.statistics())
+        gc.collect()
+    assert complaints == []
+
+
+def test_a_client_closed_within_the_world_loses_the_workers() -> None:
+    with pytest.raises(dist.WorkerLostError, match="closed") as caught:
+        asyncio.run(asyncio.wait_for(closed_within(), 60))
+    assert any("in a world of Dask at" in note for note in caught.value.__notes__)
+
+
+def test_a_connect_that_is_cancelled_leaves_nothing() -> None:
+    asyncio.run(asyncio.wait_for(cancelled_at_the_start(), 60))
+
+
 async def with_processes() -> None:
     async with cluster(3, processes=True) as client:
         async with dist.connect(client, workers=3, grace=1.0) as world:
