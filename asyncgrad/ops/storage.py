@@ -65,12 +65,13 @@ class Storage:
 
     def tolist(self) -> list[Any]:
         """The elements, or bytes, as a list of numbers."""
-        array = self._array if isinstance(self._array, np.ndarray) else self._array.get()
-        return (array.view(np.uint8) if self.dtype is None else array).tolist()  # type: ignore[no-any-return]
+        return self[:]  # type: ignore[no-any-return]
 
-    def __getitem__(self, index: int) -> Any:
-        """One element, or byte, as a number."""
-        return self.tolist()[index]
+    def __getitem__(self, index: int | slice) -> Any:
+        """One element, or byte, as a number; of a slice, a list."""
+        array = self._array.view(np.uint8) if self.dtype is None else self._array
+        part = array[index]
+        return (part if isinstance(part, np.ndarray | np.generic) else part.get()).tolist()
 
     def __repr__(self) -> str:
         """The size, dtype and device."""
