@@ -344,7 +344,7 @@ class RunningPasses(Host):
             self.tell(task, "tells its participants")
             # If the program is being stopped, nobody waits for them.
             stops = is_stop(task.error)
-            told = _nothing if stops else partial(self._complete, task)
+            told = (lambda: None) if stops else partial(self._complete, task)
             # Kept alive here because the loop refers to it only weakly.
             telling = tell(task, self.nodes.grace, self.loop, told)
             self.programs.add(telling)
@@ -362,8 +362,7 @@ class RunningPasses(Host):
                 self.admit()
             if not live:
                 self._rest()
-        state = task.state
-        if state is DONE:
+        if task.state is DONE:
             future._task = None
             resolve(future, task.result)
             task.context = None
@@ -394,10 +393,6 @@ class RunningPasses(Host):
         finally:
             # The traceback may hold this frame, which must hold neither the pass nor the future.
             del error, later, future, task
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
