@@ -3,7 +3,8 @@
 A result gets a buffer if a universal function of NumPy's makes it and nobody can see it after the
 replay: it is not returned, not committed, not passed to a function that is called anew, and shares
 its memory with no array that is. A buffer is used again when the last array in it has been read, by
-an elementwise function even for its own result.
+an elementwise function even for its own result. Such a function also writes into the memory of an
+operand that a step of this replay has made and that nothing else reads, whoever sees the result.
 """
 
 from __future__ import annotations
@@ -128,6 +129,8 @@ class Plan:
         self.kinds: list[tuple[Any, Any]] = []
         #: Places whose arrays nothing else refers to: `commit` may keep them.
         self.owned: set[Place] = set()
+        #: By the place that is made there: the operand whose memory it takes.
+        self.taken: dict[Place, Place] = {}
         self._families = families
         seen = {families.of(place) for place in (*families.foreign, *places_in(outputs))}
         committed: dict[Place, int] = {}
@@ -159,15 +162,30 @@ class Plan:
                     and place.sample.is_array
                 ):
                     self.owned.add(place)
-        self._choose(steps, seen | set(committed), last)
+        seen |= set(committed)
+        alone = {places[0]: last[root] for root, places in members.items() if len(places) == 1}
+        self._choose(steps, seen, last, {x: n for x, n in alone.items() if x not in seen})
 
-    def _choose(self, steps: list[Any], seen: set[Place], last: dict[Place, int]) -> None:
+    def _choose(
+        self, steps: list[Any], seen: set[Place], last: dict[Place, int], alone: dict[Place, int]
+    ) -> None:
+        """Choose where results go.
+
+        Args:
+            steps: the steps.
+            seen: the families that others can see.
+            last: by family, the number of the last step that reads or makes one of it.
+            alone: the same for places without a family that nobody else can see.
+        """
         free: dict[Any, list[int]] = {}
         dying: dict[int, list[Place]] = {}
         for root, number in last.items():
             dying.setdefault(number, []).append(root)
         for number, step in enumerate(steps):
-            own = self._root_to_plan(step, seen)
+            operand = self._operand_to_take(step, number, alone)
+            if operand is not None:
+                self.taken[step.outs] = operand
+            own = None if operand is not None else self._root_to_plan(step, seen)
             over = [
                 root for root in dying.get(number, ()) if root in self.buffers and root is not own
             ]
@@ -186,6 +204,26 @@ class Plan:
                 self._free(over, free)
             if own is not None and last[own] == number:
                 self._free([own], free)
+
+    def _operand_to_take(self, step: Any, number: int, alone: dict[Place, int]) -> Place | None:
+        """The operand in whose memory a step may put its result, None if there is none."""
+        if step.__class__ is not Compute or not isinstance(step.function, np.ufunc):
+            return None
+        out = step.outs
+        if out.__class__ is not Place or step.function.signature is not None:
+            return None
+        key = out.sample.key
+        if not out.sample.ndim or not out.sample.is_contiguous or not out.sample.is_array:
+            return None
+        for place in step.arguments:
+            if (
+                place.__class__ is Place
+                and alone.get(place) == number
+                and place not in self.buffers
+                and place.sample.key == key
+            ):
+                return place
+        return None
 
     def _root_to_plan(self, step: Any, seen: set[Place]) -> Place | None:
         """The place that a step may write into a buffer, None if it may not."""

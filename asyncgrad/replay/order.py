@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
     Again,
@@ -121,6 +123,32 @@ def loads_first(steps: list[Any]) -> list[Any]:
         if step is not None:
             ordered.append(step)
     return ordered
+
+
+def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
+    """Combine two arrays that nothing else reads as soon as both are there, so that one goes.
+
+    Sums of gradients are recorded where they are used; in between other gradients are computed.
+
+    Args:
+        steps: the steps.
+        ends: by place, the number of the last step that reads it.
+    """
+    made: dict[Place, tuple[int, int]] = {}
+    order: list[tuple[int, int]] = []
+    for number, step in enumerate(steps):
+        position = (number, 0)
+        if step.__class__ is Compute and isinstance(step.function, np.ufunc):
+            read = set(places_in(step.arguments))
+            if len(read) > 1 and all(ends[place] == number for place in read):
+                ready = [made.get(place, (number, 0)) for place in read]
+                latest, depth = max(ready)
+                # Nothing is moved across a change.
+                if not any(map(is_change, steps[latest:number])):
+                    position = (latest, depth + 1)
+        order.append(position)
+        made.update(dict.fromkeys(made_by(step), position))
+    return [steps[number] for number in sorted(range(len(steps)), key=order.__getitem__)]
 
 
 def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:

@@ -9,7 +9,7 @@ from weakref import finalize
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
-from asyncgrad.replay.order import checks_first, ends_of, is_change, loads_first, useful
+from asyncgrad.replay.order import checks_first, ends_of, is_change, loads_first, sums_early, useful
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError
 from asyncgrad.replay.writer import Writer
 
@@ -110,7 +110,8 @@ class Program:
         if plan is None:
             inliner = Inliner()
             steps = loads_first(checks_first(useful(self._steps, self._outputs)))
-            self._steps = [one for step in steps for one in inliner.steps(step)]
+            steps = [one for step in steps for one in inliner.steps(step)]
+            self._steps = sums_early(steps, ends_of(steps, self._outputs))
             self._ends = ends_of(self._steps, self._outputs)
             plan = Plan(self._steps, self._outputs, self._families, self._ends)
             self.length = len(self._steps)

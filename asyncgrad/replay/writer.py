@@ -260,7 +260,8 @@ class Writer:
         outs = step.outs
         arguments = [self._expression(part) for part in step.arguments]
         function = step.function
-        self._release(over)
+        taken = None if outs.__class__ is not Place else self._plan.taken.get(outs)
+        self._release([place for place in over if place is not taken])
         if outs.__class__ is not Place:
             # A place that has a name already is an array that was handed through.
             targets = "".join(
@@ -269,9 +270,10 @@ class Writer:
             )
             return [f"{targets}= {self._constant(function)}({', '.join(arguments)})"]
         buffer = self._plan.buffers.get(outs)
-        if buffer is not None:
+        if taken is not None or buffer is not None:
             # Views of it keep it, so it needs a name of its own only while it is read.
-            name = self._names[outs] = f"b{buffer}"
+            name = f"b{buffer}" if taken is None else self._names[taken]
+            self._names[outs] = name
             # A name costs time, but NumPy wants it where people forget what the third array is.
             target = f"out={name}" if function in {np.maximum, np.minimum} else name
             return [f"{self._constant(function)}({', '.join((*arguments, target))})"]

@@ -2,6 +2,7 @@
 
 import asyncgrad as ag
 from asyncgrad.devices.pool import POOL
+from asyncgrad.replay.steps import Compute
 
 
 def test_a_recording_leaves_no_memory_in_the_pool():
@@ -18,3 +19,40 @@ def test_a_recording_leaves_no_memory_in_the_pool():
     assert POOL.unused <= 1 << 20
     assert chain(x).item() == chain.__compiled__(x).item()
     assert "replayed 1 times" in chain.explain()
+
+
+def test_a_result_takes_the_memory_of_an_operand_that_nothing_else_reads():
+    """Also one that the caller gets: the operand is new in each replay."""
+    w = ag.ones(4, 4)
+
+    @ag.compile
+    def layer(x):
+        return ag.tanh(x @ w)
+
+    inputs = [ag.ones(2, 4) * n for n in range(4)]
+    found = [layer(x) for x in inputs]
+    plan = layer._entries[0].program._plan
+    assert len(plan.taken) == 1
+    assert plan.kinds == []
+    assert [y.tolist() for y in found] == [layer.__compiled__(x).tolist() for x in inputs]
+
+
+def test_gradients_are_summed_as_soon_as_both_are_there():
+    """Otherwise all of them would wait for the last."""
+    x = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    def slope(y):
+        return ag.grad((x.sin() + x.cos() + x.exp() + y).sum(), x)[0]
+
+    found = [slope(ag.ones(3)).tolist() for _ in range(2)]
+    assert found[0] == found[1]
+    steps = [step.name for step in computations(slope)]
+    sums = [number for number, name in enumerate(steps) if name == "add"]
+    assert sums[-1] - sums[-2] > 1
+
+
+def computations(function):
+    """The computations of the one program of a function, in their order."""
+    steps = function._entries[0].program._steps
+    return [step for step in steps if step.__class__ is Compute]
