@@ -60,6 +60,11 @@ class Module(Hooked):
 
     training: bool
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor | Module:
+            """A parameter, buffer or module."""
+
     def __init__(self) -> None:
         vars(self).update(
             training=True,

@@ -10,8 +10,6 @@ from asyncgrad.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from asyncgrad.nn.module import Module
-
 #: The dictionaries in which a module keeps its parameters, buffers and submodules.
 _TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -26,7 +24,7 @@ class Members:
 
     # -- attributes -------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Tensor | Module:
+    def __getattr__(self, name: str) -> Any:
         """Look up a parameter, module or buffer; Python calls this only if no attribute matches."""
         own: Any = self.__dict__
         # Unrolled: a loop over the tables would take a third longer (0.3 us for a module).
