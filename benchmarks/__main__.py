@@ -39,6 +39,7 @@ CASES = {
     "million": million.measure,
     "footprint": footprint.measure,
     "models": models.measure,
+    "awaited": models.measure_awaited,
     "small": table.measure_tiny,
     "large": table.measure_large,
     "many": load.measure_many,
@@ -104,7 +105,7 @@ def _options() -> argparse.Namespace:
         "--json", type=Path, default=RESULTS, metavar="PATH", help="where all figures are saved"
     )
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="save the table")
-    parser.add_argument("--plot", type=Path, metavar="PATH.svg", help="draw the event loop's lag")
+    parser.add_argument("--plot", type=Path, metavar="PATH.svg", help="draw many passes at once")
     return parser.parse_args()
 
 

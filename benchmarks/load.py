@@ -224,10 +224,16 @@ def measure_pair(setting: Setting) -> Iterator[Row]:
         samples,
         ours="together",
         to="one after the other",
-        to_reach=0.65,
+        # Alone, a pass uses both cores, too.
+        to_reach=1.05,
     )
     yield compared(
-        "pair", "two long passes at once", samples, ours="together", to="to_thread together"
+        "pair",
+        "two long passes at once",
+        samples,
+        ours="together",
+        to="to_thread together",
+        to_reach=1.1,
     )
 
 
@@ -373,8 +379,9 @@ def measure_stranger(setting: Setting) -> Iterator[Row]:
             setting.repetitions(8),
         )
     figure = "60 layers, loop busy, a stranger on one core"
-    yield compared("stranger", figure, samples, ours="beside others", to="quiet", to_reach=3.0)
-    yield compared("stranger", figure, samples, ours="beside others", to="to_thread")
+    # A quiet pass has two cores; beside others one at most, which it shares with the loop.
+    yield compared("stranger", figure, samples, ours="beside others", to="quiet", to_reach=4.0)
+    yield compared("stranger", figure, samples, ours="beside others", to="to_thread", to_reach=1.0)
 
 
 async def _busy(seconds: float) -> None:

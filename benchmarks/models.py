@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 import asyncgrad as ag
-from benchmarks.harness import blas_threads, check_equal, interleave, with_torch_threads
+from benchmarks.harness import (
+    blas_threads,
+    check_equal,
+    event_loop,
+    interleave,
+    with_torch_threads,
+)
 from benchmarks.networks import Training, networks
 from benchmarks.report import MILLISECONDS, compared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
     from benchmarks.harness import Setting
     from benchmarks.report import Row
@@ -35,35 +43,80 @@ STEPS = 2
 
 def measure(setting: Setting) -> Iterator[Row]:
     """One training step of each model, on one thread, synchronously."""
-    for network in networks(small=setting.quick):
-        torch.manual_seed(0)
-        mine, other = Training(network, ag), Training(network, torch)
-        mine.take_weights(other)
-        batch = next(network.batches(np.random.default_rng(0)))
-
-        def turn(training: Training, batch: tuple = batch) -> float:
-            inputs, targets = training.tensors(batch)
-            start = time.perf_counter()
-            for _ in range(STEPS):
-                training.step(inputs, targets)
-            return (time.perf_counter() - start) / STEPS
-
-        losses = [[t.step(*t.tensors(batch)).detach().numpy()] for t in (mine, other)]
-        check_equal(network.name, *losses)
-        sides = {
-            "asyncgrad": lambda mine=mine, turn=turn: turn(mine),
-            "PyTorch T1": with_torch_threads(1, lambda other=other, turn=turn: turn(other)),
-        }
+    for name, mine, other, batch in _pairs(setting):
         with blas_threads(1):
-            samples = interleave(sides, setting.repetitions(24))
+            samples = interleave(
+                {
+                    "asyncgrad": partial(_steps, mine, batch),
+                    "PyTorch T1": with_torch_threads(1, partial(_steps, other, batch)),
+                },
+                setting.repetitions(24),
+            )
         yield compared(
             "models",
-            f"training step, {network.name}",
+            f"training step, {name}",
             samples,
             ours="asyncgrad",
             to="PyTorch T1",
             unit="ms",
             scale=MILLISECONDS,
-            to_reach=TO_REACH[network.name],
-            note=REASONS.get(network.name, ""),
+            to_reach=TO_REACH[name],
+            note=REASONS.get(name, ""),
         )
+
+
+def measure_awaited(setting: Setting) -> Iterator[Row]:
+    """One training step of each model on two cores: awaited, beside PyTorch's on the loop."""
+    for name, mine, other, batch in _pairs(setting):
+
+        async def awaited(mine: Training = mine, batch: tuple = batch) -> float:
+            inputs, targets = mine.tensors(batch)
+            # The threads have started.
+            await ag.offload(int)
+            start = time.perf_counter()
+            for _ in range(STEPS):
+                await mine.awaited_step(inputs, targets)
+            return (time.perf_counter() - start) / STEPS
+
+        def on_a_loop(awaited: Callable[[], Any] = awaited) -> float:
+            """On one of its own: while an engine lives, its loop's thread has a core at once."""
+            with event_loop(setting.loop) as run:
+                return run(awaited)
+
+        samples = interleave(
+            {
+                "asyncgrad": on_a_loop,
+                "inline T2": with_torch_threads(2, partial(_steps, other, batch)),
+            },
+            setting.repetitions(24),
+        )
+        yield compared(
+            "awaited",
+            f"training step, {name}, awaited",
+            samples,
+            ours="asyncgrad",
+            to="inline T2",
+            to_reach=1.15,
+            note=REASONS.get(name, ""),
+        )
+
+
+def _pairs(setting: Setting) -> Iterator[tuple[str, Training, Training, tuple]]:
+    """Each network of both libraries, from the same weights, with a batch."""
+    for network in networks(small=setting.quick):
+        torch.manual_seed(0)
+        mine, other = Training(network, ag), Training(network, torch)
+        mine.take_weights(other)
+        batch = next(network.batches(np.random.default_rng(0)))
+        losses = [[t.step(*t.tensors(batch)).detach().numpy()] for t in (mine, other)]
+        check_equal(network.name, *losses)
+        yield network.name, mine, other, batch
+
+
+def _steps(training: Training, batch: tuple) -> float:
+    """Seconds for a step."""
+    inputs, targets = training.tensors(batch)
+    start = time.perf_counter()
+    for _ in range(STEPS):
+        training.step(inputs, targets)
+    return (time.perf_counter() - start) / STEPS

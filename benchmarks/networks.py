@@ -59,13 +59,24 @@ class Training:
     def step(self, inputs: Any, targets: Any) -> Any:
         """One training step; the loss before it."""
         self.optimizer.zero_grad()
-        scores = self.model(inputs)
-        loss = self.library.nn.functional.cross_entropy(
-            scores.reshape(-1, scores.shape[-1]), targets.reshape(-1)
-        )
+        loss = self.loss(inputs, targets)
         loss.backward()
         self.optimizer.step()
         return loss
+
+    async def awaited_step(self, inputs: Any, targets: Any) -> None:
+        """One of asyncgrad's steps that leaves the loop free."""
+        self.optimizer.zero_grad()
+        loss = await self.library.offload(self.loss, inputs, targets)
+        await loss.backward()
+        self.optimizer.step()
+
+    def loss(self, inputs: Any, targets: Any) -> Any:
+        """The forward pass."""
+        scores = self.model(inputs)
+        return self.library.nn.functional.cross_entropy(
+            scores.reshape(-1, scores.shape[-1]), targets.reshape(-1)
+        )
 
 
 # -- digits ---------------------------------------------------------------------------------------

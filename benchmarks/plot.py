@@ -1,7 +1,8 @@
-"""The picture of an event loop: how late a ticker is while a backward pass runs beside it.
+"""The picture of many passes at once: when they end, and how late requests are meanwhile.
 
-`python -m benchmarks.plot [PATH.svg]` draws three programs that do the same pass: PyTorch's
-backward on the loop, the same in `asyncio.to_thread`, and asyncgrad's awaited.
+`python -m benchmarks.plot [PATH.svg]` draws the same passes in PyTorch, each in
+`asyncio.to_thread`, and in asyncgrad, each awaited. Later an urgent one starts, and one is
+cancelled.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,117 +33,193 @@ from matplotlib import pyplot as plt  # noqa: E402  # backend chosen above
 
 #: Where the README looks for it.
 PICTURE = Path(__file__).parent.parent / "docs" / "img" / "event_loop.svg"
-
-#: Seconds of quiet before and after the pass.
-MARGIN = 0.06
-
+#: How many passes start at once.
+PASSES = 40
+#: When another one starts, which is urgent, and when one that runs is cancelled, in seconds.
+URGENT, CANCELLED = 0.04, 0.06
 #: The least lag that the picture shows, in ms.
 FLOOR = 0.02
+#: How often each program is run; the one with the median wait of the urgent pass is drawn.
+RUNS = 5
+_GREY, _RED, _AMBER = "#95a5a6", "#c0392b", "#d68910"
 
-#: How often each program is run; the one with the median of the worst lags is drawn.
-RUNS = 7
+
+@dataclass
+class Pass:
+    """Moments of one pass in seconds; it computes between the last two."""
+
+    started: float
+    computes: float = 0.0
+    ended: float = 0.0
+    #: When it was cancelled, if it was.
+    cancelled: float | None = None
+
+    @property
+    def takes(self) -> float:
+        """From its start to its end."""
+        return self.ended - self.started
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The ticks of one program, and when its pass ran, in ms from the start of the pass."""
+    """One program: its passes, the urgent one last, and (moment, lateness) of requests."""
 
-    moments: np.ndarray
-    lags: np.ndarray
-    #: How long the pass took.
-    end: float
+    passes: list[Pass]
+    ticks: np.ndarray
 
     @property
-    def worst(self) -> float:
-        """The greatest lag among the ticks that were due while the pass ran."""
-        due = self.moments - self.lags
-        return float(self.lags[(self.moments >= 0) & (due <= self.end)].max())
+    def end(self) -> float:
+        """When the last pass had ended."""
+        return max(one.ended for one in self.passes)
 
 
-async def record(layers: Layers, backward: Callable[[Any], Any]) -> Recording:
-    """Run one pass beside a ticker, with some quiet round it."""
-    layers.forget()
-    loss = layers.loss()
+async def in_thread(loss: Any, urgent: bool, seen: Pass) -> None:
+    """PyTorch's pass in a thread."""
+
+    def work() -> None:
+        seen.computes = time.perf_counter()
+        loss.backward()
+        seen.ended = time.perf_counter()
+
+    await asyncio.to_thread(work)
+
+
+async def awaited(loss: Any, urgent: bool, seen: Pass) -> None:
+    """asyncgrad's pass."""
+    seen.computes = time.perf_counter()
+    try:
+        await loss.backward(priority=int(urgent))
+    finally:
+        seen.ended = time.perf_counter()
+
+
+async def record(graphs: list[Layers], program: Callable[..., Any]) -> Recording:
+    """Run all passes beside a ticker."""
+    for layers in graphs:
+        layers.forget()
+    losses = [layers.loss() for layers in graphs]
+    passes: list[Pass] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    def start(loss: Any, urgent: bool) -> None:
+        passes.append(Pass(time.perf_counter()))
+        tasks.append(asyncio.create_task(program(loss, urgent, passes[-1])))
+
     async with Ticker() as ticker:
-        await asyncio.sleep(MARGIN)
-        start = time.perf_counter()
-        await backward(loss)
-        end = time.perf_counter()
-        await asyncio.sleep(MARGIN)
-    moments, lags = np.array(ticker.ticks).T
-    return Recording((moments - start) * 1e3, np.maximum(lags * 1e3, FLOOR), (end - start) * 1e3)
+        begin = time.perf_counter()
+        for loss in losses[:-1]:
+            start(loss, urgent=False)
+        await asyncio.sleep(URGENT)
+        start(losses[-1], urgent=True)
+        await asyncio.sleep(CANCELLED - URGENT)
+        place = next(n for n, one in enumerate(passes) if one.computes and not one.ended)
+        passes[place].cancelled = time.perf_counter() - begin
+        tasks[place].cancel()
+        with suppress(asyncio.CancelledError):
+            await tasks[place]
+        tasks.pop(place)
+        await asyncio.gather(*tasks)
+        # The thread of a cancelled pass may still compute.
+        await asyncio.get_running_loop().shutdown_default_executor()
+    for one in passes:
+        one.started, one.computes, one.ended = (
+            moment - begin for moment in (one.started, one.computes, one.ended)
+        )
+    ticks = np.array(ticker.ticks)
+    return Recording(passes, ticks - [begin, 0.0])
 
 
 def recordings() -> dict[str, Recording]:
-    """The three programs, taking turns; of each the run with the median of the worst lags."""
-    ours = Layers.of(ag, batch=256, width=512, depth=60)
-    theirs = Layers.of(torch, batch=256, width=512, depth=60)
-    torch.set_num_threads(1)
-
-    async def inline(loss: Any) -> None:
-        loss.backward()
-
-    async def in_thread(loss: Any) -> None:
-        await asyncio.to_thread(loss.backward)
-
-    async def awaited(loss: Any) -> None:
-        await loss.backward()
-
+    """Both programs, taking turns; of each the run with the median wait of the urgent pass."""
     programs = {
-        "loss.backward()  ·  PyTorch on the loop": (theirs, inline),
-        "await asyncio.to_thread(loss.backward)  ·  PyTorch": (theirs, in_thread),
-        "await loss.backward()  ·  asyncgrad": (ours, awaited),
+        "PyTorch: await asyncio.to_thread(loss.backward)": (torch, in_thread),
+        "asyncgrad: await loss.backward()": (ag, awaited),
+    }
+    torch.set_num_threads(1)
+    graphs = {
+        name: [
+            Layers.of(lib, batch=256, width=256, depth=8, seed=seed) for seed in range(PASSES + 1)
+        ]
+        for name, (lib, _) in programs.items()
     }
     seen: dict[str, list[Recording]] = {name: [] for name in programs}
-    with event_loop("asyncio") as run:
-        for _ in range(RUNS + 1):
-            for name, (layers, backward) in programs.items():
-                seen[name].append(run(lambda a=layers, b=backward: record(a, b)))
+    for _ in range(RUNS + 1):
+        for name, (_, program) in programs.items():
+            # An engine that lives would change what the other one's loop gets.
+            with event_loop("asyncio") as run:
+                seen[name].append(run(lambda g=graphs[name], p=program: record(g, p)))
     # The first run of each warms it up.
     return {
-        name: sorted(each[1:], key=lambda one: one.worst)[RUNS // 2] for name, each in seen.items()
+        name: sorted(each[1:], key=lambda one: one.passes[-1].takes)[RUNS // 2]
+        for name, each in seen.items()
     }
 
 
 def draw(path: Path = PICTURE) -> None:
     """Measure, and save the picture."""
     programs = recordings()
-    span = max(one.end for one in programs.values()) + MARGIN * 1e3
     figure, axes = plt.subplots(
-        len(programs), 1, figsize=(8.4, 5.4), sharex=True, sharey=True, layout="constrained"
+        2,
+        len(programs),
+        figsize=(8.8, 5.2),
+        sharex=True,
+        sharey="row",
+        height_ratios=(3, 1.4),
+        layout="constrained",
     )
-    for axis, (name, one), colour in zip(
-        axes, programs.items(), ("#c0392b", "#b9770e", "#1e8449"), strict=True
-    ):
-        axis.axvspan(0, one.end, color="#eef1f4", lw=0)
-        # One line for all stems, broken between them: a small file.
-        stems = np.array([np.full_like(one.lags, FLOOR), one.lags, np.full_like(one.lags, np.nan)])
-        axis.plot(np.repeat(one.moments, 3), stems.T.ravel(), color=colour, lw=0.8, alpha=0.5)
-        axis.plot(one.moments, one.lags, ".", color=colour, ms=3.5)
-        ticks = int(((one.moments > 0) & (one.moments < one.end)).sum())
-        axis.set_title(name, loc="left", fontsize=10.5, color=colour, fontweight="bold")
-        axis.text(
-            4,
-            650,
-            f"pass {one.end:.0f} ms, loop woke {ticks} times meanwhile, at worst "
-            f"{one.worst:.1f} ms late",
+    for (above, below), (name, one) in zip(axes.T, programs.items(), strict=True):
+        _draw_passes(above, one)
+        above.set_title(name, loc="left", fontsize=10, fontweight="bold")
+        moments, lags = one.ticks.T * 1e3
+        below.plot(moments, np.maximum(lags, FLOOR), ".", color="#1f618d", ms=3)
+        below.text(
+            0.02,
+            0.97,
+            f"requests: at worst {lags[moments <= one.end * 1e3].max():.1f} ms late",
+            transform=below.transAxes,
             va="top",
-            fontsize=9,
-            color="#444",
+            fontsize=8.5,
         )
-        axis.set_yscale("log")
-        axis.set_ylim(FLOOR, 1000)
-        axis.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
-        axis.axhline(1, color="#999", lw=0.6, ls=":")
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[1].set_ylabel("how late a 1 ms ticker was woken, in ms")
-    axes[-1].set_xlabel("ms since the backward pass began (shaded while it runs)")
-    axes[-1].set_xlim(-MARGIN * 1e3, span)
+        below.set_yscale("log")
+        below.set_ylim(FLOOR, 200)
+        below.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+        below.set_xlabel("ms")
+        for axis in (above, below):
+            axis.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].set_ylabel(f"{PASSES} passes and an urgent one")
+    axes[1, 0].set_ylabel("a 1 ms ticker\nis late by, ms")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(
         path, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None
     )
     plt.close(figure)
+
+
+def _draw_passes(axis: Any, one: Recording) -> None:
+    """A line for each pass: thin while it waits for a thread, thick from there to its end."""
+    axis.set_yticks([])
+    axis.set_ylim(PASSES + 1, -11)
+    urgent = one.passes[-1]
+    (gone,) = [each for each in one.passes if each.cancelled is not None]
+    assert gone.cancelled is not None
+    for place, each in enumerate([urgent, *one.passes[:-1]]):
+        end = each.ended if each.cancelled is None else min(each.ended, each.cancelled)
+        colour = _RED if each is urgent else _AMBER if each is gone else _GREY
+        for start, width in ((each.started, 0.6), (each.computes, 2.6)):
+            axis.plot([start * 1e3, end * 1e3], [place] * 2, color=colour, lw=width)
+        if each is gone:
+            axis.plot([end * 1e3, each.ended * 1e3], [place] * 2, ":", color=colour, lw=2.6)
+            axis.plot(end * 1e3, place, "x", color="black", ms=7, mew=1.6)
+    lines = (
+        (f"urgent: ends after {urgent.takes * 1e3:.0f} ms", _RED),
+        (f"cancelled: computes on for {(gone.ended - gone.cancelled) * 1e3:.1f} ms", _AMBER),
+        (f"all: {one.end * 1e3:.0f} ms", "#444"),
+    )
+    for number, (text, colour) in enumerate(lines):
+        axis.text(
+            0.02, 0.985 - 0.065 * number, text, color=colour, va="top", fontsize=9,
+            transform=axis.transAxes,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

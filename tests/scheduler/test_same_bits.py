@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -158,18 +159,32 @@ import numpy as np
 import asyncgrad as ag
 from asyncgrad.devices import pieces
 
+F = ag.nn.functional
 values = np.random.default_rng(0)
 w = [
     ag.tensor(values.standard_normal(shape).astype(dtype) / 20, requires_grad=True)
     for shape, dtype in (
         ((311, 517), "f8"), ((517, 640), "f8"), ((640, 333), "f8"), ((300, 700), "f4"),
-        ((700, 777), "f4"),
+        ((700, 777), "f4"), ((2, 1, 150, 200), "f4"), ((3, 200, 250), "f4"),
+        ((8, 4, 32, 32), "f4"), ((6, 4, 3, 3), "f4"), ((2, 4, 65, 32), "f4"), ((0, 700), "f4"),
     )
 ]
 
 def loss():
-    a, b, c, d, e = w
-    return ag.tanh(ag.tanh(ag.tanh(a @ b) @ c).T @ a).sum() + ag.tanh(ag.sin(d) @ e).sum()
+    a, b, c, d, e, batch, matrices, images, kernels, heads, none = w
+    loss = ag.tanh(ag.tanh(ag.tanh(a @ b) @ c).T @ a).sum() + ag.tanh(ag.sin(d) @ e).sum()
+    loss = loss + ag.tanh(batch @ matrices).sum() + (none @ e).sum() + (e[::2].T @ e[1::2]).std()
+    loss = loss + F.conv2d(images, kernels, padding=1).square().mean()
+    loss = loss + (ag.complex(d, d * 0.5) @ ag.complex(e, e * 0.3)).abs().mean()
+    return loss + F.scaled_dot_product_attention(heads, heads * 2, heads).square().sum()
+
+async def given_up():
+    # A pass and a forward pass that are cancelled while they compute.
+    running = [asyncio.ensure_future(ag.offload(loss)), ag.grad(loss(), w)]
+    await asyncio.sleep(0)
+    for one in running:
+        one.cancel()
+    await asyncio.wait(running)
 
 def bits(*tensors):
     return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()
@@ -183,14 +198,14 @@ async def main(loaded):
     ag.engine()
     others = [asyncio.create_task(neighbour())] if loaded else []
     found = set()
-    for _ in range(3):
+    for _ in range(2):
         made = loss()
         offloaded = await ag.offload(loss)
         passes = [ag.grad(made, w), ag.grad(offloaded, w)]
         if not loaded:
             passes = [await one for one in passes]
         else:
-            passes = await asyncio.gather(*passes)
+            passes, _ = await asyncio.gather(asyncio.gather(*passes), given_up())
         found |= {bits(made, *gradients) for gradients in passes}
         found.add(bits(offloaded, *passes[0]))
         with ag.blocking():
@@ -221,3 +236,77 @@ def test_on_any_number_of_cores_idle_and_loaded() -> None:
         found.add(run.stdout)
     (said,) = found
     assert int(said.split()[1]) > 2
+
+
+_FORKS = """
+import asyncio, os, sys, threading
+import numpy as np
+import asyncgrad as ag
+from asyncgrad.devices import pieces
+
+values = np.random.default_rng(0).standard_normal((700, 700))
+w = ag.tensor(values.astype("f4") / 30, requires_grad=True)
+
+def loss():
+    return ag.tanh(ag.tanh(w @ w) @ w).sum()
+
+async def gradient():
+    (found,) = await ag.grad(await ag.offload(loss), [w])
+    return found.numpy().tobytes()
+
+def child():
+    asyncio.events._set_running_loop(None)
+    ag.grad(loss(), [w])
+    ended = [asyncio.run(gradient()) == expected for _ in range(2)]
+    os._exit(not (all(ended) and len(threading.enumerate()) == 1 and not pieces.threads))
+
+def fork():
+    pid = os.fork()
+    if not pid:
+        child()
+    return pid
+
+async def main():
+    codes = []
+    for number in range(4):
+        running = [asyncio.ensure_future(gradient()) for _ in range(3)]
+        while not all(thread.is_alive() for thread in ag.engine().thread_segments.threads._members):
+            await asyncio.sleep(0)
+        pid = await ag.offload(fork) if number % 2 else fork()
+        assert await asyncio.gather(*running) == [expected] * 3
+        codes.append((await asyncio.to_thread(os.waitpid, pid, 0))[1])
+    return codes
+
+expected = asyncio.run(gradient())
+print(asyncio.run(main()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_in_a_child_that_is_forked_while_pieces_are_computed() -> None:
+    """By the loop's thread, and by one that computes pieces."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FORKS],
+        env=os.environ | {"PYTHONPATH": str(Path(ag.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "[0, 0, 0, 0]\n"), run.stderr
+
+
+def test_on_loops_in_several_threads_of_which_each_begins_and_ends() -> None:
+    """The first loop has ended when the others begin, and each of them computes in pieces."""
+    values = np.random.default_rng(0).standard_normal((700, 700)).astype(np.float32) / 30
+    w = ag.tensor(values, requires_grad=True)
+
+    async def gradients(count: int) -> set[bytes]:
+        def loss() -> ag.Tensor:
+            return ag.tanh(w @ w).sum()
+
+        return {bits(await ag.grad(await ag.offload(loss), [w]))[0] for _ in range(count)}
+
+    expected = asyncio.run(gradients(1))
+    with ThreadPoolExecutor(3) as loops:
+        assert list(loops.map(asyncio.run, map(gradients, (1, 2, 5)))) == [expected] * 3
