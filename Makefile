@@ -13,7 +13,7 @@ PYTEST = $(RUN) -m pytest --hypothesis-profile=ci
 # What `make test-matrix` runs, on which interpreters: what depends on them. Systems ship the first
 # releases of a version, which lack what later ones have.
 MATRIX = python3.12 python3.13 /usr/bin/python3
-MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler
+MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler tests/replay
 
 # Two processes share the tests. Each begins at another end, so that what the tests of one file share
 # is made once.

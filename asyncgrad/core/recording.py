@@ -47,6 +47,26 @@ def made(array: Any) -> None:
         recorder.constant(array)
 
 
+def copied(array: Any, copy: Any) -> None:
+    """Report a copy of an array that no op has made."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.copied(array, copy)
+
+
+def followed(array: Any, function: Callable[..., Any], *args: Any) -> None:
+    """Report an array that is no op's result. Asked where it matters: `if recorders`.
+
+    Args:
+        array: the array.
+        function: what a replay calls to make it: it returns an array, or a tensor of it.
+        args: the function's arguments.
+    """
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.followed(array, function, args)
+
+
 def again(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function that depends on values; a replay calls it, too.
 
@@ -62,12 +82,23 @@ def again(function: Callable[..., Any], *args: Any) -> Any:
 
 def called_anew(function: _F) -> _F:
     """Decorate a function with effects: a replay calls it in its place among the operations."""
+    return _called_anew(function, values=False)
 
+
+def drawn_anew(function: _F) -> _F:
+    """Decorate a function that draws random numbers: a replay draws others in its place.
+
+    Of tensors it takes values only, no history.
+    """
+    return _called_anew(function, values=True)
+
+
+def _called_anew(function: _F, *, values: bool) -> _F:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder = current().recorder
         if recorder is None:
             return function(*args, **kwargs)
-        return recorder.again(function, args, kwargs, True)
+        return recorder.again(function, args, kwargs, True, values=values)
 
     return cast("_F", call)

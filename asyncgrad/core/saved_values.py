@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed, stored_edges
+from asyncgrad.core.recording import copied
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
@@ -203,6 +204,7 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
             value = values[position]
             if where >= 0 and looks_into(value, array):
                 values[position] = variable._metadata.F.clone(value)
+                copied(value, values[position])
                 level = current().dual_level
                 if level is not None:
                     level.copy(value, values[position])

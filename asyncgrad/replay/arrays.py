@@ -15,7 +15,18 @@ from asyncgrad.core.variable import Variable, is_inference, requires_grad, view_
 from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.dtype import DType
-from asyncgrad.replay.steps import Load, Made, Output, Place, Same, Source, UnrepeatableError, moves
+from asyncgrad.replay.order import is_change
+from asyncgrad.replay.steps import (
+    Gradient,
+    Load,
+    Made,
+    Output,
+    Place,
+    Same,
+    Source,
+    UnrepeatableError,
+    moves,
+)
 
 _CONSTANTS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
@@ -54,6 +65,8 @@ class KnownArrays:
         self._outputs: dict[int, Any] = {}
         #: The outputs that require grad, each with its tensor.
         self.with_graph: list[tuple[Output, Any]] = []
+        #: The others.
+        self.without_graph: list[tuple[Output, Any]] = []
         #: By the identity of a Python value that is read from an array, and only returned.
         self.values: dict[int, Place] = {}
         #: Those that have been found in what the function returns.
@@ -177,6 +190,12 @@ class KnownArrays:
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
 
+    def values_of(self, value: Any) -> Any:
+        """The template of an argument of a function that reads no history of tensors."""
+        if isinstance(value, Variable):
+            return Made(self.array_of(value), value._metadata)
+        return self.template(value)
+
     def result(self, result: Any) -> Any:
         """The template of what a function has returned."""
         if isinstance(result, (np.ndarray, np.generic)):
@@ -199,8 +218,6 @@ class KnownArrays:
     def _check_alone(self, value: Any) -> None:
         """Raise for a returned tensor that counts its changes with one that the caller knows."""
         counter = value._counter
-        if any(value is grad for grad in self.gradients):
-            raise UnrepeatableError("it returns a .grad")
         if counter is None:
             return
         known = [source.tensor._counter for source in self.sources.values()]
@@ -208,12 +225,24 @@ class KnownArrays:
             raise UnrepeatableError("it returns two tensors of the same memory")
         self._counters.append(counter)
 
+    def _gradient(self, value: Any) -> Gradient:
+        """The template of a `.grad` that is returned: the one that is there when a replay ends."""
+        known = self.known.get(id(value._array))
+        for step in reversed(self.steps):
+            if is_change(step):
+                break
+            if step.__class__ is Load and step.gradient and step.out is known:
+                return Gradient(step.source)
+        raise UnrepeatableError("it returns a .grad that it has changed later")
+
     def output(self, value: Any) -> Any:
         """The template of what the function returns."""
         if isinstance(value, Variable):
             source = self.sources.get(id(value))
             if source is not None:
                 return source
+            if any(value is grad for grad in self.gradients):
+                return self._gradient(value)
             if value._edge is None and requires_grad(value):
                 raise UnrepeatableError("it returns a leaf that it has made")
             if is_inference(value) and view_of(value) is not None:
@@ -224,8 +253,8 @@ class KnownArrays:
                 place = self.array_of(value)
                 known = Output(place, value._metadata, is_inference(value))
                 self._outputs[id(value)] = known
-                if value._edge is not None:
-                    self.with_graph.append((known, value))
+                found = self.without_graph if value._edge is None else self.with_graph
+                found.append((known, value))
                 self.keep(value)
             return known
         kind = type(value)

@@ -200,7 +200,7 @@ class Compiled(Generic[_P, _R]):
 
     async def _awaited(self, args: Any, kwargs: Any) -> Any:
         """Replay, or record, a coroutine function's call."""
-        if self._entries and not current().in_node:
+        if self._entries and _get_running_loop() is not None and not current().in_node:
             # A thousand calls may start in one turn of the loop. Nothing is held here; what the
             # function reads is compared after it.
             await cooperate()

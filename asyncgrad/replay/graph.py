@@ -121,6 +121,8 @@ class Graph:
         self._nodes: list[_Recorded] = []
         #: Whose version counters are checked: sources, and numbers of outputs.
         self._counted: list[Any] = []
+        #: Outputs without a graph that the nodes have saved. Their numbers follow the others'.
+        self._watched: list[Any] = []
         #: By the layouts of the gradients that come in and the edges that are wanted.
         self.backwards: dict[Any, _Backward] = {}
         #: Why passes through the graph can't be replayed.
@@ -131,7 +133,8 @@ class Graph:
         #: What the node saves.
         self._saved = list(dict.fromkeys(saved))
         self._constants = [place for place in self._saved if place in recorder.constants]
-        self.template = [tuple, [returned, [tuple, self._outputs], [tuple, self._saved]]]
+        parts = [self._outputs, self._saved, self._watched]
+        self.template = [tuple, [returned, *[[tuple, part] for part in parts]]]
 
     # -- the recorded call ------------------------------------------------------------------------
 
@@ -191,6 +194,10 @@ class Graph:
             (source, source.tensor) for source in recorder.sources.values()
         ]
         seen += [(number, tensor) for number, (_, tensor) in enumerate(recorder.with_graph)]
+        for output, tensor in recorder.without_graph:
+            if tensor._counter in checked:
+                seen.append((len(self._outputs) + len(self._watched), tensor))
+                self._watched.append(output)
         counted: dict[Any, int] = {}
         for what, tensor in seen:
             if tensor._counter in checked:
@@ -210,14 +217,15 @@ class Graph:
         Returns:
             What the function returns.
         """
-        result, outs, saved = returned
+        result, outs, saved, watched = returned
         edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self._slots])
         node = GraphNode()
         init_node(node, edges, self._metadata, self._cost)
         # More than those of the nodes that may be put in its place.
         node.topological_nr += len(self._nodes)
+        seen = (*outs, *watched)
         node.guard = guards = [
-            _counter(outs[one] if one.__class__ is int else tensor_of(one, arguments))
+            _counter(seen[one] if one.__class__ is int else tensor_of(one, arguments))
             for one in self._counted
         ]
         node.saved = saved

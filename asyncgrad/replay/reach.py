@@ -63,7 +63,7 @@ _EFFECTS = tuple(
     for name in (
         "random", "serialization", "settings", "scheduler", "serving", "extend", "tracing",
         "collector", "testing", "accelerator", "backends", "cuda", "utils", "amp",
-        "nn.init", "ops.api.random", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
+        "nn.init", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
     )
 )  # fmt: skip
 #: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.

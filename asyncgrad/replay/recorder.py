@@ -15,31 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import current
 from asyncgrad.core.node import GraphRoot
 from asyncgrad.core.variable import (
     AccumulateGrad,
     Variable,
-    bump_version,
-    is_inference,
-    requires_grad,
-    view_of,
 )
 from asyncgrad.devices import CPU
-from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import moved
-from asyncgrad.replay.arrays import KnownArrays, line
+from asyncgrad.replay.arrays import line
+from asyncgrad.replay.changes import Changes
 from asyncgrad.replay.looks import is_only_returned, way_of
 from asyncgrad.replay.steps import (
     LOOK,
     Again,
     Commit,
     Compute,
-    Load,
     Place,
     Same,
-    Source,
     UnrepeatableError,
     item_at,
     moves,
@@ -61,7 +55,7 @@ _SMALL = 16
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
-class Recorder(KnownArrays):
+class Recorder(Changes):
     """What one call does; `reason` says why it can't be repeated, or is None."""
 
     def __init__(
@@ -85,11 +79,6 @@ class Recorder(KnownArrays):
         super().__init__(arguments, reached, strict=strict)
         self._waits = waits
         self._code = code
-        #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
-        self._committed_to: set[Source] = set()
-        self._changed = False
-        #: The tensor that is being changed in place.
-        self._changing: Source | None = None
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
         #: The gradients that have arrived in the running passes, by target.
@@ -211,6 +200,21 @@ class Recorder(KnownArrays):
         if self.reason is None:
             self.constants.add(self.new(array))
 
+    def followed(self, array: Any, function: Any, args: tuple[Any, ...]) -> None:
+        """Take note of an array that a function which is no op has made."""
+        if self.reason is not None:
+            return
+        name = getattr(function, "__name__", "a function").strip("_")
+        try:
+            arguments = tuple([self.values_of(x) for x in args])
+        except UnrepeatableError as error:
+            self.refuse(f"{name}: {error}")
+            return
+        if isinstance(args[0], Variable):
+            function = partial(_array_of, function)
+        cost = 5_000 + 10 * array.size
+        self.steps.append(Compute(name, function, arguments, self.new(array), cost))
+
     def created(self, name: str, array: Any) -> None:
         """Take note of a tensor that no op has computed.
 
@@ -218,124 +222,12 @@ class Recorder(KnownArrays):
             name: the function that has made it.
             array: its values.
         """
+        if id(array) in self.known:
+            return
         if name in _CONSTANTS_OF:
             self.constant(array)
         else:
             self.refuse(f"{name}() is not repeated")
-
-    def changing(self, tensor: Any) -> None:
-        """Take note of a tensor that is about to be changed in place."""
-        if self.reason is not None:
-            return
-        source = self.sources.get(id(tensor))
-        counter = tensor._counter
-        if (
-            source is None
-            or requires_grad(tensor)
-            or view_of(tensor) is not None
-            or is_inference(tensor)
-            or (counter is not None and counter.sharers())
-        ):
-            self.refuse("it changes a tensor in place")
-        else:
-            self._changing = source
-
-    def assigned(self, tensor: Any, result: Any) -> None:
-        """Take the report of the values that a tensor gets in place."""
-        source, self._changing = self._changing, None
-        if self.reason is not None:
-            return
-        if source is None or source.tensor is not tensor or requires_grad(result):
-            self.refuse("it changes a tensor in place")
-            return
-        try:
-            arguments = (source, self.array_of(result))
-        except UnrepeatableError as error:
-            self.refuse(str(error))
-            return
-        self._effect(Again("a change in place", _put, arguments, {}, Same(None), True))
-
-    def _effect(self, step: Again) -> None:
-        """Add a step after which arrays have to be read again."""
-        self._changed = True
-        for source, place in tuple(self.loaded.items()):
-            # A replay may find another array here.
-            self.known.pop(id(place.sample), None)
-            del self.loaded[source]
-        self.find_holders()
-        self.steps.append(step)
-
-    def again(self, function: Any, args: Any, kwargs: Any, effect: bool) -> Any:
-        """Call a function that a replay calls anew, without recording what it does inside.
-
-        Args:
-            function: the function.
-            args: its positional arguments. Iterators are turned into lists.
-            kwargs: its keyword arguments.
-            effect: it changes something; otherwise it takes arrays and depends on nothing else.
-        """
-        args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
-        name = getattr(function, "__qualname__", str(function))
-        arguments: Any = ()
-        keywords: Any = {}
-        if self.reason is None:
-            try:
-                arguments = tuple([self._argument(x, effect) for x in args])
-                keywords = {key: self._argument(x, effect) for key, x in kwargs.items()}
-            except UnrepeatableError as error:
-                self.refuse(f"{name}: {error}")
-        found = current()
-        install(found.replace(recorder=None, before_change=None))
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            self.reason = self.reason or f"{name} has raised {type(error).__name__}"
-            raise
-        finally:
-            install(found)
-        if self.reason is None:
-            try:
-                outs = self.result(result)
-                step = Again(name, function, arguments, keywords, outs, effect)
-                if effect:
-                    self._effect(step)
-                elif outs.__class__ is Place:
-                    cost = 2_000 + 10 * result.size
-                    self.steps.append(Compute(name, function, arguments, outs, cost))
-                else:
-                    self.steps.append(step)
-            except UnrepeatableError as error:
-                self.refuse(f"{name}: {error}")
-        return result
-
-    def _argument(self, value: Any, effect: bool) -> Any:
-        if (
-            effect
-            and type(value).__module__.startswith(_PACKAGE)
-            and not isinstance(value, Variable)
-        ):
-            # An optimiser, a schedule or a module, whose identity is checked at each call.
-            return Same(value)
-        return self.template(value, tensors=effect)
-
-    def reads_gradient(self, tensor: Any, grad: Any) -> None:
-        """Take note that `.grad` of a tensor is read."""
-        if self.reason is not None:
-            return
-        source = self.sources.get(id(tensor))
-        if source is None:
-            self.refuse("it reads .grad of a tensor that it has made")
-            return
-        present = grad is not None
-        if not self._changed:
-            outs = Same(present)
-            self.steps.append(Again(".grad", _has_gradient, (source,), {}, outs, False))
-        elif not present or source not in self._committed_to:
-            self.refuse("it reads .grad after a change")
-            return
-        if present:
-            self.gradients.append(grad)
-            self.steps.append(Load(source, self.new(grad._array), True))
 
     # -- passes -----------------------------------------------------------------------------------
 
@@ -430,18 +322,12 @@ def awaited_here() -> bool:
     return _get_running_loop() is not None and not current().blocking
 
 
+def _array_of(function: Any, *args: Any) -> Any:
+    """The array of the tensor that a function returns."""
+    return function(*args)._array
+
+
 def _reads(array: Any, read: Any, value: Any) -> bool:
     """Whether a value that is read from an array is the one of the recorded call."""
     found = read(array)
     return type(found) is type(value) and repr(found) == repr(value)
-
-
-def _put(tensor: Any, values: Any) -> None:
-    """Change a tensor in place."""
-    bump_version(tensor)
-    tensor._metadata.F.assign(unlocked(tensor._array), values)
-
-
-def _has_gradient(tensor: Any) -> bool:
-    meta = tensor._autograd
-    return meta is not None and meta.grad is not None

@@ -118,6 +118,15 @@ class Output:
         self.inference = inference
 
 
+class Gradient:
+    """The `.grad` of a tensor, which the function returns."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+
 class Same:
     """A value that a replay passes on as it is, or that it compares."""
 

@@ -21,6 +21,7 @@ from asyncgrad.replay.order import is_change
 from asyncgrad.replay.steps import (
     Commit,
     Compute,
+    Gradient,
     Load,
     Made,
     Output,
@@ -325,6 +326,8 @@ class Writer:
                     self._constants["meta"] = autograd_meta
                     lines.append(f"meta({name}).inference = True")
             return name
+        if kind is Gradient:
+            return f"{self._source(template.source)}._autograd.grad"
         if kind is Place:
             return self._expression(template)
         if kind is list:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import again, looked, unrepeatable
+from asyncgrad.core.recording import again, looked, made, recorders, unrepeatable
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -495,6 +495,9 @@ def _check_numbers(name: str, numbers: Array, bound: int, error: type[Exception]
 def along(numbers: Array, axis: int) -> tuple[Any, ...]:
     """An index of arrays: `numbers` for one axis, each element's own index for the others."""
     places = _places(numbers.shape)
+    if recorders:
+        for part in places:
+            made(part)
     return (*places[:axis], numbers, *places[axis + 1 :])
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.recording import drawn_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU, current_stream
 from asyncgrad.ops.api.shape import stack
@@ -57,6 +58,7 @@ _INT64 = np.dtype("int64")
 
 
 @makes
+@drawn_anew
 def rand(
     *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
     dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
@@ -81,6 +83,7 @@ def rand(
 
 
 @makes
+@drawn_anew
 def randn(
     *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
     dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
@@ -95,6 +98,7 @@ def randn(
 
 
 @makes
+@drawn_anew
 def randint(
     *bounds: int | Sequence[int], low: int | None = None, high: int | None = None,
     size: Ints | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None,
@@ -181,6 +185,7 @@ def _largest(dtype: np.dtype[Any]) -> float:
 
 
 @makes
+@drawn_anew
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
@@ -234,6 +239,7 @@ def _like(
 
 
 @as_made
+@drawn_anew
 def rand_like(
     input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
@@ -248,6 +254,7 @@ def rand_like(
 
 
 @as_made
+@drawn_anew
 def randn_like(
     input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None, requires_grad: bool = False,
@@ -262,6 +269,7 @@ def randn_like(
 
 
 @as_made
+@drawn_anew
 def randint_like(
     input: Tensor, *bounds: int, low: int | None = None, high: int | None = None,
     generator: Generator | None = None, dtype: DTypeLike | None = None,
@@ -337,6 +345,7 @@ def _placed(x: Tensor, values: Any, dtype: DTypeLike | None = None) -> Any:
 
 
 @writes
+@drawn_anew
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
@@ -447,6 +456,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
 
 @makes
+@drawn_anew
 def normal(
     mean: Tensor | float, std: Tensor | float = 1.0, size: Ints | None = None, *,
     generator: Generator | None = None, dtype: DTypeLike | None = None,
@@ -531,6 +541,7 @@ def _normal(
 
 
 @writes
+@drawn_anew
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.recording import followed, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
@@ -295,6 +296,8 @@ def _with_index(name: str) -> Callable[..., Any]:
         if shape[axis] == 0:
             _no_identity(name, shape, (axis,))
         indices = getattr(F.xp, pick)(x._array, axis=axis, keepdims=True)
+        if recorders:
+            followed(indices, argmax if name == "max" else argmin, x, axis, True)
         return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
 
     greatest = "greatest" if name == "max" else "smallest"
@@ -317,9 +320,13 @@ def _with_index(name: str) -> Callable[..., Any]:
 def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> tuple[Any, Any]:
     """The elements at indices that keep the axis, by the op `name`, and the indices."""
     F = x._metadata.F
-    values = F.along(x._array, indices, axis, keepdim)
-    out = getattr(R, name)(x, F.as_array(values), indices, axis, keepdim)
+    values = F.as_array(F.along(x._array, indices, axis, keepdim))
     kept = indices if keepdim else F.as_array(indices.squeeze(axis))
+    if recorders:
+        followed(values, F.along, x._array, indices, axis, keepdim)
+        if kept is not indices:
+            followed(kept, np.squeeze, indices, axis)
+    out = getattr(R, name)(x, values, indices, axis, keepdim)
     places = leaf(name, kept, x._metadata.device)
     if out._edge is not None:
         watch(out._edge, (places,))
@@ -357,6 +364,8 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
             array = F.as_array(getattr(F.xp, name)(x._array, axis=axis, keepdims=keepdim))
         else:
             array = F.as_array(getattr(x._array, name)(axis))
+        if recorders:
+            followed(array, reduce, x, dim, keepdim)
         return leaf(name, array, metadata.device)
 
     greatest = "greatest" if name == "argmax" else "smallest"
@@ -397,6 +406,8 @@ def _logical(name: str) -> Callable[..., Tensor]:
             array = getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim)
         if metadata.dtype == np.uint8:
             array = array.astype(np.uint8)
+        if recorders:
+            followed(array, reduce, x, dim, keepdim)
         return leaf(name, array, metadata.device)
 
     doc = f"""Whether {name} elements are nonzero; no gradient.

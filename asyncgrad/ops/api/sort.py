@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.recording import followed, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
@@ -79,7 +80,10 @@ def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any,
     if metadata.is_complex:
         raise RuntimeError("Sort does not support complex dtypes. Sort the absolute values.")
     axis = one_dim(name, dim, len(metadata.shape))
-    return x, _order(metadata.F, x._array, axis, descending), axis
+    order = _order(metadata.F, x._array, axis, descending)
+    if recorders:
+        followed(order, argsort, x, dim, descending)
+    return x, order, axis
 
 
 def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from asyncgrad.ops.op import Refused, operation, unrepeated
 from asyncgrad.ops.table.reduction import selection
 
-OPS = unrepeated(
+OPS = (
     selection("sort", "SortBackward0"),
-    selection("topk", "TopkBackward0"),
-    *[
-        operation(
-            name, lambda xp, x, values: values, "x", "values", pulls={"x": Refused(name)}, node=node
-        )
-        for name, node in (
-            ("unique", "Unique2Backward0"),
-            ("unique_consecutive", "UniqueConsecutiveBackward0"),
-        )
-    ],
+    *unrepeated(
+        selection("topk", "TopkBackward0"),
+        *[
+            operation(
+                name,
+                lambda xp, x, values: values,
+                "x",
+                "values",
+                pulls={"x": Refused(name)},
+                node=node,
+            )
+            for name, node in (
+                ("unique", "Unique2Backward0"),
+                ("unique_consecutive", "UniqueConsecutiveBackward0"),
+            )
+        ],
+    ),
 )

@@ -16,6 +16,7 @@ from asyncgrad.core.anomaly import remember
 from asyncgrad.core.history import rebase_history
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, as_edge, max_topological_nr, next_sequence_nr
+from asyncgrad.core.recording import copied
 from asyncgrad.core.saved import restored
 from asyncgrad.core.saved_values import keep_old_values, watch_result
 from asyncgrad.core.streams import note_streams
@@ -124,11 +125,12 @@ def _as_before(tensor: Any) -> Any:
     if edge is None:
         return tensor
     metadata = tensor._metadata
-    copied = restored(metadata.F.clone(tensor._array), metadata, edge)
+    old = restored(metadata.F.clone(tensor._array), metadata, edge)
+    copied(tensor._array, old._array)
     level = current().dual_level
     if level is not None:
-        level.copy(tensor._array, copied._array)
-    return copied
+        level.copy(tensor._array, old._array)
+    return old
 
 
 def _without_hooks(tensor: Any, given: Any) -> Any:

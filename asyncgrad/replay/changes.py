@@ -1,0 +1,212 @@
+"""What a recorded call changes: in place, by functions that are called anew, and `.grad`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.variable import Variable, bump_version, is_inference, requires_grad, view_of
+from asyncgrad.ops.memory import unlocked
+from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.steps import (
+    Again,
+    Compute,
+    Load,
+    Place,
+    Same,
+    Source,
+    UnrepeatableError,
+)
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
+
+
+class Changes(KnownArrays):
+    """The part of a recorder that is told of changes. Abstract, as `KnownArrays` is."""
+
+    def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
+        """See `KnownArrays`."""
+        super().__init__(arguments, reached, strict=strict)
+        #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
+        self._committed_to: set[Source] = set()
+        self._changed = False
+        #: The tensor that is being changed in place.
+        self._changing: Any = None
+        #: Places of memory that was there before the call, other than that of tensors.
+        self._there: set[Place] = set()
+        #: By the identity of memory: that of the only array in it, or 0. How many were compared.
+        self._roots: dict[int, int] = {}
+        self._compared = 0
+
+    def changing(self, tensor: Any) -> None:
+        """Take note of a tensor that is about to be changed in place."""
+        if self.reason is not None:
+            return
+        source = self.sources.get(id(tensor))
+        if is_inference(tensor) or view_of(tensor) is not None:
+            own = False
+        elif source is None:
+            own = self._is_alone(tensor._array)
+        else:
+            counter = tensor._counter
+            own = tensor._edge is None and (counter is None or not counter.sharers())
+        if own:
+            self._changing = tensor
+        else:
+            self.refuse("it changes a tensor in place that shares its memory")
+
+    def _is_alone(self, array: Any) -> bool:
+        """Whether the call has made an array, and has made no other in the same memory."""
+        place = self.known.get(id(array))
+        if place is None or place in self._there or place in self.loaded.values():
+            return False
+        roots = self._roots
+        for other in self.places[self._compared :]:
+            found = other.sample
+            if isinstance(found, np.ndarray):
+                root = found if found.base is None else found.base
+                roots[id(root)] = id(found) if roots.get(id(root), id(found)) == id(found) else 0
+        self._compared = len(self.places)
+        return roots.get(id(array if array.base is None else array.base)) == id(array)
+
+    def assigned(self, tensor: Any, result: Any) -> None:
+        """Take the report of the values that a tensor gets in place."""
+        changing, self._changing = self._changing, None
+        if self.reason is not None:
+            return
+        source, array = self.sources.get(id(tensor)), tensor._array
+        if changing is not tensor or (source is not None and requires_grad(result)):
+            self.refuse("it changes a tensor in place")
+            return
+        try:
+            values = self.array_of(result)
+        except UnrepeatableError as error:
+            self.refuse(str(error))
+            return
+        if source is not None:
+            step = Again("a change in place", _put, (source, values), {}, Same(None), True)
+            self._effect(step)
+        elif result._array.dtype != array.dtype or not array.flags.c_contiguous:
+            self.refuse("it changes a tensor in place by values of another layout")
+        else:
+            # Nobody else can see that memory: what comes later reads a copy of the values instead.
+            old = self.known[id(array)]
+            if old in self.constants:
+                old.sample = array.copy()
+            self._copy(values, array)
+
+    def copied(self, array: Any, copy: Any) -> None:
+        """Take the report of a copy of an array that is known."""
+        if self.reason is None and id(array) in self.known:
+            self._copy(self.known[id(array)], copy)
+
+    def _copy(self, place: Place, copy: Any) -> None:
+        function = np.array if place.sample.strides == copy.strides else _in_order
+        self.steps.append(Compute("copy", function, (place,), self.new(copy), 500 + copy.size))
+
+    def _effect(self, step: Again) -> None:
+        """Add a step after which arrays have to be read again."""
+        self._changed = True
+        for source, place in tuple(self.loaded.items()):
+            # A replay may find another array here.
+            self.known.pop(id(place.sample), None)
+            del self.loaded[source]
+        self.find_holders()
+        self.steps.append(step)
+
+    def again(
+        self, function: Any, args: Any, kwargs: Any, effect: bool, *, values: bool = False
+    ) -> Any:
+        """Call a function that a replay calls anew, without recording what it does inside.
+
+        Args:
+            function: the function.
+            args: its positional arguments. Iterators are turned into lists.
+            kwargs: its keyword arguments.
+            effect: it changes something; otherwise it takes arrays and depends on nothing else.
+            values: it takes the values of tensors, and not their history.
+        """
+        args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
+        name = getattr(function, "__qualname__", str(function))
+        arguments: Any = ()
+        keywords: Any = {}
+        if self.reason is None:
+            try:
+                arguments = tuple([self._argument(x, effect, values) for x in args])
+                keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
+            except UnrepeatableError as error:
+                self.refuse(f"{name}: {error}")
+        found = current()
+        install(found.replace(recorder=None, before_change=None))
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            self.reason = self.reason or f"{name} has raised {type(error).__name__}"
+            raise
+        finally:
+            install(found)
+        if self.reason is None:
+            try:
+                outs = self.result(result)
+                step = Again(name, function, arguments, keywords, outs, effect)
+                if effect:
+                    self._effect(step)
+                elif outs.__class__ is Place:
+                    cost = 2_000 + 10 * result.size
+                    self.steps.append(Compute(name, function, arguments, outs, cost))
+                else:
+                    self.steps.append(step)
+            except UnrepeatableError as error:
+                self.refuse(f"{name}: {error}")
+        return result
+
+    def _argument(self, value: Any, effect: bool, values: bool) -> Any:
+        if values and isinstance(value, Variable):
+            return self.values_of(value)
+        if (
+            effect
+            and type(value).__module__.startswith(_PACKAGE)
+            and not isinstance(value, Variable)
+        ):
+            # An optimiser, a schedule or a module, whose identity is checked at each call.
+            return Same(value)
+        return self.template(value, tensors=effect)
+
+    def reads_gradient(self, tensor: Any, grad: Any) -> None:
+        """Take note that `.grad` of a tensor is read."""
+        if self.reason is not None:
+            return
+        source = self.sources.get(id(tensor))
+        if source is None:
+            self.refuse("it reads .grad of a tensor that it has made")
+            return
+        present = grad is not None
+        if not self._changed:
+            outs = Same(present)
+            self.steps.append(Again(".grad", _has_gradient, (source,), {}, outs, False))
+        elif not present or source not in self._committed_to:
+            self.refuse("it reads .grad after a change")
+            return
+        if present:
+            self.gradients.append(grad)
+            place = self.new(grad._array)
+            self._there.add(place)
+            self.steps.append(Load(source, place, True))
+
+
+def _put(tensor: Any, values: Any) -> None:
+    """Change a tensor in place."""
+    bump_version(tensor)
+    tensor._metadata.F.assign(unlocked(tensor._array), values)
+
+
+def _in_order(values: Any) -> Any:
+    """A copy of an array, in the order of its indices."""
+    return np.array(values, order="C")
+
+
+def _has_gradient(tensor: Any) -> bool:
+    meta = tensor._autograd
+    return meta is not None and meta.grad is not None

@@ -1,0 +1,265 @@
+"""Changes in place, random draws and indices that follow values are repeated in their places."""
+
+from __future__ import annotations
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.errors import AutogradError
+from asyncgrad.nn import functional as F
+
+
+def bits(value):
+    """What can be seen of results: bits, layout and history."""
+    if isinstance(value, (list, tuple)):
+        return [bits(part) for part in value]
+    if not isinstance(value, ag.Tensor):
+        return repr(value)
+    array = value.detach().numpy()
+    return array.tobytes(), array.shape, array.strides, array.dtype, value.requires_grad
+
+
+def both(function):
+    """Results of five calls, and tensors that they change, eager and compiled."""
+    seen = []
+    for compiled in (False, True):
+        ag.manual_seed(3)
+        w = ag.tensor([[1.0, -2.0], [3.0, 4.0]], requires_grad=True)
+        b = ag.ones(2, 2)
+        call = ag.compile(function, fullgraph=True) if compiled else function
+        found = []
+        for number in range(5):
+            result = call(ag.tensor([[1.0, 2.0], [-3.0, 0.5]]) * (number + 1), w, b)
+            found.append(bits([result, w, w.grad, b, w._version, b._version]))
+        seen.append(found)
+    return seen[0], seen[1], call.explain().splitlines()[0]
+
+
+def sums(x, w, b):
+    """A sum that starts from zeros, with a graph."""
+    total = ag.zeros(2, 2)
+    for number in range(3):
+        total += x * w * number
+    return total
+
+
+def products(x, w, b):
+    """The product has saved the old values, which are copied."""
+    y = x * w
+    y.mul_(w).mul_(x)
+    return ag.grad(y.sum(), w)
+
+
+def saved_output(x, w, b):
+    """The function has saved its result."""
+    y = x * w
+    y.tanh_()
+    return ag.grad((y * y).sum(), w)
+
+
+def filled(x, w, b):
+    """By a number, and from a broadcast tensor."""
+    y, z = x * 2, ag.zeros_like(x).copy_(x[0])
+    y.fill_(3.0)
+    y += z
+    return y, ag.zeros(2, 2)
+
+
+def aliases(x, w, b):
+    """Another tensor of the same array follows; one whose values were copied does not."""
+    y = x * 2
+    z, other = y.detach(), x * 3
+    other.copy_(y)
+    z.add_(1)
+    return other, y + 0, ag.add(x, b, out=ag.zeros(2, 2))
+
+
+def from_changed(x, w, b):
+    """What was copied from a tensor stays as it is when that is changed."""
+    y = ag.zeros(2, 2)
+    y.copy_(b)
+    b.add_(x)
+    return y
+
+
+def by_hand(x, w, b):
+    """An update without an optimiser."""
+    (w * x).sum().backward()
+    with ag.no_grad():
+        w.sub_(w.grad * 0.5)
+    w.grad = None
+
+
+def with_history(x, w, b):
+    """A result that was changed has its graph."""
+    y = F.relu(x * w, inplace=True)
+    y.add_(b)
+    return ag.tanh(y).sum()
+
+
+CHANGES = [sums, products, saved_output, filled, aliases, from_changed, by_hand, with_history]
+
+
+@pytest.mark.parametrize("function", CHANGES, ids=lambda function: function.__name__)
+def test_changes_in_place_are_repeated(function):
+    """Of tensors that the call has made; of leaves without a graph."""
+    eager, compiled, head = both(function)
+    assert compiled == eager
+    assert head.endswith("1 recorded, 4 replayed")
+
+
+def views(x, w, b):
+    y = x * 2
+    v = y[1]
+    y.add_(1)
+    return v * 1
+
+
+def through_views(x, w, b):
+    y = x * 2
+    y[0] = 5
+    return y
+
+
+def through_data(x, w, b):
+    w.data.sub_(1)
+
+
+def of_gradients(x, w, b):
+    (w * x).sum().backward()
+    w.grad.mul_(2)
+
+
+@pytest.mark.parametrize("function", [views, through_views, through_data, of_gradients])
+def test_changes_of_shared_memory_are_eager(function):
+    """Others may see them."""
+    x, w = ag.ones(2, 2), ag.ones(2, 2, requires_grad=True)
+    with pytest.raises(AutogradError, match=r"shares its memory \(.*test_changes\.py:\d+\)"):
+        ag.compile(function, fullgraph=True)(x, w, x)
+    fast = ag.compile(function)
+    for _ in range(3):
+        expected, mine = (ag.ones(2, 2, requires_grad=True) for _ in range(2))
+        results = bits([function(x, expected, x)]), bits([fast(x, mine, x)])
+        assert results[0] == results[1]
+        assert bits([expected, expected.grad]) == bits([mine, mine.grad])
+
+
+def test_a_saved_value_that_was_changed_is_an_error():
+    """In a pass outside of the call, as eagerly."""
+    w = ag.ones(3, requires_grad=True)
+
+    def function(x):
+        y = ag.tanh(x * w)
+        z = y * 2
+        y.add_(1)
+        return z
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        with pytest.raises(AutogradError, match="modified by an inplace"):
+            fast(ag.ones(3)).sum().backward()
+    assert "2 replayed" in fast.explain()
+
+
+GENERATOR = ag.Generator()
+DRAWS = {
+    "rand": lambda x, w, b: ag.rand(2, 2) * w + x,
+    "randn": lambda x, w, b: ag.randn(2, generator=GENERATOR) * w,
+    "randn_like": lambda x, w, b: ag.randn_like(x * w) * w,
+    "randint": lambda x, w, b: x[ag.randint(0, 2, (3,))],
+    "randperm": lambda x, w, b: x[ag.randperm(2)],
+    "bernoulli": lambda x, w, b: ag.bernoulli(ag.sigmoid(x)) + ag.rand_like(x),
+    "multinomial": lambda x, w, b: ag.multinomial(ag.softmax(x, 1), 1),
+    "rrelu": lambda x, w, b: F.rrelu(x * w, training=True),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_are_drawn_anew(name):
+    """From the same generator, in the same order as eagerly."""
+    seen = []
+    for compiled in (False, True):
+        ag.manual_seed(5)
+        GENERATOR.manual_seed(6)
+        w = ag.ones(2, 2, requires_grad=True)
+        call = ag.compile(DRAWS[name], fullgraph=True) if compiled else DRAWS[name]
+        found = []
+        for number in range(6):
+            if number == 3:
+                GENERATOR.manual_seed(7)
+            found.append(bits([call(ag.ones(2, 2) * number, w, w), ag.rand(1)]))
+        seen.append(found)
+    assert seen[0] == seen[1]
+    assert len({repr(one) for one in seen[0]}) == 6
+    assert call.explain().splitlines()[0].endswith("1 recorded, 5 replayed")
+
+
+def accuracy(x, w, b):
+    return ag.argmax(x @ w, 1), (x @ w).argmin(), (x > 0).any(1), (x > 1).all()
+
+
+def greatest(x, w, b):
+    return ag.grad((x * w).max(1).values.sum(), w), x.min(0, keepdim=True)
+
+
+def in_order(x, w, b):
+    values, order = (x * w).sort(1, descending=True)
+    return ag.grad(values[:, 0].sum(), w), order, x.argsort(0)
+
+
+def gathered(x, w, b):
+    return (x * w).gather(1, x.argmax(1, keepdim=True))
+
+
+def gradients(x, w, b):
+    (x * w).sum().backward()
+    return w.grad
+
+
+@pytest.mark.parametrize("function", [accuracy, greatest, in_order, gathered, gradients])
+def test_indices_that_follow_values_are_found_anew(function):
+    """They are computed by functions that are no operations; a `.grad` is the present one."""
+    eager, compiled, head = both(function)
+    assert compiled == eager
+    assert head.endswith("1 recorded, 4 replayed")
+
+
+def test_a_returned_gradient_is_the_one_of_the_leaf():
+    """No copy, as eagerly."""
+    w = ag.ones(2, 2, requires_grad=True)
+    fast = ag.compile(gradients)
+    for _ in range(3):
+        assert fast(w.detach(), w, w) is w.grad
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, w: (x * w).max(0), lambda x, w: ((mask := (x > 0) * 1.0) * w, mask)],
+)
+def test_a_returned_tensor_that_the_graph_has_saved_is_watched(function):
+    """If it is changed in place, a pass through the graph is an error."""
+    w = ag.ones(3, requires_grad=True)
+    fast = ag.compile(function)
+    for _ in range(3):
+        result, saved = fast(ag.ones(3), w)
+        saved.add_(1)
+        with pytest.raises(AutogradError, match="modified by an inplace"):
+            result.sum().backward()
+    assert "2 replayed" in fast.explain()
+
+
+def test_a_coroutine_function_without_a_loop():
+    """It is driven by hand, as an eager one can be."""
+    w = ag.ones(3, requires_grad=True)
+
+    @ag.compile
+    async def step(x):
+        loss = (x * w).sum()
+        await loss.backward()
+        return loss.detach()
+
+    for number in range(3):
+        with pytest.raises(StopIteration) as stop:
+            step(ag.ones(3)).send(None)
+        assert stop.value.value.item() == 3
+        assert w.grad.tolist() == [number + 1] * 3
