@@ -15,13 +15,16 @@ import numpy as np
 
 from asyncgrad.devices.cores import divided
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
+from asyncgrad.devices.pieces import in_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Elements of a block: a few float32 arrays of this length fit into a core's caches. With half as
 #: many, kernels take 10 to 20 % longer, because they call NumPy more often.
 _BLOCK = 1 << 17
+#: With fewer blocks, idle threads take none: the cheapest kernels would be done before they begin.
+_MANY = 4
 #: Elements that are copied or added at a time.
 PART = 1 << 18
 #: Columns of a matrix that are copied at a time. If their distance is a multiple of so many bytes,
@@ -61,9 +64,11 @@ def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[...,
                 sources = list(parts)
                 step = max(1, _BLOCK * shape[0] // first.size)
             attributes = arguments[arrays:]
-            for start in range(0, len(out), step):
-                block = slice(start, start + step)
+
+            def compute(block: slice) -> None:
                 kernel(xp, out[block], *[source[block] for source in sources], *attributes)
+
+            share(xp, compute, [slice(i, i + step) for i in range(0, len(out), step)])
             return result
 
         return _runner(kernel, blocks, arrays)
@@ -106,13 +111,15 @@ def along(
             ]
             step = max(1, _BLOCK // (length * inner))
             attributes = arguments[arrays + 1 :]
-            for start in range(0, len(out), step):
-                block = slice(start, start + step)
+
+            def compute(block: slice) -> None:
                 lines = [source[block] for source in sources]
                 if reduces:
                     out[block] = kernel(xp, None, *lines, 1, *attributes)
                 else:
                     kernel(xp, out[block], *lines, 1, *attributes)
+
+            share(xp, compute, [slice(i, i + step) for i in range(0, len(out), step)])
             return result
 
         return _runner(kernel, blocks, arrays)
@@ -147,6 +154,21 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
         return _runner(lambda xp, out, *arguments: kernel(xp, *arguments), blocks, arrays)
 
     return decorate
+
+
+def share(xp: Any, compute: Callable[[Any], object], blocks: Sequence[Any]) -> None:
+    """Call a function for each block; idle threads of the engine take some if there are many.
+
+    Args:
+        xp: the library that it computes with; a device's own is called in this thread alone.
+        compute: writes what belongs to a block, and nothing else.
+        blocks: the blocks, cut by shape alone.
+    """
+    if len(blocks) >= _MANY and xp.ndarray is np.ndarray:
+        in_pieces(compute, blocks)
+    else:
+        for block in blocks:
+            compute(block)
 
 
 def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -79,7 +79,7 @@ class Plan:
             arity=op.arity or len(op.inputs),
             names=names,
             arrays=self.arrays,
-            apart=op.kernel is None or bool(broadcast),
+            apart=op.together is None and (op.kernel is None or bool(broadcast)),
             variant=_variant(op, names),
             renew=_renewal(op, names) if op.renews else None,
             keepable=_keepable(op),

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import asyncgrad as ag
 from asyncgrad.devices import pieces
+from asyncgrad.ops.fused import elementwise
+from asyncgrad.ops.table import attention
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -177,3 +180,61 @@ def test_without_an_engine_the_library_gets_the_whole(monkeypatch: pytest.Monkey
     calls: list[Any] = []
     pieces.product(lambda x, y, out: calls.append(out.shape), x, x, x)
     assert calls == [(1024, 1024)]
+
+
+class Meeting:
+    """Work that goes on when a second thread has come to do a part of it."""
+
+    def __init__(self) -> None:
+        self.here: set[str] = set()
+        self.met = threading.Event()
+
+    def come(self) -> None:
+        self.here.add(threading.current_thread().name)
+        if len(self.here) > 1:
+            self.met.set()
+        assert self.met.wait(30)
+
+
+@pytest.mark.usefixtures("threads")
+def test_blocks_of_an_elementwise_function_are_computed_by_several_threads() -> None:
+    meeting = Meeting()
+
+    @elementwise()
+    def twice(xp: Any, out: Any, x: Any) -> Any:
+        meeting.come()
+        return xp.multiply(x, 2, out)
+
+    x = np.arange(1 << 20, dtype="f4")
+    np.testing.assert_array_equal(twice(np, x), x * 2)
+    assert len(meeting.here) > 1
+
+
+@pytest.mark.usefixtures("threads")
+def test_few_blocks_stay_in_one_thread() -> None:
+    names: set[str] = set()
+
+    @elementwise()
+    def twice(xp: Any, out: Any, x: Any) -> Any:
+        names.add(threading.current_thread().name)
+        return xp.multiply(x, 2, out)
+
+    twice(np, np.ones(3 << 17, "f4"))
+    assert names == {threading.current_thread().name}
+
+
+@pytest.mark.usefixtures("threads")
+def test_heads_of_an_attention_are_computed_by_several_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meeting, exponentials = Meeting(), attention._exponentials
+
+    def met(xp: Any, scores: Any) -> Any:
+        meeting.come()
+        return exponentials(xp, scores)
+
+    monkeypatch.setattr(attention, "_exponentials", met)
+    heads = ag.ones(4, 16, 65, 4)
+    found = ag.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    np.testing.assert_allclose(found.numpy(), heads.numpy(), rtol=1e-5)
+    assert len(meeting.here) > 1

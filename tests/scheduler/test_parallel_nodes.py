@@ -15,6 +15,7 @@ from asyncgrad.core.node import OpNode
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import gradient_edge, wrap
 from asyncgrad.devices import pieces
+from asyncgrad.ops.table import recurrent
 from asyncgrad.scheduler import blas, loop_thread
 
 if TYPE_CHECKING:
@@ -103,6 +104,23 @@ class TestAtTheSameTime:
         await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
         assert len(set(promote_binary.threads)) == 1
+
+    async def test_pulls_that_share_their_work_do_it_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An LSTM goes through all steps for whichever gradient it is asked for."""
+        self.engine(monkeypatch, 2, hurries=True)
+        wanted: list[tuple[str, ...]] = []
+        kernel = recurrent._lstm_kernel
+
+        def counted(xp: Any, g: Any, names: tuple[str, ...], *values: Any) -> Any:
+            wanted.append(names)
+            return kernel(xp, g, names, *values)
+
+        monkeypatch.setattr(recurrent, "_lstm_kernel", counted)
+        loss = ag.nn.LSTM(2, 2)(ag.ones(100, 1, 2))[0].sum()
+        await loss.backward()
+        assert wanted == [("v", "w", "b")]
 
     @staticmethod
     def engine(monkeypatch: pytest.MonkeyPatch, cores: int, hurries: bool) -> None:

@@ -166,7 +166,7 @@ w = [
     for shape, dtype in (
         ((311, 517), "f8"), ((517, 640), "f8"), ((640, 333), "f8"), ((300, 700), "f4"),
         ((700, 777), "f4"), ((2, 1, 150, 200), "f4"), ((3, 200, 250), "f4"),
-        ((8, 4, 32, 32), "f4"), ((6, 4, 3, 3), "f4"), ((2, 4, 65, 32), "f4"), ((0, 700), "f4"),
+        ((8, 4, 32, 32), "f4"), ((6, 4, 3, 3), "f4"), ((4, 16, 65, 32), "f4"), ((0, 700), "f4"),
     )
 ]
 
@@ -175,6 +175,7 @@ def loss():
     loss = ag.tanh(ag.tanh(ag.tanh(a @ b) @ c).T @ a).sum() + ag.tanh(ag.sin(d) @ e).sum()
     loss = loss + ag.tanh(batch @ matrices).sum() + (none @ e).sum() + (e[::2].T @ e[1::2]).std()
     loss = loss + F.conv2d(images, kernels, padding=1).square().mean()
+    loss = loss + F.gelu(e).sum() + F.softmax(e, 1).square().sum()
     loss = loss + (ag.complex(d, d * 0.5) @ ag.complex(e, e * 0.3)).abs().mean()
     return loss + F.scaled_dot_product_attention(heads, heads * 2, heads).square().sum()
 
@@ -221,7 +222,7 @@ print(found, max(len(pieces._tiles(640, 333 * 8, 517)), len(pieces._tiles(300, 2
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes choose no cores here")
 def test_on_any_number_of_cores_idle_and_loaded() -> None:
-    """Products are cut into pieces, always the same ones."""
+    """Products, elementwise functions and attention are cut into pieces, always the same ones."""
     found = set()
     for cores in ("1", "2"):
         run = subprocess.run(

@@ -15,12 +15,12 @@ import numpy as np
 
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.fused import silent, widening
+from asyncgrad.ops.fused import share, silent, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import product_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library, Namespace, Value
@@ -35,18 +35,16 @@ def _flat(x: Array) -> Any:
     return x if x.ndim == 3 else x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
 
 
-def _tiles(batch: int, queries: int, keys: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of the batch and of the queries: many small matrices, or a part of a large one."""
+def _tiles(batch: int, queries: int, keys: int) -> list[tuple[slice, list[slice]]]:
+    """Slices of the batch, and of the queries of each: many small matrices or parts of one.
+
+    Slices of the batch are independent.
+    """
     size = max(1, queries * keys)
-    if size <= _TILE:
-        step = max(1, _TILE // size)
-        for start in range(0, batch, step):
-            yield slice(start, min(start + step, batch)), slice(0, queries)
-        return
-    step = max(_FEWEST, _TILE // keys)
-    for place in range(batch):
-        for start in range(0, queries, step):
-            yield slice(place, place + 1), slice(start, min(start + step, queries))
+    some = max(1, _TILE // size)
+    step = queries if size <= _TILE else max(_FEWEST, _TILE // keys)
+    rows = [slice(i, min(i + step, queries)) for i in range(0, queries, max(1, step))]
+    return [(slice(i, min(i + some, batch)), rows) for i in range(0, batch, some)]
 
 
 def _later(xp: Library, queries: int, keys: int) -> Any:
@@ -138,12 +136,17 @@ def _attention(
     out = xp.empty((len(q), queries, v.shape[2]), q.dtype)
     sums = xp.empty((len(q), queries, 1), q.dtype)
     masks = _Mask(mask, causal, batch)
-    for some, rows in _tiles(len(q), queries, k.shape[1]):
-        seen = masks.seen(k.shape[1], rows)
-        scores = xp.matmul(q[some, rows] * scale, k[some, :seen].swapaxes(1, 2))
-        masks.apply(xp, scores, some, rows)
-        total, sums[some, rows] = _exponentials(xp, scores)
-        xp.divide(xp.matmul(scores, v[some, :seen]), total, out[some, rows])
+
+    def compute(tiles: tuple[slice, list[slice]]) -> None:
+        some, cut = tiles
+        for rows in cut:
+            seen = masks.seen(k.shape[1], rows)
+            scores = xp.matmul(q[some, rows] * scale, k[some, :seen].swapaxes(1, 2))
+            masks.apply(xp, scores, some, rows)
+            total, sums[some, rows] = _exponentials(xp, scores)
+            xp.divide(xp.matmul(scores, v[some, :seen]), total, out[some, rows])
+
+    share(xp, compute, _tiles(len(q), queries, k.shape[1]))
     if not kept:
         kept.append(sums)
     return out.reshape(*batch, queries, v.shape[2])
@@ -163,25 +166,30 @@ def _gradients(
         g, q, k, v, out = (x.astype(np.float32) for x in (g, q, k, v, out))
     (sums,) = kept
     made = {key: xp.zeros(_flat(x).shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
-    for some, rows in _tiles(len(q), q.shape[1], k.shape[1]):
-        seen = masks.seen(k.shape[1], rows)
-        part, keys = q[some, rows] * scale, k[some, :seen]
-        weights = xp.matmul(part, keys.swapaxes(1, 2))
-        masks.apply(xp, weights, some, rows)
-        xp.subtract(weights, sums[some, rows], weights)
-        xp.exp(weights, weights)
-        upper = g[some, rows]
-        if "v" in wanted:
-            made["v"][some, :seen] += weights.swapaxes(1, 2) @ upper
-        if wanted == ("v",):
-            continue
-        slopes = upper @ v[some, :seen].swapaxes(1, 2)
-        slopes -= _row_sums(xp, upper * out[some, rows])
-        slopes *= weights
-        if "q" in wanted:
-            xp.multiply(xp.matmul(slopes, keys), scale, made["q"][some, rows])
-        if "k" in wanted:
-            made["k"][some, :seen] += slopes.swapaxes(1, 2) @ part
+
+    def compute(tiles: tuple[slice, list[slice]]) -> None:
+        some, cut = tiles
+        for rows in cut:
+            seen = masks.seen(k.shape[1], rows)
+            part, keys = q[some, rows] * scale, k[some, :seen]
+            weights = xp.matmul(part, keys.swapaxes(1, 2))
+            masks.apply(xp, weights, some, rows)
+            xp.subtract(weights, sums[some, rows], weights)
+            xp.exp(weights, weights)
+            upper = g[some, rows]
+            if "v" in wanted:
+                made["v"][some, :seen] += weights.swapaxes(1, 2) @ upper
+            if wanted == ("v",):
+                continue
+            slopes = upper @ v[some, :seen].swapaxes(1, 2)
+            slopes -= _row_sums(xp, upper * out[some, rows])
+            slopes *= weights
+            if "q" in wanted:
+                xp.multiply(xp.matmul(slopes, keys), scale, made["q"][some, rows])
+            if "k" in wanted:
+                made["k"][some, :seen] += slopes.swapaxes(1, 2) @ part
+
+    share(xp, compute, _tiles(len(q), q.shape[1], k.shape[1]))
     results = [made[key].reshape(shapes[key]) for key in wanted]
     if half is not None:
         results = [result.astype(half) for result in results]
