@@ -109,6 +109,8 @@ class Changes(KnownArrays):
     def _effect(self, step: Again) -> None:
         """Add a step after which arrays have to be read again."""
         self._changed = True
+        if self._shared:
+            self.refuse("it changes something, and two of its tensors are one array")
         for source, place in tuple(self.loaded.items()):
             # A replay may find another array here.
             self.known.pop(id(place.sample), None)

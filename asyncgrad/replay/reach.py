@@ -354,7 +354,8 @@ class Reached:
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
 
     def _function(self, function: Any, where: str) -> None:
-        module = function.__module__ or ""
+        # A transform takes over `__module__` of the function that it is made around.
+        module = function.__globals__.get("__name__") or ""
         if _is_own(module):
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{function.__name__}()")
@@ -412,7 +413,7 @@ class Reached:
         except ValueError:
             return
         if isinstance(value, types.FunctionType):
-            if not _is_own(value.__module__ or "") or value.__closure__:
+            if not _is_own(value.__globals__.get("__name__") or "") or value.__closure__:
                 self._follow(value, where)
         elif isinstance(value, (Module, Variable, types.MethodType, functools.partial)) or hasattr(
             value, "__compiled__"

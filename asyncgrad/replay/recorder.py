@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from asyncio.events import _get_running_loop
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,6 +79,7 @@ class Recorder(Changes):
         """
         super().__init__(arguments, reached, strict=strict)
         self._waits = waits
+        self._thread = get_ident()
         self._code = code
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
@@ -200,6 +202,15 @@ class Recorder(Changes):
         if self.reason is None:
             self.constants.add(self.new(array))
 
+    def detached(self, tensor: Any) -> None:
+        """Take note whose array it is that another tensor is made of: others may have it, too."""
+        source = self.sources.get(id(tensor))
+        if self.reason is None and source is not None and id(tensor._array) in self._shared:
+            try:
+                self._load(source)
+            except UnrepeatableError as error:
+                self.refuse(str(error))
+
     def followed(self, array: Any, function: Any, args: tuple[Any, ...]) -> None:
         """Take note of an array that a function which is no op has made."""
         if self.reason is not None:
@@ -242,7 +253,13 @@ class Recorder(Changes):
             self.refuse("its passes are traced")
         elif any(source.tensor._edge is not None for source in self.sources.values()):
             self.refuse("it runs a pass, and an argument has a graph")
-        elif task.recorded is None and not self._waits and awaited_here():
+        elif (
+            task.recorded is None
+            and not self._waits
+            and awaited_here()
+            # In another thread, the portal runs it while the caller waits.
+            and get_ident() == self._thread
+        ):
             self.refuse("it runs a pass on an event loop, and is no coroutine function")
         elif task.parent is not None:
             self.refuse("it runs a pass within a pass")
@@ -260,7 +277,11 @@ class Recorder(Changes):
             root = task.root
             given = root.gradients if root.__class__ is GraphRoot else (task.ready[0][3],)
             for gradient in given:
-                if isinstance(gradient, Variable) and is_one(gradient._array):
+                if (
+                    isinstance(gradient, Variable)
+                    and not gradient._batched
+                    and is_one(gradient._array)
+                ):
                     self.constants.add(self.new(gradient._array))
 
     def running(self) -> bool:
