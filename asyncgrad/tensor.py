@@ -17,7 +17,7 @@ from asyncgrad.core.history import cut_off, leave_graphs, retain_grad, stop_requ
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, shown
-from asyncgrad.core.recording import called_anew, detached, looked, recorders, unrepeatable
+from asyncgrad.core.recording import called_anew, looked, recorders, unrepeatable
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     AutogradMeta,
@@ -478,8 +478,6 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """A tensor that shares the memory and has no graph."""
-        if recorders:
-            detached(self)
         # Tangents are kept by array: a new view of the memory has none.
         array = self._array if current().dual_level is None else self._array.view()
         out: Tensor = wrap(array, self._metadata)

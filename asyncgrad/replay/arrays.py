@@ -5,7 +5,9 @@ An array is known by its identity. All of them are kept, so that no identity is 
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -16,6 +18,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.dtype import DType
 from asyncgrad.replay.order import is_change
+from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.steps import (
     Gradient,
     Load,
@@ -285,7 +288,18 @@ class KnownArrays:
                 return value
         if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
             return {kind: [(key, self.output(part)) for key, part in value.items()]}
+        if dataclasses.is_dataclass(kind) and is_plain(kind):
+            held = vars(value)
+            made = partial(_instance, kind, tuple(held))
+            return [made, [self.output(part) for part in held.values()]]
         raise UnrepeatableError(f"it returns a value of type {kind.__name__}")
+
+
+def _instance(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """An instance of a data class, as its `__init__` has left the recorded one."""
+    made = object.__new__(kind)
+    vars(made).update(zip(names, values, strict=True))
+    return made
 
 
 def line() -> str:

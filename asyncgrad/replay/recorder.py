@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 #: Functions whose results follow from their Python arguments alone.
 _CONSTANTS_OF = frozenset({
-    "arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril_indices",
-    "triu_indices", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "eye", "full", "full_like", "linspace", "new_tensor", "ones",
+    "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 })  # fmt: skip
 #: Of tensors with more elements the values are not compared.
 _SMALL = 16
@@ -144,7 +144,11 @@ class Recorder(Changes):
         metadata = inputs[0]._metadata
         if metadata.device.streamed:
             raise UnrepeatableError(f"programs on {metadata.device} are not repeated")
-        if id(out._array) in self.known:
+        kernel = metadata.kernels[name]
+        if name in {"put", "put_add"}:
+            self._put(inputs[0])
+            kernel = partial(_of_copy, kernel)
+        elif id(out._array) in self.known:
             # The op has returned the array of an operand.
             return
         arrays: Any = [self.array_of(x) for x in inputs]
@@ -157,12 +161,14 @@ class Recorder(Changes):
         arguments = (*arrays, *map(self.template, attributes))
         if name == "getitem" and moves(arguments[1]):
             raise UnrepeatableError("indexing with a tensor is not repeated")
-        if name == "index" and any(x.sample.dtype.kind == "b" for x in places_in(arguments[1:])):
+        if name in {"index", "put", "put_add"} and any(
+            x.sample.dtype.kind == "b" for x in places_in(arguments[len(inputs) :])
+        ):
             raise UnrepeatableError("the shape of its result depends on values")
         self.steps.append(
             Compute(
                 name,
-                metadata.kernels[name],
+                kernel,
                 arguments,
                 self.new(out._array),
                 max(metadata.cost, out._metadata.cost)
@@ -172,6 +178,12 @@ class Recorder(Changes):
         )
         if kept.__class__ is list:
             self._contents(self.known[id(kept)], kept, ())
+
+    def _put(self, tensor: Any) -> None:
+        """Take note of a tensor that gets other elements: a replay puts them into a copy."""
+        self._changing = None
+        if id(tensor) in self.sources or not tensor._array.flags.c_contiguous:
+            raise UnrepeatableError("it changes elements of a tensor that it has not made")
 
     def _contents(self, place: Place, values: Any, path: tuple[int, ...]) -> None:
         """Make the arrays known that an op has put into a list."""
@@ -341,6 +353,11 @@ class Recorder(Changes):
 def awaited_here() -> bool:
     """Whether a pass that starts here has to be awaited."""
     return _get_running_loop() is not None and not current().blocking
+
+
+def _of_copy(function: Any, x: Any, *args: Any) -> Any:
+    """The result of a function that changes its first argument."""
+    return function(x.copy(), *args)
 
 
 def _array_of(function: Any, *args: Any) -> Any:
