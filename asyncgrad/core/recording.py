@@ -54,6 +54,13 @@ def copied(array: Any, copy: Any) -> None:
         recorder.copied(array, copy)
 
 
+def detached(tensor: Any) -> None:
+    """Report that another tensor is made of a tensor's array. Asked where it matters."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.detached(tensor)
+
+
 def followed(array: Any, function: Callable[..., Any], *args: Any) -> None:
     """Report an array that is no op's result. Asked where it matters: `if recorders`.
 

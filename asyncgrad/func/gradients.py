@@ -40,6 +40,7 @@ def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable
 
     transformed._program = program  # type: ignore[attr-defined]
     transformed._waits = waiting  # type: ignore[attr-defined]
+    transformed._passing = True  # type: ignore[attr-defined]
     return transformed
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.recording import made
 from asyncgrad.creation import zeros
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import (
@@ -225,10 +226,12 @@ def _unit_vectors(
     for x, root in zip(outputs, roots, strict=True):
         size = x.numel()
         depth = root.ndim - x.ndim
-        vector = zeros((count, size), dtype=root.dtype, device=root.device)
         inside = range(max(first, start), min(first + size, start + count))
-        if inside:
-            vector[[i - start for i in inside], [i - first for i in inside]] = 1
+        with Mode(recorder=None, before_change=None):
+            vector = zeros((count, size), dtype=root.dtype, device=root.device)
+            if inside:
+                vector[[i - start for i in inside], [i - first for i in inside]] = 1
+        made(vector._array)
         vector = vector.reshape(count, *(1,) * depth, *x.shape)
         vectors.append(vector.expand(count, *root.shape) if depth else vector)
         first += size

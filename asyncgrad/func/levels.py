@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import as_edge
+from asyncgrad.core.recording import detached, recorders
 from asyncgrad.core.variable import (
     AccumulateGrad,
     Variable,
@@ -102,6 +103,8 @@ def argument(x: Tensor, level: Level | None) -> Any:
     if is_inference(bottom):
         # The inference tensor can't have a graph; make an ordinary tensor that shares its memory.
         return as_leaf(wrap(bottom._array, bottom._metadata))
+    if recorders:
+        detached(bottom)
     return as_leaf(bottom.detach())
 
 

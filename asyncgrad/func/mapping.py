@@ -102,6 +102,7 @@ def vmap(
 
     mapped._program = program  # type: ignore[attr-defined]
     mapped._waits = waiting  # type: ignore[attr-defined]
+    mapped._passing = passing  # type: ignore[attr-defined]
     return mapped
 
 

@@ -5,7 +5,9 @@ An array is known by its identity. All of them are kept, so that no identity is 
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -16,6 +18,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.dtype import DType
 from asyncgrad.replay.order import is_change
+from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.steps import (
     Gradient,
     Load,
@@ -31,6 +34,7 @@ from asyncgrad.replay.steps import (
 _CONSTANTS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 )  # fmt: skip
+_ONE_ARRAY = "two of its tensors are one array"
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
@@ -83,13 +87,18 @@ class KnownArrays:
                 self.sources[id(tensor)] = Source(tensor, None)
         #: The sources by the identity of their present arrays.
         self._holders: dict[int, Source] = {}
+        self._shared: set[int] = set()
         self.find_holders()
 
     def find_holders(self) -> None:
         """Note which source has which array now."""
-        self._holders = {id(s.tensor._array): s for s in self.sources.values()}
-        if len(self._holders) < len(self.sources):
-            self.refuse("two of its tensors are one array")
+        self._holders = {}
+        #: Those that two tensors have, as a weight and what `detach()` of it returns.
+        self._shared = set()
+        for source in self.sources.values():
+            key = id(source.tensor._array)
+            if self._holders.setdefault(key, source) is not source:
+                self._shared.add(key)
 
     def refuse(self, why: str) -> None:
         """Note why the call can't be repeated; the first reason stays."""
@@ -125,6 +134,8 @@ class KnownArrays:
         place = self.loaded.get(source)
         array = source.tensor._array
         if place is None or place.sample is not array:
+            if id(array) in self._shared and id(array) in self.known:
+                raise UnrepeatableError(_ONE_ARRAY)
             place = self.loaded[source] = self.new(array)
             self.steps.append(Load(source, place, False))
         return place
@@ -146,6 +157,8 @@ class KnownArrays:
                     "it uses values that no recorded operation has made, and that were not there "
                     "before the call"
                 )
+            if id(array) in self._shared:
+                raise UnrepeatableError(_ONE_ARRAY)
             return self._load(source)
         return place
 
@@ -275,7 +288,18 @@ class KnownArrays:
                 return value
         if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
             return {kind: [(key, self.output(part)) for key, part in value.items()]}
+        if dataclasses.is_dataclass(kind) and is_plain(kind):
+            held = vars(value)
+            made = partial(_instance, kind, tuple(held))
+            return [made, [self.output(part) for part in held.values()]]
         raise UnrepeatableError(f"it returns a value of type {kind.__name__}")
+
+
+def _instance(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """An instance of a data class, as its `__init__` has left the recorded one."""
+    made = object.__new__(kind)
+    vars(made).update(zip(names, values, strict=True))
+    return made
 
 
 def line() -> str:

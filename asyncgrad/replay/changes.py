@@ -54,6 +54,10 @@ class Changes(KnownArrays):
             own = tensor._edge is None and (counter is None or not counter.sharers())
         if own:
             self._changing = tensor
+            place = self.known.get(id(tensor._array))
+            if place in self.constants:
+                # A replay starts with the values that it has now.
+                place.sample = tensor._array.copy()
         else:
             self.refuse("it changes a tensor in place that shares its memory")
 
@@ -92,9 +96,6 @@ class Changes(KnownArrays):
             self.refuse("it changes a tensor in place by values of another layout")
         else:
             # Nobody else can see that memory: what comes later reads a copy of the values instead.
-            old = self.known[id(array)]
-            if old in self.constants:
-                old.sample = array.copy()
             self._copy(values, array)
 
     def copied(self, array: Any, copy: Any) -> None:
@@ -109,6 +110,8 @@ class Changes(KnownArrays):
     def _effect(self, step: Again) -> None:
         """Add a step after which arrays have to be read again."""
         self._changed = True
+        if self._shared:
+            self.refuse("it changes something, and two of its tensors are one array")
         for source, place in tuple(self.loaded.items()):
             # A replay may find another array here.
             self.known.pop(id(place.sample), None)

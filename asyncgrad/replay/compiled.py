@@ -6,8 +6,6 @@ import asyncio
 import functools
 import inspect
 import warnings
-from asyncio.events import _get_running_loop
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
@@ -22,11 +20,12 @@ from asyncgrad.replay.awaited import replay
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
-from asyncgrad.replay.recorder import Recorder
+from asyncgrad.replay.recorder import Recorder, awaited_here
 from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.writer import BailError
-from asyncgrad.scheduler import cooperate
+from asyncgrad.scheduler import cooperate, run_multi_pass, waits
+from asyncgrad.scheduler.reentrant import is_in_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,8 +147,13 @@ class Compiled(Generic[_P, _R]):
         own = type(function).forward if isinstance(function, Module) else function
         self._code = getattr(getattr(own, "__func__", own), "__code__", None)
         #: Calls are awaited.
-        self._waits = iscoroutinefunction(getattr(function, "forward", function))
-        if self._waits:
+        self._waits = waits(function)
+        #: What `ag.func` has made: its calls are several passes, awaited on an event loop.
+        self._passing = getattr(function, "_passing", False)
+        if hasattr(function, "_program"):
+            # Other transforms call this.
+            self._program = function._program
+        elif self._waits:
             # Frameworks ask whether what they call has to be awaited.
             if hasattr(inspect, "markcoroutinefunction"):
                 inspect.markcoroutinefunction(self)
@@ -168,7 +172,10 @@ class Compiled(Generic[_P, _R]):
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Replay the call if it was recorded; otherwise call the function, and record it."""
-        if self._waits:
+        if self._passing:
+            if self._waits or (awaited_here() and not is_in_node()):
+                return run_multi_pass(self._awaited(args, kwargs), waits=self._waits)
+        elif self._waits:
             return self._awaited(args, kwargs)  # type: ignore[return-value]
         mode, entry, tensors = self._find(args, kwargs)
         if entry is not None:
@@ -200,7 +207,7 @@ class Compiled(Generic[_P, _R]):
 
     async def _awaited(self, args: Any, kwargs: Any) -> Any:
         """Replay, or record, a coroutine function's call."""
-        if self._entries and _get_running_loop() is not None and not current().in_node:
+        if self._entries and awaited_here() and not current().in_node:
             # A thousand calls may start in one turn of the loop. Nothing is held here; what the
             # function reads is compared after it.
             await cooperate()
@@ -210,7 +217,7 @@ class Compiled(Generic[_P, _R]):
             if entry is None:
                 break
             program = entry.program
-            why = self._obstacle(entry)
+            why = self._obstacle(entry, awaited=True)
             if program is not None and why is None:
                 try:
                     result = await replay(program, tensors)
@@ -281,18 +288,14 @@ class Compiled(Generic[_P, _R]):
                     return mode, entry, tensors
         return mode, None, None
 
-    def _obstacle(self, entry: Entry) -> str | None:
+    def _obstacle(self, entry: Entry, *, awaited: bool = False) -> str | None:
         """Why a recorded call can't be replayed here, or None."""
         program, graph = entry.program, entry.graph
         if program is None:
             return entry.reason
         if graph is not None and graph.reason is not None:
             return f"passes through the graph of its results: {graph.reason}"
-        if (
-            program.passes
-            and not self._waits
-            and (_get_running_loop() is not None and not current().blocking)
-        ):
+        if program.passes and not awaited and awaited_here():
             return "a pass on an event loop is awaited"
         return None if _is_quiet() else "NumPy's errors are raised"
 
@@ -361,7 +364,7 @@ class Compiled(Generic[_P, _R]):
             signature.tensors,
             reached.tensors,
             strict=self._fullgraph,
-            waits=self._waits,
+            waits=self._waits or self._passing,
             code=self._code,
         )
         return signature, reached, recorder

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import cmath
+import dataclasses
 import enum
 import functools
 import itertools
@@ -39,9 +40,9 @@ from asyncgrad.replay.steps import UnrepeatableError
 
 _PACKAGE = __name__.partition(".")[0]
 #: Values that never change. Others of these types are compared by value.
-_VALUES = (
+_VALUES: tuple[type, ...] = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
-    np.dtype, DType, range,
+    np.dtype, DType, range, np.number, np.bool_,
 )  # fmt: skip
 #: Modules whose functions depend on their arguments alone.
 _PURE = (math, cmath, operator, itertools, functools, typing, enum)
@@ -274,7 +275,11 @@ class Reached:
         self._parts((value.fget, value.fset, value.fdel), where)
 
     def _builtin(self, value: Any, where: str) -> None:
-        if value not in _BUILTINS and value.__module__ not in _PURE_NAMES:
+        if (
+            value not in _BUILTINS
+            and value.__self__ is not tuple
+            and value.__module__ not in _PURE_NAMES
+        ):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
 
     def _optimizer(self, value: Any) -> None:
@@ -338,15 +343,17 @@ class Reached:
             for name, part in table.items():
                 if name in {"__exit__", "__aexit__"}:
                     raise UnrepeatableError(f"{where} may catch errors")
-                if name.startswith("__") and isinstance(
-                    part, (types.FunctionType, staticmethod, classmethod, property)
+                if (
+                    name.startswith("__")
+                    and isinstance(part, (types.FunctionType, staticmethod, classmethod, property))
+                    and not _is_generated(base, name, part)
                 ):
                     self._members.append((table, name))
                     self._follow(part, f"{base.__name__}.{name}")
 
     def _instance(self, value: Any, where: str) -> None:
         kind = type(value)
-        if isinstance(value, types.SimpleNamespace) or _is_plain(kind):
+        if isinstance(value, types.SimpleNamespace) or is_plain(kind):
             if not _is_own(kind.__module__) and kind is not types.SimpleNamespace:
                 self._follow(kind, kind.__name__)
             self._dict(vars(value), where)
@@ -354,7 +361,8 @@ class Reached:
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
 
     def _function(self, function: Any, where: str) -> None:
-        module = function.__module__ or ""
+        # A transform takes over `__module__` of the function that it is made around.
+        module = function.__globals__.get("__name__") or ""
         if _is_own(module):
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{function.__name__}()")
@@ -412,7 +420,7 @@ class Reached:
         except ValueError:
             return
         if isinstance(value, types.FunctionType):
-            if not _is_own(value.__module__ or "") or value.__closure__:
+            if not _is_own(value.__globals__.get("__name__") or "") or value.__closure__:
                 self._follow(value, where)
         elif isinstance(value, (Module, Variable, types.MethodType, functools.partial)) or hasattr(
             value, "__compiled__"
@@ -453,7 +461,7 @@ def _is_own(module: str) -> bool:
     return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
 
 
-def _is_plain(kind: Any) -> bool:
+def is_plain(kind: Any) -> bool:
     """Whether instances keep all of their state in `__dict__`."""
     return bool(kind.__dictoffset__) and all(
         base is object or (base.__flags__ & (1 << 9) and not base.__dict__.get("__slots__"))
@@ -461,12 +469,25 @@ def _is_plain(kind: Any) -> bool:
     )
 
 
+def _is_generated(kind: type, name: str, function: Any) -> bool:
+    """Whether `dataclasses` has made a method that only shows or compares fields."""
+    if name not in {"__repr__", "__eq__", "__hash__"} or not dataclasses.is_dataclass(kind):
+        return False
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename in {"<string>", dataclasses.__file__}
+
+
+def is_number(kind: type) -> bool:
+    """Whether values of a type are NumPy's scalars, which are compared by value."""
+    return issubclass(kind, (np.number, np.bool_)) and kind.__module__ == "numpy"
+
+
 def _alike(value: Any, known: Any) -> bool:
     """Whether two values are one, or equal numbers, strings or dtypes."""
     if value is known:
         return True
     kind = type(value)
-    if kind is not type(known) or kind not in _VALUES:
+    if kind is not type(known) or not (kind in _VALUES or is_number(kind)):
         return False
     return bool(value == known) and repr(value) == repr(known)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from asyncio.events import _get_running_loop
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
 #: Functions whose results follow from their Python arguments alone.
 _CONSTANTS_OF = frozenset({
-    "arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "tril_indices",
-    "triu_indices", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "eye", "full", "full_like", "linspace", "new_tensor", "ones",
+    "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 })  # fmt: skip
 #: Of tensors with more elements the values are not compared.
 _SMALL = 16
@@ -78,6 +79,7 @@ class Recorder(Changes):
         """
         super().__init__(arguments, reached, strict=strict)
         self._waits = waits
+        self._thread = get_ident()
         self._code = code
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
@@ -142,7 +144,11 @@ class Recorder(Changes):
         metadata = inputs[0]._metadata
         if metadata.device.streamed:
             raise UnrepeatableError(f"programs on {metadata.device} are not repeated")
-        if id(out._array) in self.known:
+        kernel = metadata.kernels[name]
+        if name in {"put", "put_add"}:
+            self._put(inputs[0])
+            kernel = partial(_of_copy, kernel)
+        elif id(out._array) in self.known:
             # The op has returned the array of an operand.
             return
         arrays: Any = [self.array_of(x) for x in inputs]
@@ -155,12 +161,14 @@ class Recorder(Changes):
         arguments = (*arrays, *map(self.template, attributes))
         if name == "getitem" and moves(arguments[1]):
             raise UnrepeatableError("indexing with a tensor is not repeated")
-        if name == "index" and any(x.sample.dtype.kind == "b" for x in places_in(arguments[1:])):
+        if name in {"index", "put", "put_add"} and any(
+            x.sample.dtype.kind == "b" for x in places_in(arguments[len(inputs) :])
+        ):
             raise UnrepeatableError("the shape of its result depends on values")
         self.steps.append(
             Compute(
                 name,
-                metadata.kernels[name],
+                kernel,
                 arguments,
                 self.new(out._array),
                 max(metadata.cost, out._metadata.cost)
@@ -170,6 +178,12 @@ class Recorder(Changes):
         )
         if kept.__class__ is list:
             self._contents(self.known[id(kept)], kept, ())
+
+    def _put(self, tensor: Any) -> None:
+        """Take note of a tensor that gets other elements: a replay puts them into a copy."""
+        self._changing = None
+        if id(tensor) in self.sources or not tensor._array.flags.c_contiguous:
+            raise UnrepeatableError("it changes elements of a tensor that it has not made")
 
     def _contents(self, place: Place, values: Any, path: tuple[int, ...]) -> None:
         """Make the arrays known that an op has put into a list."""
@@ -199,6 +213,15 @@ class Recorder(Changes):
         """Take note of an array whose values follow from Python's alone."""
         if self.reason is None:
             self.constants.add(self.new(array))
+
+    def detached(self, tensor: Any) -> None:
+        """Take note whose array it is that another tensor is made of: others may have it, too."""
+        source = self.sources.get(id(tensor))
+        if self.reason is None and source is not None and id(tensor._array) in self._shared:
+            try:
+                self._load(source)
+            except UnrepeatableError as error:
+                self.refuse(str(error))
 
     def followed(self, array: Any, function: Any, args: tuple[Any, ...]) -> None:
         """Take note of an array that a function which is no op has made."""
@@ -242,7 +265,13 @@ class Recorder(Changes):
             self.refuse("its passes are traced")
         elif any(source.tensor._edge is not None for source in self.sources.values()):
             self.refuse("it runs a pass, and an argument has a graph")
-        elif task.recorded is None and not self._waits and awaited_here():
+        elif (
+            task.recorded is None
+            and not self._waits
+            and awaited_here()
+            # In another thread, the portal runs it while the caller waits.
+            and get_ident() == self._thread
+        ):
             self.refuse("it runs a pass on an event loop, and is no coroutine function")
         elif task.parent is not None:
             self.refuse("it runs a pass within a pass")
@@ -260,7 +289,11 @@ class Recorder(Changes):
             root = task.root
             given = root.gradients if root.__class__ is GraphRoot else (task.ready[0][3],)
             for gradient in given:
-                if isinstance(gradient, Variable) and is_one(gradient._array):
+                if (
+                    isinstance(gradient, Variable)
+                    and not gradient._batched
+                    and is_one(gradient._array)
+                ):
                     self.constants.add(self.new(gradient._array))
 
     def running(self) -> bool:
@@ -320,6 +353,11 @@ class Recorder(Changes):
 def awaited_here() -> bool:
     """Whether a pass that starts here has to be awaited."""
     return _get_running_loop() is not None and not current().blocking
+
+
+def _of_copy(function: Any, x: Any, *args: Any) -> Any:
+    """The result of a function that changes its first argument."""
+    return function(x.copy(), *args)
 
 
 def _array_of(function: Any, *args: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
-from asyncgrad.replay.reach import check_tensor, meta_state
+from asyncgrad.replay.reach import check_tensor, is_number, meta_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ class Signature:
             self._tensor(value, text)
         elif value is None or value is True or value is False or value is Ellipsis:
             self._refuse_if(f"{text} is not {value}")
-        elif kind in _VALUES:
+        elif kind in _VALUES or is_number(kind):
             name = self._constant(value)
             self._refuse_if(f"{text} is not {name} and not same({text}, {name})")
         elif kind in {tuple, list}:

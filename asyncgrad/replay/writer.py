@@ -338,7 +338,7 @@ class Writer:
             if whole is list:
                 return f"[{text}]"
             name = self._constant(whole)
-            return f"{name}({text})" if hasattr(whole, "_fields") else f"{name}(({text}))"
+            return f"{name}._make(({text}))" if hasattr(whole, "_fields") else f"{name}(({text}))"
         if kind is dict:
             ((whole, pairs),) = template.items()
             text = "".join(

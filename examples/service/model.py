@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import anyio
@@ -30,6 +31,21 @@ def make_model(seed: int = 0) -> ag.nn.Sequential:
     )
 
 
+_LAYERS = make_model()
+
+
+@ag.compile
+async def _slopes(weights: dict[str, ag.Tensor], x: ag.Tensor, digit: ag.Tensor) -> ag.Tensor:
+    """How a digit's logits change with the pixels.
+
+    Weights are arguments: so what is recorded with some serves all that are published later.
+    """
+    x = x.detach().requires_grad_()
+    logits = ag.func.functional_call(_LAYERS, weights, (x,))
+    (slopes,) = await ag.grad(logits.index_select(1, digit).sum(), x)
+    return slopes
+
+
 @dataclass(frozen=True)
 class Published:
     """Weights that answer. Whoever holds one sees the same weights until the answer is complete."""
@@ -45,6 +61,10 @@ class Published:
         """A copy of a model that is being trained."""
         return cls(copy.deepcopy(model).eval().requires_grad_(False), step, learnt)
 
+    @cached_property
+    def _weights(self) -> dict[str, ag.Tensor]:
+        return dict(self.model.named_parameters())
+
     @property
     def facts(self) -> dict[str, str]:
         """The metadata of their file."""
@@ -58,9 +78,7 @@ class Published:
 
     async def input_gradient(self, image: np.ndarray, digit: int) -> np.ndarray:
         """How the digit's logit changes with each pixel: float32 (64,)."""
-        x = ag.tensor(image[None], requires_grad=True)
-        (gradient,) = await ag.grad(self.model(x)[0, digit], x)
-        return gradient.numpy()[0]
+        return (await _slopes(self._weights, ag.tensor(image[None]), ag.tensor([digit]))).numpy()[0]
 
     async def integrated_gradients(self, image: np.ndarray, digit: int) -> np.ndarray:
         """What each pixel adds to the digit's logit, against an empty image: float32 (64,).
@@ -69,8 +87,8 @@ class Published:
         points are in one pass.
         """
         share = (np.arange(STEPS, dtype=np.float32) + 0.5) / STEPS
-        x = ag.tensor(share[:, None] * image, requires_grad=True)
-        (gradients,) = await ag.grad(self.model(x)[:, digit].sum(), x)
+        points = ag.tensor(share[:, None] * image)
+        gradients = await _slopes(self._weights, points, ag.tensor([digit]))
         return image * gradients.numpy().mean(axis=0)
 
     async def adapt(self, image: np.ndarray, steps: int = 6) -> np.ndarray:

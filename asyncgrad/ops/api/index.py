@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import again, looked, made, recorders, unrepeatable
+from asyncgrad.core.recording import again, followed, looked, made, recorders, unrepeatable
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -458,7 +458,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
                 f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
             )
         return renamed(R.clone(x), "IndexSelectBackward0", saves=True)
-    picked = (_ALL,) * axis + (numbers.reshape(-1),)
+    picked = (_ALL,) * axis + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
     return _picked(x, picked, (index,), "IndexSelectBackward0")
 
 
@@ -604,14 +604,18 @@ def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
             if (x._metadata.shape)
             else by_parts(_wrapped_gather, x, axis, index)
         )
-    looked("take_along_dim() asks whether a number is negative")
     numbers, metadata = index._array, index._metadata
     size = x._metadata.shape[axis] if x._metadata.shape else 1
     if metadata.device.streamed:
         index = wrap(metadata.device.launching(operator.mod)(numbers, size), metadata)
-    elif numbers.size and numbers.min() < 0:
+    elif numbers.size and again(_is_below, numbers):
         index = wrap(np.where(numbers < 0, numbers + size, numbers), metadata)
     return gather(x, axis, index)
+
+
+def _is_below(numbers: Array) -> bool:
+    """Whether a number is negative."""
+    return bool(numbers.min() < 0)
 
 
 def _broadcast_but(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -1034,6 +1038,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if x._batched and num_classes > 0:
         return mapped(lambda batch: one_hot(batch, num_classes), x)
     array = _numbers("one_hot", x, RuntimeError)
+    given = num_classes != -1
     if not array.size:
         if num_classes <= 0:
             raise RuntimeError(
@@ -1044,22 +1049,33 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         # As in PyTorch, device values are not checked, and read only to infer `num_classes`.
         if num_classes == -1:
             num_classes = 1 + x._metadata.device.launching(_greatest)(array)
+    elif given:
+        again(_check_classes, array, num_classes)
     else:
-        # Viewed as unsigned, negative numbers are huge, so one maximum checks both.
-        top = int(array.view(np.uint64).max())
-        if top >= 1 << 63:
-            raise RuntimeError("one_hot: Class values must be non-negative.")
-        if num_classes == -1:
-            num_classes = top + 1
-        elif num_classes < 1:
-            raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
-        elif top >= num_classes:
-            raise RuntimeError(
-                f"one_hot: Class values must be smaller than num_classes: {top} >= {num_classes}"
-            )
+        num_classes = 1 + _greatest_class(array)
     F = x._metadata.F
     rows = x._metadata.device.launching(_hot)(F.xp, array, num_classes)
+    if recorders and given:
+        followed(rows, functools.partial(_hot, F.xp), array, num_classes)
     return leaf("one_hot", rows, x._metadata.device)
+
+
+def _greatest_class(array: Array) -> int:
+    # Viewed as unsigned, negative numbers are huge, so one maximum checks both.
+    top = int(array.view(np.uint64).max())
+    if top >= 1 << 63:
+        raise RuntimeError("one_hot: Class values must be non-negative.")
+    return top
+
+
+def _check_classes(array: Array, num_classes: int) -> None:
+    top = _greatest_class(array)
+    if num_classes < 1:
+        raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
+    if top >= num_classes:
+        raise RuntimeError(
+            f"one_hot: Class values must be smaller than num_classes: {top} >= {num_classes}"
+        )
 
 
 def _greatest(array: Array) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.recording import followed, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
@@ -56,13 +57,20 @@ def _found(
         return kind(*selected(x, op, xp.zeros((), dtype=xp.int64), 0, True))
     if not shape[axis]:
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
-    # NumPy does not sort NaN of bfloat16 to the end.
-    wide = x._array.astype(np.float32) if metadata.dtype.kind == "V" else x._array
-    lines = xp.moveaxis(wide, axis, -1)
-    order = xp.argsort(lines, axis=-1, kind="stable")
-    places = place(xp, xp.take_along_axis(lines, order, -1))
-    indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)
-    return kind(*selected(x, op, metadata.F.as_array(indices), axis, keepdim))
+
+    def found(array: Array) -> Any:
+        # NumPy does not sort NaN of bfloat16 to the end.
+        wide = array.astype(np.float32) if metadata.dtype.kind == "V" else array
+        lines = xp.moveaxis(wide, axis, -1)
+        order = xp.argsort(lines, axis=-1, kind="stable")
+        places = place(xp, xp.take_along_axis(lines, order, -1))
+        indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)
+        return metadata.F.as_array(indices)
+
+    indices = found(x._array)
+    if recorders:
+        followed(indices, found, x._array)
+    return kind(*selected(x, op, indices, axis, keepdim))
 
 
 def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[..., Any]:

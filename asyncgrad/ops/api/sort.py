@@ -136,11 +136,15 @@ def topk(
         if not shape:
             return by_parts(topk, x, k, dim, largest)
         return mapped(lambda batch: topk(batch, k, axis + 1, largest), x)
-    indices = (
-        _first(metadata.F, x._array, count, axis, largest)
-        if shape
-        else _order(metadata.F, x._array, axis, largest)
-    )
+
+    def places(array: Array) -> Any:
+        if shape:
+            return _first(metadata.F, array, count, axis, largest)
+        return _order(metadata.F, array, axis, largest)
+
+    indices = places(x._array)
+    if recorders:
+        followed(indices, places, x._array)
     return return_types.topk(*selected(x, "topk", indices, axis, True))
 
 

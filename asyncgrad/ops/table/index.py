@@ -361,7 +361,6 @@ OPS = (
         node="IndexPutBackward0",
         batch=batch_rules.put,
         host_indices=True,
-        repeats=False,
     ),
     operation(
         "put_add",
@@ -377,7 +376,6 @@ OPS = (
         node="IndexPutBackward0",
         batch=batch_rules.put,
         host_indices=True,
-        repeats=False,
     ),
     # What `scatter` with a reduction gives, which PyTorch has no derivative of.
     operation(

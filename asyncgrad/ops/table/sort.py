@@ -7,8 +7,8 @@ from asyncgrad.ops.table.reduction import selection
 
 OPS = (
     selection("sort", "SortBackward0"),
+    selection("topk", "TopkBackward0"),
     *unrepeated(
-        selection("topk", "TopkBackward0"),
         *[
             operation(
                 name,
