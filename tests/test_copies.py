@@ -81,6 +81,21 @@ def test_computed_tensors_are_not_pickled_nor_sent_to_other_processes(dumps):
         assert (arrived == given).all()
 
 
+@pytest.mark.parametrize(
+    "strided",
+    [lambda x: x, lambda x: x.mT, lambda x: x[:, ::2], lambda x: x[0].expand(3, 4)],
+    ids=["contiguous", "transposed", "every-second", "expanded"],
+)
+def test_values_are_pickled_out_of_band_whatever_their_strides(strided):
+    """Within the pickle they would be copied with it, at each step of their way."""
+    given = strided(ag.arange(12.0).reshape(3, 4))
+    buffers = []
+    header = pickle.dumps(given, protocol=5, buffer_callback=buffers.append)
+    assert [buffer.raw().nbytes for buffer in buffers] == [given.numel() * 4]
+    assert pickle.loads(header, buffers=buffers).tolist() == given.tolist()
+    assert pickled(given).tolist() == given.tolist()
+
+
 def test_views_that_are_leaves_are_copied():
     """As in PyTorch: neither leads into a graph, and both say that they require grad."""
     x = leaf()

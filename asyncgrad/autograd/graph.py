@@ -203,7 +203,7 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
         A `BackwardFuture` on a running loop. Without a loop, it is done when this returns.
 
     Raises:
-        TypeError: if something is not a tensor.
+        TypeError: if no dictionary is given, or something in it is not a tensor.
         RuntimeError: if a tensor is no leaf that requires grad, or a gradient does not fit.
 
     Example:
@@ -213,8 +213,7 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
         >>> y.grad.tolist()
         [2.0, 2.0]
     """
-    for leaf, gradient in gradients.items():
-        check_given("accumulate", leaf, gradient)
+    check_given("accumulate", gradients)
     task = GraphTask((), (), context=copy_context())
     task.staged = staged_given(gradients, recorded=False)
     if any(leaf._metadata.device.streamed for leaf in gradients):

@@ -71,6 +71,9 @@ def ask(task: PassState, member: Member) -> Generator[Any, Any, None]:
         # Participants may read the gradients in any stream, or on the host.
         yield from task.streams.wait(task)
     given = yield from awaited(member.participant.prepare(_staged(task)))
+    if given is None:
+        return
+    check_given(member.name(), given)
     if not given:
         return
     if task.captures is not None:
@@ -79,8 +82,7 @@ def ask(task: PassState, member: Member) -> Generator[Any, Any, None]:
             f"return None from prepare() there"
         )
     others: frozenset[Any] = frozenset().union(*(other.given for other in task.members))
-    for leaf, gradient in given.items():
-        check_given(member.name(), leaf, gradient)
+    for leaf in given:
         if leaf in others:
             raise AutogradError(
                 f"{member.name()} gave a gradient for a leaf of shape {leaf._metadata.shape}, and "

@@ -7,14 +7,12 @@ that ends otherwise calls `abort` of each.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import Variable, autograd_meta, requires_grad
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Participant(Protocol):
@@ -67,7 +65,17 @@ def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[tuple[Any,
     return staged
 
 
-def check_given(who: str, leaf: Any, gradient: Any) -> None:
+def check_given(who: str, given: Any) -> None:
+    """Raise unless somebody has given gradients that can be added to those of their leaves."""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{who}: expected a dictionary of gradients by leaf, not {type(given).__name__}"
+        )
+    for leaf, gradient in given.items():
+        _check_fits(who, leaf, gradient)
+
+
+def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
     """Raise unless the second can be added to `.grad` of the first; None always can."""
     if not isinstance(leaf, Variable):
         raise TypeError(f"{who}: gradients are given by leaf, not by {type(leaf).__name__}")

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import distributed
-from distributed.protocol import to_serialize
 from distributed.protocol.pickle import dumps, loads
+from distributed.protocol.serialize import ToPickle
 
 from asyncgrad.distributed.engine import answered, check_versions, versions
 from asyncgrad.distributed.errors import WorkerLostError, retrieve
@@ -67,7 +67,7 @@ class _Actor:
 
 
 async def _call(rpc: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
-    sealed = to_serialize(_Sealed.of(message, address))
+    sealed = ToPickle(_Sealed.of(message, address))
     try:
         answer = await rpc(address).actor_execute(
             actor=key, function="take", args=[sealed], kwargs={}

@@ -1,7 +1,8 @@
 """Functions that run on all workers at once, and what they say to one another.
 
-Messages are matched by a tag: for a collective its number among those of its run, so that all
-ranks have to call them in the same order; a reduction of gradients has a tag of its own.
+Messages are matched by the key of their tag, which is a name and a key: for a collective its number
+among those of its run, so that all ranks have to call them in the same order; a reduction of
+gradients has a key of its own.
 """
 
 from __future__ import annotations
@@ -106,16 +107,20 @@ class Group:
             return np.divide(total, self.size, out=total) if op is ReduceOp.AVG else total
 
         flat = array.reshape(-1)
+        name, *key = tag
         if flat.size <= _SMALL or self.size == 1:
             arrays = await self.exchange(tag, dict.fromkeys(range(self.size), flat), flat)
-            _check_same(tag, arrays)
+            _check_same(name, arrays)
             return combined(arrays).reshape(array.shape)
         bounds = [flat.size * rank // self.size for rank in range(self.size + 1)]
         shares = [flat[start:stop] for start, stop in pairwise(bounds)]
-        arrays = await self.exchange((tag, 0), dict(enumerate(shares)), shares[self.rank])
-        _check_same(tag, arrays)
+        # A rank that gives fewer elements sends them all.
+        tag = f"{name} of over {_SMALL} elements", *key
+        arrays = await self.exchange(tag, dict(enumerate(shares)), shares[self.rank])
+        _check_same(name, arrays)
         share = await offload(combined, arrays)
-        shares = await self.exchange((tag, 1), dict.fromkeys(range(self.size), share), share)
+        tag = *tag, "sums"
+        shares = await self.exchange(tag, dict.fromkeys(range(self.size), share), share)
         return (await offload(np.concatenate, shares)).reshape(array.shape)
 
     def next_tag(self, name: str) -> Any:
@@ -123,11 +128,11 @@ class Group:
         return name, next(self.numbers)
 
 
-def _check_same(tag: Any, arrays: list[Any]) -> None:
+def _check_same(name: str, arrays: list[Any]) -> None:
     if len(set(map(_facts, arrays))) > 1:
         found = [f"rank {rank}: {a.shape} {a.dtype}" for rank, a in enumerate(arrays)]
         raise AutogradError(
-            f"{tag[0]}: the ranks gave arrays of different sizes or dtypes ({', '.join(found)}): "
+            f"{name}: the ranks gave arrays of different sizes or dtypes ({', '.join(found)}): "
             f"call it with like tensors, in the same order, on all ranks"
         )
 
@@ -234,7 +239,7 @@ class Runs:
         self._lives = lives
         #: The groups of runs that consist of several calls.
         self._groups: dict[Any, Group] = {}
-        #: By run, tag and sender: what has come, or who waits for it.
+        #: By run, key and sender: the name and content that have come, or who waits for them.
         self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
         #: By run, the ranks on which its function has returned.
         self._returned: dict[Any, set[int]] = {}
@@ -260,11 +265,11 @@ class Runs:
             group = self._groups[run] = Group(self._site, run, self)
         _group.set(group)
 
-    def _box(self, run: Any, tag: Any, sender: int) -> asyncio.Future[Any]:
+    def _box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
         boxes = self._mail.setdefault(run, {})
-        box = boxes.get((tag, sender))
+        box = boxes.get((key, sender))
         if box is None:
-            box = boxes[tag, sender] = self._site.loop.create_future()
+            box = boxes[key, sender] = self._site.loop.create_future()
             if sender in self._site.lost:
                 self._lose(box, sender)
             elif sender in self._returned.get(run, ()):
@@ -275,18 +280,25 @@ class Runs:
         """Keep what has come, for a run that may not have begun here."""
         if run in self._lives.ended:
             raise PassEndedError("the run has ended")
-        box = self._box(run, tag, sender)
+        box = self._box(run, tag[1:], sender)
         if not box.done():
-            box.set_result(content)
+            box.set_result((tag[0], content))
 
     async def receive(self, run: Any, tag: Any, sender: int) -> Any:
         """Await what another has sent; it is kept no longer."""
-        box = self._box(run, tag, sender)
+        name, key = tag[0], tag[1:]
+        box = self._box(run, key, sender)
         try:
             # If cancelled here, the run has ended, or wants it no more.
-            return await box
+            called, content = await box
         finally:
-            self._mail.get(run, {}).pop((tag, sender), None)
+            self._mail.get(run, {}).pop((key, sender), None)
+        if called != name:
+            raise AutogradError(
+                f"rank {sender} has called {called} where this rank has called {name}: call the "
+                f"same collectives in the same order, with like tensors, on all ranks"
+            )
+        return content
 
     def returned(self, run: Any, rank: int) -> None:
         """The function of a run has returned on a rank: nothing more comes from it."""

@@ -82,8 +82,8 @@ class Inbox:
         with recording(None if self._trace is None else self._trace.recorder):
             try:
                 return await getattr(self, f"on_{message.method}")(*message.args)
-            except SystemExit as error:
-                # It would stop the worker's loop, and with it what others have there.
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Each would stop the worker's loop, and with it what others have there.
                 raise AutogradError(f"{message.method} raised {error!r} on a worker") from error
 
     async def on_give_up(self, sender: int, number: int) -> None:

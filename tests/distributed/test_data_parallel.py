@@ -122,6 +122,22 @@ async def one_leaves_a_pass() -> None:
         await mean_square(model, batch()).backward()
 
 
+async def another_collective() -> None:
+    await (dist.barrier() if dist.get_rank() == 0 else dist.all_gather(1))
+    await asyncio.Event().wait()
+
+
+async def another_broadcast() -> None:
+    await (dist.barrier() if dist.get_rank() == 0 else dist.broadcast(1))
+    await asyncio.Event().wait()
+
+
+async def another_size() -> None:
+    """That of rank 0 is as large as a share of what rank 1 gives."""
+    await dist.all_reduce(ag.ones(10_000 * (1 + dist.get_rank())))
+    await asyncio.Event().wait()
+
+
 async def one_fails() -> None:
     if dist.get_rank() == 1:
         raise KeyError("planned")
@@ -140,6 +156,9 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
             (average_of_integers, TypeError, "average of int64"),
             (one_leaves, RuntimeError, "returned on rank 1, which has not taken part"),
             (one_leaves_a_pass, RuntimeError, "returned on rank 1, which has not taken part"),
+            (another_collective, RuntimeError, "has called (barrier|all_gather) where this rank"),
+            (another_broadcast, RuntimeError, "rank 0 has called barrier where this .* broadcast"),
+            (another_size, RuntimeError, "has called all_reduce (of over 16384 elements )?where"),
         ):
             with pytest.raises(kind, match=words) as caught:
                 await world.run(function)

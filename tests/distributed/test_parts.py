@@ -389,11 +389,22 @@ async def test_a_tensor_that_requires_grad_is_no_plain_data() -> None:
         assert await part.apply(second, Settings(3)) == Settings(3)
 
 
+def interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+async def interrupts_the_loop() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.asyncio
 async def test_a_function_that_exits_does_not_end_the_worker() -> None:
     async with world_of(Engine(1)) as world:
         with pytest.raises(RuntimeError, match=r"build raised SystemExit\(3\)"):
             await world.remote(0, sys.exit, 3)
+        for function in (interrupts, interrupts_the_loop):
+            with pytest.raises(RuntimeError, match=r"build raised KeyboardInterrupt\(\)"):
+                await world.remote(0, function)
         await world.remote(0, Affine)
 
 

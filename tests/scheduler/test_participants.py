@@ -143,6 +143,8 @@ async def test_a_recorded_pass_shows_and_takes_tensors_with_a_graph() -> None:
 
 
 GIVEN: dict[str, tuple[Any, type[Exception], str]] = {
+    "a list": (lambda x, y: [ag.ones(3)], TypeError, "a dictionary of gradients by leaf, not list"),
+    "an empty list": (lambda x, y: [], TypeError, "a dictionary of gradients by leaf, not list"),
     "no leaf": (lambda x, y: {"x": ag.ones(3)}, TypeError, "by leaf, not by str"),
     "another tensor": (lambda x, y: {x * 1: ag.ones(3)}, RuntimeError, "no leaf"),
     "no grad": (lambda x, y: {ag.ones(3): ag.ones(3)}, RuntimeError, "requires no grad"),

@@ -85,7 +85,11 @@ def pickled(variable: Variable) -> tuple[Any, ...]:
         )
     device = variable._metadata.device
     where = () if device is CPU else (device,)
-    return on_host(variable), requires_grad(variable), *where
+    array = on_host(variable)
+    if not array.flags.forc:
+        # NumPy pickles the values of another within the pickle, never out of band.
+        array = array.copy()
+    return array, requires_grad(variable), *where
 
 
 def _rebuilt(array: Any, requires_grad: bool, device: Any = CPU) -> Any:
