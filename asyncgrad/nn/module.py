@@ -18,7 +18,7 @@ from asyncgrad.nn.state import unexpected_keys as find_unexpected
 from asyncgrad.ops.api.creation import empty_like
 from asyncgrad.ops.api.transfer import cuda_device
 from asyncgrad.ops.bfloat16 import needs_bfloat16
-from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.dtype import DTYPES
 from asyncgrad.ops.promotion import category
 from asyncgrad.scheduler import check_awaited
 
@@ -401,7 +401,7 @@ def _target(
             device, dtype = argument._metadata.device, argument._metadata.dtype
         elif argument is None or isinstance(argument, bool):
             continue
-        elif isinstance(argument, (DType, np.dtype, type)):
+        elif isinstance(argument, DTYPES):
             dtype = argument
         else:
             device = argument

@@ -86,4 +86,6 @@ _NAMES = (
 _KNOWN = {known: _make(known) for known in map(np.dtype, _NAMES)}
 if BFLOAT16 is not None:
     _KNOWN[BFLOAT16] = _make(BFLOAT16)
+#: The types of what may stand for a dtype, besides strings.
+DTYPES = (DType, np.dtype, type)
 _COMPLEX = {"bfloat16": "complex64", "float32": "complex64", "float64": "complex128"}

@@ -469,6 +469,13 @@ class CompiledModule(Module):
             return getattr(super().__getattr__("_orig_mod"), name)
 
 
+#: PyTorch's options of its compilers.
+_OPTIONS = frozenset({
+    "backend", "disable", "isolate_recompiles", "mode", "name", "options", "recompile_limit",
+    "shapes_spec",
+})  # fmt: skip
+
+
 @overload
 def compile(model: _M, *, fullgraph: bool = False, dynamic: bool = False, **options: Any) -> _M: ...
 @overload
@@ -495,7 +502,7 @@ def compile(
         A function, or a module, with the same results and errors, and with a method `explain()`.
 
     Raises:
-        TypeError: if `model` can't be called.
+        TypeError: if `model` can't be called, or PyTorch has no such option.
 
     Example:
         >>> import asyncgrad as ag
@@ -506,6 +513,9 @@ def compile(
         >>> slope(ag.ones(2)), slope(ag.ones(2) * 2)
         (tensor([2., 2.]), tensor([4., 4.]))
     """
+    for name in options:
+        if name not in _OPTIONS:
+            raise TypeError(f"compile() got an unexpected keyword argument {name!r}")
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, **options)
     if isinstance(model, (Compiled, CompiledModule)):

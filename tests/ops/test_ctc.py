@@ -51,6 +51,22 @@ def test_a_target_that_does_not_fit_has_an_infinite_loss():
     oracle.compare(expected, found, 1e-9)
 
 
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("name", CASES)
+def test_an_infinite_loss_shows_in_the_gradient(name, reduction, zero_infinity):
+    array = np.random.default_rng(0).standard_normal((5, 2, 4))
+    gradients = []
+    for T in (torch, ag):
+        logits = T.tensor(array, requires_grad=True)
+        options = {"reduction": reduction, "zero_infinity": zero_infinity}
+        _ctc(T, logits, *CASES[name], **options).sum().backward()
+        gradients.append(logits.grad.numpy())
+    np.testing.assert_allclose(*gradients, atol=1e-9)
+    infinite = name == "a target longer than the input" and not zero_infinity
+    assert np.isnan(gradients[1]).any() == infinite
+
+
 def test_one_sequence_needs_no_batch():
     array = np.random.default_rng(0).standard_normal((6, 4))
     expected, found = (

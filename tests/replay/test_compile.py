@@ -57,6 +57,13 @@ def test_as_a_decorator_with_and_without_options():
     assert one.__name__ == "one"
 
 
+@pytest.mark.parametrize("target", [None, ag.exp, ag.nn.Tanh()], ids=["decorator", "", "module"])
+def test_only_options_that_pytorch_has_are_accepted(target):
+    ag.compile(target, backend="inductor", mode="max-autotune", options={}, disable=False)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'full_graph'"):
+        ag.compile(target, full_graph=True)
+
+
 def test_a_module_shares_its_parameters():
     """As a module it can be put where the original was."""
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))

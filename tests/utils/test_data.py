@@ -421,11 +421,13 @@ def test_samplers():
     batches = data.BatchSampler(range(5), 2, drop_last=False)
     assert [*batches] == [[0, 1], [2, 3], [4]]
     assert len(batches) == 3
-    assert [*data.RandomSampler([])] == []
 
 
 @pytest.mark.parametrize("wrong", [
     lambda: data.RandomSampler("abc", num_samples=0),
+    lambda: data.RandomSampler([]),
+    lambda: data.RandomSampler([], replacement=True),
+    lambda: data.DataLoader([], shuffle=True),
     lambda: data.WeightedRandomSampler([1.0], True),
     lambda: data.WeightedRandomSampler([[1.0]], 1),
     lambda: data.BatchSampler("abc", 0, False),

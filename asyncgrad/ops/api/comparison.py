@@ -171,10 +171,11 @@ def isin(
     return _made(like, xp.isin(*arrays, assume_unique=assume_unique, invert=invert))
 
 
-def count_nonzero(input: Tensor, dim: Ints | None = None) -> Tensor:
-    """The number of nonzero elements, of all or over some axes."""
+def count_nonzero(input: Tensor, dim: Ints | None = None, *more: int) -> Tensor:
+    """The number of nonzero elements, of all or over some axes, given as one sequence or singly."""
     x = as_tensor_operand(input, "count_nonzero", 1)
-    return sum((x.detach() != 0), dim)
+    axes: Any = (dim, *more) if more else dim
+    return sum((x.detach() != 0), axes)
 
 
 def argwhere(input: Tensor) -> Tensor:

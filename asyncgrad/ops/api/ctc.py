@@ -92,9 +92,12 @@ def ctc_loss(
             f"lengths, got {ends.tolist()} and {lengths.tolist()}"
         )
     labels = _labels(name, _host(name, targets, 2), lengths, alone)
-    losses = _alignments(x, labels, ends, lengths, blank)
+    losses, mass = _alignments(x, labels, ends, lengths, blank)
     if zero_infinity:
         losses = where(R.isinf(losses), 0.0, losses)
+    else:
+        # An infinite loss has no gradient: that of log(0 * mass) is NaN in each step.
+        losses = R.sub(losses, R.log(where(R.isinf(losses), R.mul(mass, 0.0), 1.0)))
     if reduction == "mean":
         shares = _constant(x, np.maximum(lengths, 1).astype(x._metadata.dtype))
         losses = R.div(losses, shares)
@@ -127,7 +130,7 @@ def _labels(name: str, targets: Array, lengths: Array, alone: bool) -> Any:
 
 
 def _alignments(x: Tensor, labels: Array, ends: Array, lengths: Array, blank: int) -> Any:
-    """The negative log-likelihood of each example, summed over all alignments."""
+    """The negative log-likelihood of each example, summed over all alignments, and its `mass`."""
     steps, batch, classes = x._metadata.shape
     states = 2 * labels.shape[1] + 1
     extended = np.full((batch, states), blank, np.int64)
@@ -177,5 +180,6 @@ def _closed(x: Tensor, state: Tensor, ends: Array, lengths: Array) -> Any:
     losses = where(R.gt(losses, -_NEVER / 2), float("inf"), losses)
     # PyTorch's gradient also contains exp(x), as if x were normalised; this adds it, with value 0.
     going = np.arange(steps)[:, None] < ends
-    mass = R.sum(R.mul(R.sum(R.exp(x), (2,), False), _constant(x, going)), (0,), False)
-    return R.add(losses, R.sub(mass, mass.detach()))
+    mass = where(_constant(x, going), R.sum(R.exp(x), (2,), False), 0.0)
+    mass = R.sum(mass, (0,), False)
+    return R.add(losses, R.sub(mass, mass.detach())), mass

@@ -333,7 +333,7 @@ def tensor_split(
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
-    def function(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
+    def function(input: Tensor, indices_or_sections: Ints, *more: int) -> tuple[Tensor, ...]:
         x = as_tensor_operand(input, name, 1)
         if x.ndim < least:
             raise RuntimeError(
@@ -341,7 +341,7 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
                 f"with {x.ndim} dimensions!"
             )
         along = 0 if x.ndim == 1 else axis
-        given = indices_or_sections
+        given: Any = (indices_or_sections, *more) if more else indices_or_sections
         if isinstance(given, int) and (given < 1 or x.shape[along] % given):
             raise RuntimeError(
                 f"{name} attempted to split along dimension {along}, but the size of the dimension "

@@ -17,6 +17,7 @@ from asyncgrad.ops.arguments import (
     one_int,
     one_shape,
 )
+from asyncgrad.ops.dtype import DTYPES
 from asyncgrad.ops.dtype_device import as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
@@ -69,9 +70,6 @@ def reshape(input: Tensor, *sizes: Ints, shape: Ints | None = None) -> Tensor:
     return R.reshape(x, filled_shape("reshape", wanted, x._metadata.size))
 
 
-_DTYPES = (np.dtype, type)
-
-
 def view(
     input: Tensor,
     *shape: Ints | DTypeLike,
@@ -86,7 +84,7 @@ def view(
     x = as_tensor_operand(input, "view", 1)
     if size is not None:
         shape = (size,)
-    if len(shape) == 1 and isinstance(shape[0], _DTYPES):
+    if len(shape) == 1 and isinstance(shape[0], DTYPES):
         dtype = shape[0]
     if dtype is not None:
         return _reinterpreted(x, np.dtype(dtype))

@@ -51,7 +51,7 @@ class RandomSampler(Sampler[int]):
         generator: the random generator; the default one if None.
 
     Raises:
-        ValueError: if `num_samples` is no positive integer.
+        ValueError: if `num_samples` is no positive integer, or the dataset is empty.
     """
 
     def __init__(
@@ -62,8 +62,7 @@ class RandomSampler(Sampler[int]):
         self.replacement = replacement
         self._num_samples = num_samples
         self.generator = generator
-        if num_samples is not None:
-            _check_count("RandomSampler", num_samples)
+        _check_count("RandomSampler", self.num_samples)
 
     @property
     def num_samples(self) -> int:
