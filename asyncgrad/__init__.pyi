@@ -730,7 +730,7 @@ def dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.dropout`, which is told whether it trains."""
 def dropout_(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`dropout`, in place."""
-def dsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
+def dsplit(input: Tensor, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
     """`tensor_split` along axis 2, in parts that have to be equal."""
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors, extended to at least three axes, along the third."""
@@ -991,7 +991,7 @@ def histc(input: Tensor, bins: builtins.int = 100, min: builtins.float = 0, max:
         RuntimeError: if there are no bins, or their range is not finite.
     """
 from asyncgrad.ops.api.grids import histogram as histogram
-def hsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
+def hsplit(input: Tensor, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
     """`tensor_split` along axis 1, in parts that have to be equal."""
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the second axis, or along the first if they have only one."""
@@ -2356,7 +2356,7 @@ def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 from asyncgrad.ops.api.complex_parts import view_as_complex as view_as_complex
 from asyncgrad.ops.api.complex_parts import view_as_real as view_as_real
 from asyncgrad.func.mapping import vmap as vmap
-def vsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
+def vsplit(input: Tensor, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
     """`tensor_split` along axis 0, in parts that have to be equal."""
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors, extended to at least two axes, along the first."""

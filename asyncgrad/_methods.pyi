@@ -534,8 +534,8 @@ class Methods(Variable):
         """The hyperbolic cosine of each element."""
     def cosh_(self) -> Tensor:
         """`cosh`, in place."""
-    def count_nonzero(self, dim: Ints | None = None) -> Tensor:
-        """The number of nonzero elements, of all or over some axes."""
+    def count_nonzero(self, dim: Ints | None = None, *more: builtins.int) -> Tensor:
+        """The number of nonzero elements, of all or over some axes, given as one sequence or singly."""
     def cov(self, *, correction: builtins.int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
         """The covariances of variables.
 
@@ -731,7 +731,7 @@ class Methods(Variable):
         """
     def double(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as float64; itself if it is that."""
-    def dsplit(self, indices_or_sections: Ints) -> tuple[Tensor, ...]:
+    def dsplit(self, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
         """`tensor_split` along axis 2, in parts that have to be equal."""
     def eq(self, other: Tensor | Number) -> Tensor:
         """Where `input` equals `other`, broadcast: bool, without a gradient."""
@@ -933,7 +933,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
         """
-    def hsplit(self, indices_or_sections: Ints) -> tuple[Tensor, ...]:
+    def hsplit(self, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
         """`tensor_split` along axis 1, in parts that have to be equal."""
     def hypot(self, other: Tensor) -> Tensor:
         """The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast."""
@@ -2284,7 +2284,7 @@ class Methods(Variable):
         """
     def view_as(self, other: Tensor) -> Tensor:
         """`view` in the shape of another tensor."""
-    def vsplit(self, indices_or_sections: Ints) -> tuple[Tensor, ...]:
+    def vsplit(self, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
         """`tensor_split` along axis 0, in parts that have to be equal."""
     def xlogy(self, other: Tensor | Number) -> Tensor:
         """`input * log(other)`, and 0 where `input` is, broadcast."""
