@@ -77,7 +77,7 @@ def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def along(
-    arrays: int = 1, *, reduces: bool = False
+    arrays: int = 1, *, reduces: bool = False, in_order: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run a kernel `kernel(xp, out, arrays..., dim, attributes...)` on blocks of lines along `dim`.
 
@@ -88,6 +88,7 @@ def along(
         arrays: how many arguments are arrays of one dtype; only their lengths along `dim` may
             differ.
         reduces: the result has one element for each line, and `out` is None.
+        in_order: the kernel also appends to a list, so that one thread computes all blocks.
     """
 
     def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,7 +120,12 @@ def along(
                 else:
                     kernel(xp, out[block], *lines, 1, *attributes)
 
-            share(xp, compute, [slice(i, i + step) for i in range(0, len(out), step)])
+            cut = [slice(i, i + step) for i in range(0, len(out), step)]
+            if in_order:
+                for block in cut:
+                    compute(block)
+            else:
+                share(xp, compute, cut)
             return result
 
         return _runner(kernel, blocks, arrays)

@@ -13,7 +13,7 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.devices import pieces
 from asyncgrad.ops.fused import elementwise
-from asyncgrad.ops.table import attention
+from asyncgrad.ops.table import attention, normalisation
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -238,3 +238,34 @@ def test_heads_of_an_attention_are_computed_by_several_threads(
     found = ag.nn.functional.scaled_dot_product_attention(heads, heads, heads)
     np.testing.assert_allclose(found.numpy(), heads.numpy(), rtol=1e-5)
     assert len(meeting.here) > 1
+
+
+class Eager(Nobody):
+    """An engine whose thread takes all pieces before this one begins."""
+
+    def lend(self, job: Callable[[], None], most: int) -> None:
+        thread = threading.Thread(target=job)
+        thread.start()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_blocks_that_are_remembered_in_order_stay_in_one_thread(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: set[str] = set()
+    row_dots = normalisation._row_dots
+
+    def named(*arguments: Any) -> Any:
+        names.add(threading.current_thread().name)
+        return row_dots(*arguments)
+
+    monkeypatch.setattr(normalisation, "_row_dots", named)
+    monkeypatch.setattr(pieces, "threads", 2)
+    monkeypatch.setattr(pieces.here, "lender", Eager())
+    x, w = ag.rand(700, 777, requires_grad=True), ag.ones(777, requires_grad=True)
+    y = getattr(ag.nn.functional, name)(x, (777,), w)
+    if name == "layer_norm":
+        # Its gradient adds up the weight's in the order of the blocks, too.
+        y.square().sum().backward()
+    assert names == {threading.current_thread().name}

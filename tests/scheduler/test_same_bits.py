@@ -176,6 +176,7 @@ def loss():
     loss = loss + ag.tanh(batch @ matrices).sum() + (none @ e).sum() + (e[::2].T @ e[1::2]).std()
     loss = loss + F.conv2d(images, kernels, padding=1).square().mean()
     loss = loss + F.gelu(e).sum() + F.softmax(e, 1).square().sum()
+    loss = loss + (F.layer_norm(e, (777,), e[0], e[1]) + F.rms_norm(e, (777,), e[2])).exp().mean()
     loss = loss + (ag.complex(d, d * 0.5) @ ag.complex(e, e * 0.3)).abs().mean()
     return loss + F.scaled_dot_product_attention(heads, heads * 2, heads).square().sum()
 

@@ -52,7 +52,7 @@ def _row_dots(xp: Library, x: Array, y: Array) -> Any:
     return xp.einsum("ij,ij->i", x, y)[:, None]
 
 
-@along()
+@along(in_order=True)
 def _layer_norm(
     xp: Library, out: Array | None, x: Array, dim: int, weight: Array | None, bias: Array | None,
     eps: float, kept: list[Any],
@@ -89,7 +89,7 @@ def _affine(
     return out.reshape(x.shape)
 
 
-@along(4)
+@along(4, in_order=True)
 def _layer_norm_gradient(
     xp: Library, out: Array | None, g: Array, x: Array, mean: Array, inverse: Array, dim: int,
     weight: Array | None, sums: list[Any] | None = None,
@@ -200,7 +200,7 @@ _LAYER_RULES: dict[str, Any] = {
 # -- over the root of the mean square -------------------------------------------------------------
 
 
-@along()
+@along(in_order=True)
 def _rms_norm(
     xp: Library, out: Array | None, x: Array, dim: int, weight: Array | None, eps: float,
     kept: list[Any],
