@@ -1,4 +1,7 @@
-"""The base class of all modules: a tree of parameters, buffers and other modules."""
+"""The base class of all modules: a tree of parameters, buffers and other modules.
+
+This file is long because it is one class, with all that PyTorch's has besides members and hooks.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ to the arguments that have a graph. It saves what the nodes of an eager call wou
 a pass first comes there, these nodes are made after all, and the way through them is recorded as a
 program of its own, which later passes run. A pass that records itself, as with `create_graph=True`,
 always goes through such nodes.
+
+This file is long because all of this is about one object, from the recording to the last pass.
 """
 
 from __future__ import annotations
