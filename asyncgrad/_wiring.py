@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncgrad import scheduler
+from asyncgrad import replay, scheduler
 from asyncgrad.autograd import graph
 from asyncgrad.core import modes, node, run_node, saved_attributes, variable
 from asyncgrad.devices import base, discovery, fp_errors, streams
 from asyncgrad.func.batched import BatchedTensor
+from asyncgrad.nn import module
 from asyncgrad.ops import batching
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.tensor import Tensor
@@ -53,4 +54,5 @@ streams.get_scope = _scope
 streams.set_scope = _set_scope
 # `object.__new__` skips `Tensor.__new__`, which expects arguments.
 variable.new_tensor = partial(object.__new__, Tensor)
+module.replayed = replay.compile
 batching.new_batched = partial(object.__new__, BatchedTensor)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 
+from asyncgrad._unbound import unbound
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
         @property
         def forward(self) -> Callable[_P, _R]:
             """The subclass's method."""
+
+
+#: `asyncgrad.compile`.
+replayed: Callable[..., Any] = unbound
 
 
 class Module(Hooked):
@@ -265,7 +270,8 @@ class Module(Hooked):
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing; `asyncgrad.compile(model)` returns a compiled module."""
+        """Replay calls of `forward` from now on; the arguments are those of `asyncgrad.compile`."""
+        self.__dict__["forward"] = replayed(self.forward, *args, **kwargs)
 
     # -- state ------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
@@ -433,6 +434,16 @@ class Compiled(Generic[_P, _R]):
     def __repr__(self) -> str:
         """The function's name."""
         return f"<compiled {self._name}>"
+
+    def __reduce__(self) -> Any:
+        """A function of a module is pickled and copied by name; nothing recorded goes along."""
+        name = vars(self).get("__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return name
+        return functools.partial(Compiled, fullgraph=self._fullgraph), (self._function,)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind as a method: the instance becomes the first argument."""

@@ -9,6 +9,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.replay import awaited
 
 
 def replays(step):
@@ -308,3 +309,53 @@ async def test_nodes_of_a_recorded_pass_run_one_at_a_time():
         for one, other in zip(await step(x), wanted, strict=True):
             assert one.numpy().tobytes() == other.numpy().tobytes()
     assert "1 replayed" in step.explain()
+
+
+@pytest.mark.asyncio
+async def test_cancelled_in_any_part_it_has_made_its_changes_whole(monkeypatch):
+    """Each of its changes, of gradients and by the optimiser, is there in all or in none."""
+    ours, theirs = (Training(64, 6, optimizer=ag.optim.Adam) for _ in range(2))
+    fast = ag.compile(ours.step)
+    x = ag.ones(64, 64) * 0.01
+    for _ in range(4):
+        await fast(x)
+        await theirs.step(x)
+    # However short the parts are, they are run as passes.
+    monkeypatch.setattr(awaited, "_AT_ONCE_NS", 0)
+    advance = awaited._Replay.advance
+    left = 0
+    running = None
+
+    def advance_or_cancel(self, place):
+        nonlocal left
+        if left == 0:
+            running.cancel()
+        left -= 1
+        return advance(self, place)
+
+    monkeypatch.setattr(awaited._Replay, "advance", advance_or_cancel)
+    outcomes = []
+    for count in range(100):
+        before = theirs.state(), repr(theirs.optimizer.state_dict())
+        await theirs.step(x)
+        whole = theirs.state(), repr(theirs.optimizer.state_dict())
+        left = count
+        running = asyncio.ensure_future(fast(x))
+        try:
+            await running
+        except asyncio.CancelledError:
+            after = ours.state(), repr(ours.optimizer.state_dict())
+            stepped = after[1] != before[1]
+            assert after[1] == (whole if stepped else before)[1]
+            assert after[0][0::2] == (whole if stepped else before)[0][0::2]
+            # `zero_grad` and the pass are changes of their own, as eagerly.
+            gradients = after[0][1::2]
+            assert gradients in (whole[0][1::2], before[0][1::2], [None] * len(gradients))
+            outcomes.append(count)
+            if not stepped:
+                ours.model.load_state_dict(theirs.model.state_dict())
+                ours.optimizer.load_state_dict(theirs.optimizer.state_dict())
+        if left >= 0:
+            break
+    assert len(outcomes) >= 2
+    assert ag.engine().live == set()
