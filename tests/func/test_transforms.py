@@ -578,3 +578,23 @@ def test_passes_inside_of_vmap():
     assert (rows - 3 * x * x).abs().max() < 1e-12
     (second,) = ag.grad(rows.sum(), x)
     assert (second - 6 * x).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3)], ids=["matrix", "matrices"])
+@pytest.mark.parametrize("call", [
+    lambda la, x: la.inv(x), lambda la, x: la.solve(x, x.sin()), lambda la, x: la.det(x),
+    lambda la, x: la.cholesky(x @ x.mT + 1), lambda la, x: la.pinv(x), lambda la, x: la.qr(x)[1],
+    lambda la, x: la.matrix_exp(x), lambda la, x: la.matrix_power(x, -2),
+    lambda la, x: la.lu(x)[2], lambda la, x: la.eigh(x + x.mT)[0], lambda la, x: la.svdvals(x),
+    lambda la, x: la.solve_triangular(x.triu(), x.sin(), upper=True),
+])  # fmt: skip
+def test_jacobians_of_matrix_functions(call, shape):
+    """Their rules multiply matrices, stacked or not, which a transform stacks once more."""
+    arrays = _x(torch, *shape).sin() + 4 * torch.eye(3, dtype=torch.float64)
+    found = [
+        transform(lambda x: call(T.linalg, x))(x).numpy()  # noqa: B023  run at once
+        for T, x in ((torch, arrays), (ag, ag.from_numpy(arrays.numpy())))
+        for transform in (T.func.jacrev, T.func.jacfwd)
+    ]
+    for jacobian in found[1:]:
+        assert abs(jacobian - found[0]).max() < 1e-9
