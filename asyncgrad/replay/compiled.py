@@ -1,4 +1,7 @@
-"""`compile`: the function that users call, the programs it keeps, and when they are used."""
+"""`compile`: the function that users call, the programs it keeps, and when they are used.
+
+This file is long because nearly all of it is the one class that decides what becomes of a call.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ followed: containers and instances into their contents, modules of this package 
 `Reached.holds` says whether all of it is as it was. What can't be followed, such as a file, a
 random generator or an array, makes the function unrepeatable. So does code that sets globals or
 outer variables; other effects show as a change of what can be reached.
+
+This file is long because each kind of object is followed in its own way, by one class.
 """
 
 from __future__ import annotations
