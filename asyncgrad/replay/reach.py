@@ -475,8 +475,9 @@ def _is_generated(kind: type, name: str, function: Any) -> bool:
     """Whether `dataclasses` has made a method that only shows or compares fields."""
     if name not in {"__repr__", "__eq__", "__hash__"} or not dataclasses.is_dataclass(kind):
         return False
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename in {"<string>", dataclasses.__file__}
+    # What shows fields is wrapped, in one module or another, against showing itself.
+    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    return code is not None and code.co_filename == "<string>"
 
 
 def is_number(kind: type) -> bool:
