@@ -7,6 +7,7 @@ thread starts the others. If the system allows no more threads, it does their wo
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from _thread import start_new_thread
 from queue import SimpleQueue
@@ -58,13 +59,17 @@ class Threads:
         #: What the last thread calls; it refers to the loop.
         self._ended: list[Callable[[], None]] = []
         self.closed = False
+        #: Held until all threads have begun.
+        self._starting = Lock()
         for place in range(number):
             # Daemons, as `_end_all` waits for them when the interpreter ends.
             member = Thread(target=self._work, name=f"{name}_{place}", daemon=True)
             self._members.append(member)
+        self._starting.acquire()
         try:
             start_new_thread(self._start, ())
         except RuntimeError:
+            self._starting.release()
             # No thread can be started, so the loop does the work. Python 3.12.1 starts none after
             # the main thread has ended.
             self.closed = True
@@ -73,11 +78,14 @@ class Threads:
         _all.add(self)
 
     def _start(self) -> None:
-        for member in self._members:
-            try:
-                member.start()
-            except RuntimeError:
-                self._work()
+        try:
+            for member in self._members:
+                try:
+                    member.start()
+                except RuntimeError:
+                    self._work()
+        finally:
+            self._starting.release()
 
     def submit(self, job: Job, urgency: Urgency = ORDINARY) -> None:
         """Run a job in a thread, when one is free and nothing more urgent waits."""
@@ -156,9 +164,14 @@ def _end_all() -> None:
     """At exit, wait for the threads of loops that were not shut down."""
     for threads in tuple(_all):
         threads.close()
+        # Python 3.11 frees the state of a thread that has not begun, which then crashes.
+        threads._starting.acquire()
         for member in threads._members:
             if member.is_alive():
                 member.join()
 
 
 atexit.register(_end_all)
+if hasattr(os, "register_at_fork"):
+    # A child has none of its parent's threads.
+    os.register_at_fork(after_in_child=_all.clear)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -238,3 +239,36 @@ os.write(1, b"end\\n")
     assert sorted(said) in (["done", "end"], ["end"])
     if ceremony:
         assert said[-1] == "end"
+
+
+def test_the_interpreter_does_not_end_before_threads_have_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An engine may be made by a program's last step, and its threads wait for a core."""
+    starts: list[Callable[[], object]] = []
+    monkeypatch.setattr(threads_module, "start_new_thread", lambda start, _: starts.append(start))
+    monkeypatch.setattr(threads_module, "_all", weakref.WeakSet())
+    threads = Threads(2, "test")
+    at_exit = threading.Thread(target=threads_module._end_all)
+    at_exit.start()
+    at_exit.join(0.1)
+    assert at_exit.is_alive()
+    (start,) = starts
+    start()
+    at_exit.join(30)
+    assert not at_exit.is_alive()
+    assert not threads.alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_child_forked_while_threads_begin_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads_module, "start_new_thread", lambda start, _: None)
+    threads = Threads(2, "test")
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
+        threads_module._end_all()
+        os._exit(0)
+    threads._starting.release()
+    assert os.waitpid(child, 0)[1] == 0
