@@ -42,6 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(stack.close)
 
 
+def _freeze() -> None:
+    """Let the collector look no more at what is there now."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """What the tests of other files have imported and kept costs this file's tests nothing."""
+    _freeze()
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """The same random numbers each time, whatever ran before."""
@@ -90,8 +102,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     The collector would look at all that was imported, each time it runs. PyTorch's threads would
     keep a core busy while they wait for the next of its small operations.
     """
-    gc.collect()
-    gc.freeze()
+    _freeze()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
