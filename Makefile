@@ -24,7 +24,7 @@ MEASURED = tests/autograd tests/core tests/scheduler
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo service training-api edge-forecast distributed test test-of mutations pre-commit lint format check check-tests check-all test-matrix test-floors docs bench clean FORCE
+.PHONY: help demo service training-api edge-forecast distributed test test-of generated mutations pre-commit lint format check check-tests check-all test-matrix test-floors docs bench clean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,11 @@ test: $(VENV)/.installed-test ## run the tests; those that need PyTorch skip whe
 
 test-of: $(VENV)/.installed-test ## run the tests of one module: MODULE=asyncgrad/core/node.py
 	tests=$$($(RUN) tools/tests_of.py $(MODULE)) && $(PYTEST) $(SHARED) $$tests $(ARGS)
+
+generated: $(VENV)/.installed-test ## write the reference, stubs and list of public names anew
+	$(RUN) tools/make_reference.py
+	$(RUN) tools/public_names.py
+	$(RUN) tools/make_stubs.py
 
 mutations: $(VENV)/.installed-oracle,test ## break lines at random and see whether the tests notice (hours)
 	$(RUN) tools/mutation_check.py $(ARGS)

@@ -14,9 +14,10 @@ public_names = runpy.run_path(str(ROOT / "tools/public_names.py"))
 
 
 def test_every_public_name_and_its_arguments_are_as_recorded():
-    """Otherwise run `python tools/public_names.py`, and tell users what has changed."""
     recorded = public_names["FILE"].read_text(encoding="utf-8").splitlines()
-    assert public_names["lines"]() == recorded
+    now = public_names["lines"]()
+    new, lost = {*now} - {*recorded}, {*recorded} - {*now}
+    assert now == recorded, f"run `make generated`, and tell users: {new=}, {lost=}"
 
 
 def test_what_help_says_of_a_constructor_is_about_its_class():

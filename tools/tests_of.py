@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
+#: Of what is made from the package's public names.
+_PUBLISHED = ("test_public_names.py", "test_reference.py", "typing/test_stubs.py")
 #: Paths in the package, as patterns, and the tests of what they match, within `tests`.
 ROWS: dict[str, tuple[str, ...]] = {
     "core/*": ("autograd/test_backward.py", "autograd/test_memory.py"),
@@ -88,10 +90,11 @@ ROWS: dict[str, tuple[str, ...]] = {
     "ops/columns.py": ("ops/test_convolution.py", "ops/test_large_arrays.py"),
     "ops/forward.py": ("autograd/test_forward_ad.py",),
     "ops/mode_hooks.py": ("autograd/test_saved_tensors.py", "autograd/test_anomaly.py"),
-    "ops/table/*": ("ops/test_every_op.py", "ops/test_what_nodes_keep.py"),
+    "ops/api/*": _PUBLISHED,
+    "ops/table/*": ("ops/test_every_op.py", "ops/test_what_nodes_keep.py", *_PUBLISHED),
     "ops/tensors/*": ("test_copies.py", "autograd/test_memory.py"),
-    "nn/*": ("devices/test_layers_on_devices.py",),
-    "optim/*": ("test_amp.py",),
+    "nn/*": ("devices/test_layers_on_devices.py", *_PUBLISHED),
+    "optim/*": ("test_amp.py", *_PUBLISHED),
     "func/*": ("autograd/test_transform_programs.py", "autograd/test_vmap_programs.py"),
     "utils/*": ("autograd/test_checkpoint_programs.py",),
     "serving/*": ("examples",),

@@ -65,6 +65,21 @@ async def test_a_deadline_that_has_passed_leaves_grad_untouched() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_pass_that_waits_ends_at_its_deadline() -> None:
+    """Nothing else would end it; so a second timeout ends the test."""
+
+    async def forever(gradient: ag.Tensor) -> None:
+        await asyncio.Event().wait()
+
+    x, loss = chain(10)
+    x.register_hook(forever)
+    async with asyncio.timeout(10):
+        with pytest.raises(TimeoutError, match=r"no \.grad was touched"):
+            await loss.backward(deadline=asyncio.get_running_loop().time() + 0.01)
+    assert x.grad is None
+
+
+@pytest.mark.asyncio
 async def test_a_deadline_far_away_changes_nothing() -> None:
     """Its timer is gone when the pass has ended."""
     x, loss = chain(20_000)
