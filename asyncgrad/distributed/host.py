@@ -19,7 +19,7 @@ from asyncgrad.distributed.group import Runs
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes
 from asyncgrad.distributed.metrics import counted
-from asyncgrad.distributed.remote import Ref, RemoteCall, Reply
+from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, summed
 from asyncgrad.distributed.values import awaited, called, cut
@@ -162,11 +162,15 @@ class Host(Inbox):
     ) -> Reply:
         """Run a part, and keep its graph if it is recorded."""
         async with self._lives.scope(call):
+            current_call.set(call)
             entry = Entry()
             given: list[Any] = []
+            fetched: dict[Ref, Any] = {}
             for leaf in leaves:
                 if isinstance(leaf, Ref):
-                    given.append(await self._fetched(entry, leaf, record))
+                    if leaf not in fetched:
+                        fetched[leaf] = await self._fetched(entry, leaf, record)
+                    given.append(fetched[leaf])
                     continue
                 if isinstance(leaf, Variable):
                     entry.inputs.append(leaf)
@@ -354,4 +358,4 @@ class Host(Inbox):
 
 def _of(rank: int, kept: Iterable[Any]) -> list[Any]:
     """The keys that a site has given."""
-    return [key for key in kept if key[0] == rank]
+    return [key for key in kept if key[-2] == rank]

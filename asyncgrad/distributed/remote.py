@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.function import Function
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
     from asyncgrad.ops.tensors.pytree import Structure
 
 
+#: The call that a host computes.
+current_call: ContextVar[tuple[int, ...]] = ContextVar("asyncgrad_call", default=())
+
+
 class Ref(NamedTuple):
     """What a call has computed, on the worker that holds it."""
 
     rank: int
-    call: tuple[int, int]
+    call: tuple[int, ...]
 
 
 class Reply(NamedTuple):
@@ -112,7 +117,8 @@ class Lease:
         """Number a call."""
         self.site = site
         self.rank = rank
-        self.call = (site.rank, next(site.numbers))
+        #: Sorts in the order of one process: calls that a call makes come between its neighbours.
+        self.call = (*current_call.get(), site.rank, next(site.numbers))
         #: By pass: gradients of results that were fetched, for the node of the call.
         self.pending: dict[Any, list[Any]] = {}
         weakref.finalize(self, site.drop, rank, "call", self.call).atexit = False
