@@ -111,7 +111,7 @@ def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
 class Lease:
     """Keeps what a call has computed on its worker, until call and graph are gone."""
 
-    __slots__ = ("__weakref__", "call", "pending", "rank", "site")
+    __slots__ = ("__weakref__", "call", "pending", "rank", "site", "spent")
 
     def __init__(self, site: Site, rank: int) -> None:
         """Number a call."""
@@ -121,7 +121,10 @@ class Lease:
         self.call = (*current_call.get(), site.rank, next(site.numbers))
         #: By pass: gradients of results that were fetched, for the node of the call.
         self.pending: dict[Any, list[Any]] = {}
-        weakref.finalize(self, site.drop, rank, "call", self.call).atexit = False
+        finalizer = weakref.finalize(self, site.drop, rank, "call", self.call)
+        finalizer.atexit = False
+        #: Call it when the worker has dropped all by itself.
+        self.spent = finalizer.detach
 
 
 class RemoteCall:
@@ -287,6 +290,8 @@ class _Forward(Function):
             None if running.deadline is None else running.deadline - site.loop.time(),
             running.priority,
         )
+        if not running.retains_graph:
+            lease.spent()
         staging.touched.update(touched)
         received = iter(found)
         return (
