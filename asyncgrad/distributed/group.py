@@ -11,14 +11,13 @@ import asyncio
 from contextvars import ContextVar
 from enum import Enum
 from itertools import count, pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
-from asyncgrad.distributed.errors import PassEndedError, WorkerLostError
+from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Sums of fewer elements are made by every rank; of more, each rank sums a share of them.
 _SMALL = 1 << 14
-
-_facts = attrgetter("shape", "dtype")
 
 
 class ReduceOp(Enum):
@@ -106,18 +103,16 @@ class Group:
                 combine(total, other, out=total)
             return np.divide(total, self.size, out=total) if op is ReduceOp.AVG else total
 
-        flat = array.reshape(-1)
+        # By their names, messages about unlike arrays are told apart.
         name, *key = tag
+        tag = f"{name}({op.value} of {array.dtype} {array.shape})", *key
+        flat = array.reshape(-1)
         if flat.size <= _SMALL or self.size == 1:
             arrays = await self.exchange(tag, dict.fromkeys(range(self.size), flat), flat)
-            _check_same(name, arrays)
             return combined(arrays).reshape(array.shape)
         bounds = [flat.size * rank // self.size for rank in range(self.size + 1)]
         shares = [flat[start:stop] for start, stop in pairwise(bounds)]
-        # A rank that gives fewer elements sends them all.
-        tag = f"{name} of over {_SMALL} elements", *key
         arrays = await self.exchange(tag, dict(enumerate(shares)), shares[self.rank])
-        _check_same(name, arrays)
         share = await offload(combined, arrays)
         tag = *tag, "sums"
         shares = await self.exchange(tag, dict.fromkeys(range(self.size), share), share)
@@ -126,15 +121,6 @@ class Group:
     def next_tag(self, name: str) -> Any:
         """The tag of the next collective."""
         return name, next(self.numbers)
-
-
-def _check_same(name: str, arrays: list[Any]) -> None:
-    if len(set(map(_facts, arrays))) > 1:
-        found = [f"rank {rank}: {a.shape} {a.dtype}" for rank, a in enumerate(arrays)]
-        raise AutogradError(
-            f"{name}: the ranks gave arrays of different sizes or dtypes ({', '.join(found)}): "
-            f"call it with like tensors, in the same order, on all ranks"
-        )
 
 
 #: The group of the running function.
@@ -189,7 +175,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
         The combination, with the same bits on all ranks.
 
     Raises:
-        RuntimeError: if shapes or dtypes differ, or a rank's function has returned.
+        RuntimeError: if shapes, dtypes or `op` differ, or a rank's function has returned.
         TypeError: if `op` is no `ReduceOp`, or an average of integers.
         WorkerLostError: if a rank is lost.
     """
@@ -266,6 +252,9 @@ class Runs:
         _group.set(group)
 
     def _box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
+        if run in self._lives.ended:
+            # A pass that nobody awaits may outlive its run.
+            raise late("the run")
         boxes = self._mail.setdefault(run, {})
         box = boxes.get((key, sender))
         if box is None:
@@ -278,8 +267,6 @@ class Runs:
 
     def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come, for a run that may not have begun here."""
-        if run in self._lives.ended:
-            raise PassEndedError("the run has ended")
         box = self._box(run, tag[1:], sender)
         if not box.done():
             box.set_result((tag[0], content))

@@ -19,7 +19,7 @@ from asyncgrad.distributed.group import Runs
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes
 from asyncgrad.distributed.metrics import counted
-from asyncgrad.distributed.remote import Ref, RemoteCall, Reply
+from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, summed
 from asyncgrad.distributed.values import awaited, called, cut
@@ -115,14 +115,15 @@ class Host(Inbox):
                 )
             self._parts[number] = made
 
-    async def on_take_turns(self, number: int) -> None:
-        """Let a part compute one forward or backward at a time, in the order of arrival."""
-        self._turns.setdefault(number, asyncio.Lock())
+    async def on_take_turns(self, number: int, other: int) -> None:
+        """Let a part and another compute one forward or backward at a time, as they arrive."""
+        self._turns[number] = self._turns.setdefault(other, asyncio.Lock())
 
     def _turn(self, number: int) -> AbstractAsyncContextManager[Any]:
         return self._turns.get(number) or nullcontext()
 
-    def _part(self, number: int) -> Any:
+    def part(self, number: int) -> Any:
+        """The module of a part."""
         if number not in self._parts:
             raise AutogradError("a part was used after the object that World.remote gave was gone")
         return self._parts[number]
@@ -130,7 +131,7 @@ class Host(Inbox):
     async def on_apply(self, number: int, function: Callable[..., Any], args: Any) -> Any:
         """Call a function with a part."""
         with no_grad():
-            found = await called(function, self._part(number), *args)
+            found = await called(function, self.part(number), *args)
         leaves, structure = flatten(found)
         return structure.build(iter([cut(leaf) for leaf in leaves]))
 
@@ -162,17 +163,21 @@ class Host(Inbox):
     ) -> Reply:
         """Run a part, and keep its graph if it is recorded."""
         async with self._lives.scope(call):
+            current_call.set(call)
             entry = Entry()
             given: list[Any] = []
+            fetched: dict[Ref, Any] = {}
             for leaf in leaves:
                 if isinstance(leaf, Ref):
-                    given.append(await self._fetched(entry, leaf, record))
+                    if leaf not in fetched:
+                        fetched[leaf] = await self._fetched(entry, leaf, record)
+                    given.append(fetched[leaf])
                     continue
                 if isinstance(leaf, Variable):
                     entry.inputs.append(leaf)
                 given.append(leaf)
             args, kwargs = structure.build(iter(given))
-            part = self._part(number)
+            part = self.part(number)
             entry.part = number
             async with self._turn(number):
                 with set_grad_enabled(record):
@@ -317,7 +322,7 @@ class Host(Inbox):
     ) -> None:
         """Make an optimizer of parts."""
         async with self._lives.scope(("optimizer", number)):
-            parameters = [p for part in parts for p in self._part(part).parameters()]
+            parameters = [p for part in parts for p in self.part(part).parameters()]
             self._optimizers[number] = kind(list(dict.fromkeys(parameters)), **defaults)
 
     async def on_optimize(self, number: int, method: str, args: Any) -> Any:
@@ -354,4 +359,4 @@ class Host(Inbox):
 
 def _of(rank: int, kept: Iterable[Any]) -> list[Any]:
     """The keys that a site has given."""
-    return [key for key in kept if key[0] == rank]
+    return [key for key in kept if key[-2] == rank]

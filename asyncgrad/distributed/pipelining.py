@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.passes import backward
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError
-from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.staging import context, turn_of_passes
-from asyncgrad.distributed.values import as_loss
+from asyncgrad.distributed.values import as_loss, called
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,7 +106,7 @@ class Pipeline:
         losses: list[Any] = []
         try:
             async with asyncio.timeout_at(deadline):
-                loss_part = await self._prepare(loss_fn)
+                last = await self._prepare(loss_fn)
                 bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
                 in_flight = (
                     len(self._stages) + 1 if self._schedule == "1f1b" else self._microbatches
@@ -119,10 +119,10 @@ class Pipeline:
                     start, stop = bounds[number], bounds[number + 1]
                     async with window:
                         value: Any = x[start:stop]
-                        for stage in self._stages:
+                        for stage in self._stages[:-1]:
                             # A micro-batch enters a stage before the next one does.
                             value = await stage(value).sent()
-                        loss = as_loss("Pipeline.step", await loss_part(value, target[start:stop]))
+                        loss = as_loss("Pipeline.step", await last(value, target[start:stop]))
                         if self._schedule == "gpipe":
                             await filled.wait()
                         share = (stop - start) / rows
@@ -139,24 +139,33 @@ class Pipeline:
         return total
 
     async def _prepare(self, loss_fn: Any) -> RemoteModule:
-        """Make stages compute one micro-batch at a time, and put the loss beside the last."""
+        """Make stages compute one micro-batch at a time, and a part of the last and the loss."""
         site = self._stages[0].site
         if not self._ready:
             for stage in self._stages:
-                await site.call(stage.rank, "take_turns", stage.number)
+                await site.call(stage.rank, "take_turns", stage.number, stage.number)
             self._ready = True
         if self._loss is None or self._loss[0] is not loss_fn:
-            rank = self._stages[-1].rank
+            stage = self._stages[-1]
             number = -1 - next(site.numbers)
-            part = RemoteModule(site, rank, number)
-            await site.call(rank, "build", number, _same, (loss_fn,), {})
+            part = RemoteModule(site, stage.rank, number)
+            await site.call(stage.rank, "build", number, _with_loss, (stage, loss_fn), {})
+            await site.call(stage.rank, "take_turns", number, stage.number)
             self._loss = loss_fn, part
         return self._loss[1]
 
 
-def _same(function: Any) -> Any:
-    """A loss function is its own factory's result."""
-    return function
+def _with_loss(stage: RemoteModule, loss_fn: Callable[..., Any]) -> Any:
+    """On the last stage's worker, what computes the loss as soon as the stage has computed."""
+    module = stage.site.host.part(stage.number)
+
+    async def last(value: Any, target: Any) -> Any:
+        found = await called(module, value)
+        if isinstance(found, RemoteCall):
+            found = await found
+        return await called(loss_fn, found, target)
+
+    return last
 
 
 async def _all(coroutines: list[Any]) -> list[Any]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd import graph
-from asyncgrad.autograd.modes import no_grad
+from asyncgrad.autograd.modes import is_grad_enabled, no_grad
 from asyncgrad.creation import from_numpy
-from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.errors import PassEndedError, retrieve
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
 
@@ -78,6 +78,11 @@ class Reducer:
                 "ranks could not tell apart: await one before the next"
             )
         self.check()
+        if running.accumulates and is_grad_enabled():
+            raise AutogradError(
+                "DistributedDataParallel: the averages of a pass with create_graph=True can't be "
+                "recorded: differentiate a second time by autograd.grad() on each rank"
+            )
         if id(self) in _unsynced.get():
             found = _Withheld(self)
         else:
@@ -133,7 +138,8 @@ class _Reduction:
         self._missing = [set(places) for places in model.buckets]
         self._reducing: dict[int, asyncio.Task[Any]] = {}
         self._others = [rank for rank in range(self._group.size) if rank != self._group.rank]
-        self._voted = self._decided = False
+        #: Rank 0's decision, of which a rank that has voted learns even if it gives up.
+        self._decision: asyncio.Task[Any] | None = None
         self._ended = False
 
     def _mail(self, what: Any) -> Any:
@@ -227,11 +233,12 @@ class _Reduction:
             for rank in self._others:
                 await group.receive(rank, self._mail("vote"))
         else:
-            self._voted = True
+            decision = self._loop.create_task(group.receive(0, self._mail("decision")))
+            decision.add_done_callback(retrieve)
+            self._decision = decision
             await group.send(0, self._mail("vote"), None)
-            if not await group.receive(0, self._mail("decision")):
+            if not await asyncio.shield(decision):
                 raise PassEndedError("rank 0 has given this pass up")
-        self._decided = True
         return {
             model.parameters[place]: from_numpy(averages[place]) if used[place] else None
             for place in sorted(averages)
@@ -250,7 +257,7 @@ class _Reduction:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for one in done:
                     rank = waiting.pop(one)
-                    if not self._voted:
+                    if self._decision is None:
                         error = one.exception()
                         raise error or PassEndedError(f"rank {rank} has given this pass up")
             await asyncio.Event().wait()
@@ -276,11 +283,11 @@ class _Reduction:
         if group.rank == 0:
             await self._tell("decision", False)
         await self._tell("abort", None)
-        if self._voted and not self._decided:
+        if self._decision is not None:
             # The others may have committed what this rank has not.
             try:
                 async with asyncio.timeout(group.site.grace):
-                    committed = await group.receive(0, self._mail("decision"))
+                    committed = await self._decision
             except Exception:
                 committed = True
             if committed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.function import Function
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
     from asyncgrad.ops.tensors.pytree import Structure
 
 
+#: The call that a host computes.
+current_call: ContextVar[tuple[int, ...]] = ContextVar("asyncgrad_call", default=())
+
+
 class Ref(NamedTuple):
     """What a call has computed, on the worker that holds it."""
 
     rank: int
-    call: tuple[int, int]
+    call: tuple[int, ...]
 
 
 class Reply(NamedTuple):
@@ -106,16 +111,20 @@ def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
 class Lease:
     """Keeps what a call has computed on its worker, until call and graph are gone."""
 
-    __slots__ = ("__weakref__", "call", "pending", "rank", "site")
+    __slots__ = ("__weakref__", "call", "pending", "rank", "site", "spent")
 
     def __init__(self, site: Site, rank: int) -> None:
         """Number a call."""
         self.site = site
         self.rank = rank
-        self.call = (site.rank, next(site.numbers))
+        #: Sorts in the order of one process: calls that a call makes come between its neighbours.
+        self.call = (*current_call.get(), site.rank, next(site.numbers))
         #: By pass: gradients of results that were fetched, for the node of the call.
         self.pending: dict[Any, list[Any]] = {}
-        weakref.finalize(self, site.drop, rank, "call", self.call).atexit = False
+        finalizer = weakref.finalize(self, site.drop, rank, "call", self.call)
+        finalizer.atexit = False
+        #: Call it when the worker has dropped all by itself.
+        self.spent = finalizer.detach
 
 
 class RemoteCall:
@@ -281,6 +290,8 @@ class _Forward(Function):
             None if running.deadline is None else running.deadline - site.loop.time(),
             running.priority,
         )
+        if not running.retains_graph:
+            lease.spent()
         staging.touched.update(touched)
         received = iter(found)
         return (

@@ -291,9 +291,9 @@ class Staged:
     def __init__(self) -> None:
         """Start with none."""
         #: By turn of the pass and by number of the call: gradients by leaf.
-        self._parts: dict[tuple[tuple[int, int], tuple[int, int]], dict[Any, Any]] = {}
+        self._parts: dict[tuple[tuple[int, int], tuple[int, ...]], dict[Any, Any]] = {}
 
-    def add(self, turn: tuple[int, int], call: tuple[int, int], gradients: dict[Any, Any]) -> None:
+    def add(self, turn: tuple[int, int], call: tuple[int, ...], gradients: dict[Any, Any]) -> None:
         """Keep the gradients of one call."""
         if gradients:
             self._parts[turn, call] = gradients

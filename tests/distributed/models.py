@@ -22,6 +22,13 @@ class Affine(ag.nn.Module):
         return ag.tanh(x * self.scale + self.shift)
 
 
+class Both(Affine):
+    """Takes two tensors."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return ag.tanh(x * self.scale + y * self.shift)
+
+
 class Mixed(ag.nn.Module):
     """Takes and gives structures."""
 

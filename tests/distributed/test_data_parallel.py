@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,32 @@ async def unlike() -> None:
     await dist.all_reduce(ag.zeros(dist.get_rank() + 1))
 
 
+async def another_shape() -> None:
+    await dist.all_reduce(ag.ones(2, 3) if dist.get_rank() else ag.ones(3, 2))
+
+
+async def another_operation() -> None:
+    await dist.all_reduce(ag.ones(2), dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM)
+
+
+async def a_pass_that_nobody_awaits() -> None:
+    model = await DDP(Net())
+    first = mean_square(model, batch()).backward()
+    first.add_done_callback(lambda done: done.cancelled() or done.exception())
+    if dist.get_rank() == 0:
+        raise KeyError("planned")
+    await first
+
+
+async def recorded_pass() -> None:
+    model = await DDP(Net())
+    (grad,) = await ag.autograd.grad(
+        mean_square(model, batch()), [model.module.first], create_graph=True
+    )
+    assert grad.requires_grad
+    await mean_square(model, batch()).backward(create_graph=True)
+
+
 async def not_a_tensor() -> None:
     await dist.all_reduce(3)
 
@@ -148,7 +175,9 @@ async def one_fails() -> None:
 async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
     async with world_of(Engine(2)) as world:
         for function, kind, words in (
-            (unlike, RuntimeError, "different sizes or dtypes"),
+            (unlike, RuntimeError, r"float32 \(.,\)\) where this .* float32 \(.,\)\)"),
+            (another_shape, RuntimeError, r"\(2, 3\)\) where this .* \(3, 2\)|\(3, 2\)\) where"),
+            (another_operation, RuntimeError, r"(max|sum) of .* where this .*(max|sum) of"),
             (not_a_tensor, TypeError, "expected a Tensor, not int"),
             (from_nobody, ValueError, "no rank 5 among 2"),
             (one_fails, KeyError, "planned"),
@@ -158,7 +187,8 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
             (one_leaves_a_pass, RuntimeError, "returned on rank 1, which has not taken part"),
             (another_collective, RuntimeError, "has called (barrier|all_gather) where this rank"),
             (another_broadcast, RuntimeError, "rank 0 has called barrier where this .* broadcast"),
-            (another_size, RuntimeError, "has called all_reduce (of over 16384 elements )?where"),
+            (another_size, RuntimeError, "has called all_reduce.* where this rank"),
+            (a_pass_that_nobody_awaits, KeyError, "planned"),
         ):
             with pytest.raises(kind, match=words) as caught:
                 await world.run(function)
@@ -169,7 +199,7 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
             await world.run(collectives, {"x": ag.ones(1, requires_grad=True)})
         with pytest.raises(RuntimeError, match=r"world\.run"):
             dist.get_rank()
-        for _ in range(20):
+        for _ in range(200):
             await asyncio.sleep(0)
         assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
 
@@ -302,13 +332,22 @@ async def unlike_models() -> None:
     await DDP(ag.nn.Linear(2, 2 + dist.get_rank()))
 
 
+async def models_with_other_leaves() -> None:
+    model = ag.nn.Linear(2, 2)
+    model.bias.requires_grad_(dist.get_rank() == 0)
+    await DDP(model)
+
+
 @pytest.mark.asyncio
 async def test_misuse_is_an_error_before_the_ranks_wait_for_one_another() -> None:
     async with world_of(Engine(1)) as world:
         await world.run(misuse)
     async with world_of(Engine(2)) as world:
-        with pytest.raises(RuntimeError, match="make the same module on all ranks"):
-            await world.run(unlike_models)
+        for function in (unlike_models, models_with_other_leaves):
+            with pytest.raises(RuntimeError, match="make the same module on all ranks"):
+                await world.run(function)
+        with pytest.raises(RuntimeError, match="create_graph=True can't be recorded"):
+            await world.run(recorded_pass)
 
 
 async def one_gives_up(how: str) -> Any:
@@ -354,6 +393,61 @@ async def test_a_rank_that_gives_up_a_pass_ends_it_on_all(how: str) -> None:
     own = {"error": "ValueError", "cancel": "cancelled", "deadline": "TimeoutError"}[how]
     assert [kind for kind, *_ in results] == ["PassEndedError", own, "PassEndedError"]
     assert all(untouched and again for _, untouched, again in results)
+
+
+class Refuses:
+    """Takes part in a pass, and lets it fail when a message about it has arrived."""
+
+    def __init__(self, arrived: str) -> None:
+        self.arrived = arrived
+
+    async def prepare(self, gradients: Any) -> None:
+        await _seen[self.arrived].wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        raise ValueError("planned")
+
+    async def commit(self) -> None: ...
+
+    async def abort(self) -> None: ...
+
+
+#: Set when a message of that name is sent.
+_seen: dict[str, asyncio.Event] = {}
+
+
+async def refuses_late(rank: int, arrived: str) -> Any:
+    model = await DDP(Net())
+    y = model(batch())
+    if dist.get_rank() == rank:
+        y.register_hook(lambda gradient: ag.autograd.graph.join(Refuses(arrived)))
+    with suppress(ValueError, dist.PassEndedError):
+        await y.sum().backward()
+    committed = model.module.first.grad is not None
+    try:
+        model(batch())
+    except dist.PassEndedError:
+        return committed, "refuses to go on"
+    return committed, "goes on"
+
+
+@pytest.mark.asyncio
+async def test_a_rank_goes_on_unless_the_others_have_committed_without_it() -> None:
+    """Rank 0 decides: its failure is known to all; that of another comes too late."""
+    engine = Engine(2)
+
+    def notice(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] in _seen:
+            _seen[message.args[1][-1]].set()
+
+    engine.on_message = notice
+    async with world_of(engine, grace=60.0) as world:
+        for rank, arrived, first, second in (
+            (0, "vote", (False, "goes on"), (False, "goes on")),
+            (1, "decision", (True, "goes on"), (False, "refuses to go on")),
+        ):
+            _seen[arrived] = asyncio.Event()
+            assert await world.run(refuses_late, rank, arrived) == [first, second]
 
 
 # -- the caller's view --------------------------------------------------------

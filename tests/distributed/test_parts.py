@@ -7,7 +7,7 @@ import gc
 import json
 import random
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import (
     Affine,
+    Both,
     Failing,
     Held,
     Mixed,
@@ -612,46 +613,101 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
 # -- any graph, cut anywhere --------------------------------------------------
 
 
+class Step(NamedTuple):
+    """One value of a random graph."""
+
+    kind: str
+    rank: int
+    #: The values that it is made of.
+    sources: tuple[int, int]
+    #: An earlier step, whose module is used again or within this one.
+    earlier: int
+    #: The caller fetches it.
+    awaited: bool
+
+    def of(self, values: list[Any], module: Any) -> Any:
+        first, other = (values[source] for source in self.sources)
+        if self.kind == "sum":
+            return first * 0.5 + other
+        return module(first, other) if self.kind == "both" else module(first)
+
+
+def planned(rng: random.Random, workers: int) -> list[Step]:
+    """A graph in which every value that the caller has not fetched is used by parts alone."""
+    plan: list[Step] = []
+    for step in range(rng.randint(1, 9)):
+        kind = rng.choice(["part", "again", "both", "outer", "sum"])
+        single = [at for at, one in enumerate(plan) if one.kind in {"part", "outer"}]
+        if kind in {"again", "outer"} and not single:
+            kind = "part"
+        fetched = [0, *[at + 1 for at, one in enumerate(plan) if one.awaited]]
+        choices = fetched if kind == "sum" else range(step + 1)
+        sources = rng.choice(choices), rng.choice(choices)
+        earlier = rng.choice(single) if kind in {"again", "outer"} else step
+        rank = rng.randrange(workers)
+        plan.append(Step(kind, rank, sources, earlier, kind == "sum" or rng.random() < 0.5))
+    return plan
+
+
+def inside(outer: Any, inner: Any) -> Any:
+    """What `Outer` does, in one process."""
+    return lambda x: inner(inner(outer.own(x)))
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_any_graph_cut_anywhere_has_the_gradients_of_one_process(seed: int, workers: int) -> None:
     """Bit for bit, whatever is delayed or comes twice."""
     rng = random.Random(seed)
-    plan = [
-        (rng.randrange(workers), rng.randrange(step + 1), rng.choice(["part", "twice", "add"]))
-        for step in range(rng.randint(1, 6))
-    ]
-    awaited = [rng.random() < 0.5 for _ in plan]
+    plan = planned(rng, workers)
 
     async def remote() -> Any:
         engine = Engine(workers, lambda most: rng.randint(0, most))
         async with world_of(engine) as world:
-            x = leaf()
-            parts = [await world.remote(rank, Affine, 1.0 + rank) for rank, _, _ in plan]
-            values: list[Any] = [x]
-            for part, (_, source, kind), at_once in zip(parts, plan, awaited, strict=True):
-                value = values[source]
-                if kind == "add":
-                    value = (await value if isinstance(value, dist.RemoteCall) else value) * 0.5
-                call = part(part(value)) if kind == "twice" else part(value)
-                values.append(await call if at_once else call)
-            last = values[-1]
-            loss = (await last if isinstance(last, dist.RemoteCall) else last).sum()
+            values: list[Any] = [leaf()]
+            parts: list[Any] = []
+            for step in plan:
+                if step.kind == "outer":
+                    part: Any = await world.remote(step.rank, Outer, parts[step.earlier])
+                elif step.kind == "again":
+                    part = parts[step.earlier]
+                else:
+                    part = await world.remote(step.rank, MODULES[step.kind], 1.0 + len(parts))
+                parts.append(part)
+                value = step.of(values, part)
+                if step.kind != "sum":
+                    value = await value if step.awaited else await value.sent()
+                values.append(value)
+            loss = values[0].sum()
+            for value, step in zip(values[1:], plan, strict=True):
+                loss = loss + value.sum() if step.awaited else loss
             await loss.backward()
             found = [await part.apply(gradients) for part in parts]
-            del values, value, call, last, loss
-            return x.grad.tolist(), found
+            return values[0].grad.tolist(), found
 
     async def local() -> Any:
-        x = leaf()
-        modules = [Affine(1.0 + rank) for rank, _, _ in plan]
-        values: list[Any] = [x]
-        for module, (_, source, kind) in zip(modules, plan, strict=True):
-            value = values[source]
-            if kind == "add":
-                value = value * 0.5
-            values.append(module(module(value)) if kind == "twice" else module(value))
-        await values[-1].sum().backward()
-        return x.grad.tolist(), [gradients(module) for module in modules]
+        values: list[Any] = [leaf()]
+        modules: list[Any] = []
+        calls: list[Any] = []
+        for step in plan:
+            if step.kind == "outer":
+                modules.append(Outer(None))
+                calls.append(inside(modules[-1], calls[step.earlier]))
+            elif step.kind == "again":
+                modules.append(modules[step.earlier])
+                calls.append(calls[step.earlier])
+            else:
+                modules.append(MODULES[step.kind](1.0 + len(modules)))
+                calls.append(modules[-1])
+            values.append(step.of(values, calls[-1]))
+        loss = values[0].sum()
+        for value, step in zip(values[1:], plan, strict=True):
+            loss = loss + value.sum() if step.awaited else loss
+        await loss.backward()
+        return values[0].grad.tolist(), [gradients(module) for module in modules]
 
     assert asyncio.run(remote()) == asyncio.run(local())
+
+
+#: What steps of a random graph make, by kind.
+MODULES = {"part": Affine, "both": Both, "sum": Affine}

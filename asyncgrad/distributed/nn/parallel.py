@@ -26,7 +26,8 @@ class DistributedDataParallel(Module):
     Make it within `World.run`, on all ranks in the same order, and await it once: it then has rank
     0's parameters and buffers. Every pass reduces its gradients while it goes on, in buckets; they
     have the same bits on all ranks. A pass succeeds on all ranks, or on none. Passes of one model
-    follow one another. A parameter that no rank has used gets no gradient.
+    follow one another. A parameter that no rank has used gets no gradient. Buffers that a forward
+    changes later, running statistics for example, are each rank's own.
 
     Args:
         module: this rank's copy, of the same structure on all.
@@ -87,8 +88,12 @@ class DistributedDataParallel(Module):
 
     async def _open(self) -> DistributedDataParallel:
         group = self._state.group
-        own = [tensor.detach() for tensor in (*self.parameters(), *self.buffers())]
-        facts = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in own]
+        all_own = (*self.parameters(), *self.buffers())
+        own = [tensor.detach() for tensor in all_own]
+        facts = [
+            f"{tensor.dtype} {tuple(tensor.shape)}" + " requires_grad" * tensor.requires_grad
+            for tensor in all_own
+        ]
         tag = "open", self._state.number
         found = await group.exchange(
             tag, dict.fromkeys(range(group.size), (facts, own if group.rank == 0 else None)), None
