@@ -265,6 +265,8 @@ class GraphRoot(Node):
 
     __slots__ = ("gradients",)
 
+    sees_modes = False
+
     def __init__(self, edges: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Make a node with an edge to each root."""
         init_node(self, tuple(edges), ())

@@ -22,6 +22,7 @@ class _Parts(Node):
     axis: int
 
     fresh = True
+    sees_modes = False
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Concatenate the parts' gradients, with zeros for parts that have none."""

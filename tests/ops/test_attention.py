@@ -115,3 +115,19 @@ def test_attention_of_heads_refuses_what_does_not_fit():
             function(x, x, x, 6, 2, *rest)
         with pytest.raises(AssertionError, match="static_k"):
             function(x, x, x, 8, 2, *rest, static_k=m.ones(3, 2, 4))
+
+
+@pytest.mark.parametrize(("queries", "causal"), [(300, False), (300, True), (0, False)])
+def test_sums_over_several_tiles_begin_with_the_first(queries, causal):
+    """Their memory is not cleared before; a causal tile leaves the later keys out."""
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal((1, n, 64)) for n in (queries, 1200, 1200)]
+    attention = {m: m.nn.functional.scaled_dot_product_attention for m in (ag, torch)}
+    found = {}
+    with ag.testing.poisoned_memory():
+        for m in (ag, torch):
+            leaves = [m.from_numpy(x.copy()).requires_grad_() for x in arrays]
+            (attention[m](*leaves, is_causal=causal) ** 2).sum().backward()
+            found[m] = [leaf.grad.numpy() for leaf in leaves]
+    for ours, theirs in zip(found[ag], found[torch], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)

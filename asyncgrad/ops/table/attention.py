@@ -35,7 +35,8 @@ def _flat(x: Array) -> Any:
     return x if x.ndim == 3 else x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
 
 
-def _tiles(batch: int, queries: int, keys: int) -> list[tuple[slice, list[slice]]]:
+@functools.lru_cache(256)
+def _tiles(batch: int, queries: int, keys: int) -> tuple[tuple[slice, tuple[slice, ...]], ...]:
     """Slices of the batch, and of the queries of each: many small matrices or parts of one.
 
     Slices of the batch are independent.
@@ -43,8 +44,9 @@ def _tiles(batch: int, queries: int, keys: int) -> list[tuple[slice, list[slice]
     size = max(1, queries * keys)
     some = max(1, _TILE // size)
     step = queries if size <= _TILE else max(_FEWEST, _TILE // keys)
-    rows = [slice(i, min(i + step, queries)) for i in range(0, queries, max(1, step))]
-    return [(slice(i, min(i + some, batch)), rows) for i in range(0, batch, some)]
+    starts = range(0, queries, max(1, step))
+    rows = tuple([slice(i, min(i + step, queries)) for i in starts])
+    return tuple([(slice(i, min(i + some, batch)), rows) for i in range(0, batch, some)])
 
 
 def _later(xp: Library, queries: int, keys: int) -> Any:
@@ -101,7 +103,24 @@ class _Mask:
 
 def _row_sums(xp: Library, scores: Array) -> Any:
     """The sums along the last axis; BLAS adds them up."""
-    return xp.matmul(scores, xp.ones((scores.shape[-1], 1), scores.dtype))
+    ones = _ones if xp.ndarray is np.ndarray else xp.ones
+    return xp.matmul(scores, ones((scores.shape[-1], 1), scores.dtype))
+
+
+@functools.lru_cache(64)
+def _ones(shape: tuple[int, int], dtype: Any) -> Any:
+    """Ones in host memory, made once for each shape."""
+    return np.ones(shape, dtype)
+
+
+def _sum_up(xp: Library, total: Array, seen: int, x: Array, y: Array, *, first: bool) -> None:
+    """Add a product to the rows of the keys that were seen; the first one is stored in all rows."""
+    target = total[:, :seen]
+    if first:
+        xp.matmul(x, y, target)
+        total[:, seen:] = 0
+    else:
+        target += x @ y
 
 
 @functools.lru_cache(8)
@@ -137,7 +156,7 @@ def _attention(
     sums = xp.empty((len(q), queries, 1), q.dtype)
     masks = _Mask(mask, causal, batch)
 
-    def compute(tiles: tuple[slice, list[slice]]) -> None:
+    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
         some, cut = tiles
         for rows in cut:
             seen = masks.seen(k.shape[1], rows)
@@ -165,9 +184,10 @@ def _gradients(
     if half is not None:
         g, q, k, v, out = (x.astype(np.float32) for x in (g, q, k, v, out))
     (sums,) = kept
-    made = {key: xp.zeros(_flat(x).shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
+    make = xp.empty if q.shape[1] else xp.zeros
+    made = {key: make(x.shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
 
-    def compute(tiles: tuple[slice, list[slice]]) -> None:
+    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
         some, cut = tiles
         for rows in cut:
             seen = masks.seen(k.shape[1], rows)
@@ -178,7 +198,9 @@ def _gradients(
             xp.exp(weights, weights)
             upper = g[some, rows]
             if "v" in wanted:
-                made["v"][some, :seen] += weights.swapaxes(1, 2) @ upper
+                _sum_up(
+                    xp, made["v"][some], seen, weights.swapaxes(1, 2), upper, first=rows is cut[0]
+                )
             if wanted == ("v",):
                 continue
             slopes = upper @ v[some, :seen].swapaxes(1, 2)
@@ -187,7 +209,9 @@ def _gradients(
             if "q" in wanted:
                 xp.multiply(xp.matmul(slopes, keys), scale, made["q"][some, rows])
             if "k" in wanted:
-                made["k"][some, :seen] += slopes.swapaxes(1, 2) @ part
+                _sum_up(
+                    xp, made["k"][some], seen, slopes.swapaxes(1, 2), part, first=rows is cut[0]
+                )
 
     share(xp, compute, _tiles(len(q), q.shape[1], k.shape[1]))
     results = [made[key].reshape(shapes[key]) for key in wanted]
