@@ -270,7 +270,10 @@ def test_five_hundred_deep(T, log):
 
 # -- further than PyTorch --------------------------------------------------------------------------
 
+# What is ten thousand deep takes five times as long if coverage is measured.
 
+
+@pytest.mark.no_cover
 def test_ten_thousand_deep_without_a_loop():
     """Stacks go on in fresh threads; none of them is left."""
     before = threading.active_count()
@@ -287,6 +290,7 @@ def deep():
     return 1_000 if loop.get_debug() or type(loop).__module__ == "uvloop" else 10_000
 
 
+@pytest.mark.no_cover
 @pytest.mark.asyncio
 async def test_ten_thousand_deep_on_a_loop_by_blocking():
     """A synchronous `backward` in a pass that is awaited."""
@@ -297,6 +301,7 @@ async def test_ten_thousand_deep_on_a_loop_by_blocking():
     assert x.grad.item() == 1.0
 
 
+@pytest.mark.no_cover
 @pytest.mark.asyncio
 async def test_ten_thousand_deep_by_awaiting():
     """Costs no stack at all."""
