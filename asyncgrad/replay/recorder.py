@@ -40,9 +40,12 @@ from asyncgrad.replay.steps import (
     moves,
     places_in,
 )
+from asyncgrad.replay.users_code import check_lasting, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.ops.op import Op
 
@@ -67,6 +70,7 @@ class Recorder(Changes):
         strict: bool,
         waits: bool,
         code: Any = None,
+        is_there: Callable[[Any], bool],
     ) -> None:
         """Start with the tensors that the call may use.
 
@@ -76,11 +80,14 @@ class Recorder(Changes):
             strict: raise an error where the call turns out to be unrepeatable.
             waits: the call is awaited.
             code: the function's own code, if it has some.
+            is_there: whether the function has reached a value before the call.
         """
         super().__init__(arguments, reached, strict=strict)
         self._waits = waits
         self._thread = get_ident()
         self._code = code
+        self._is_there = is_there
+        self.inference = current().inference
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
         #: The gradients that have arrived in the running passes, by target.
@@ -296,6 +303,19 @@ class Recorder(Changes):
                 ):
                     self.constants.add(self.new(gradient._array))
 
+    def watch_of(self, task: GraphTask) -> Any:
+        """What is told of the user's code in a pass of this call, None if it is of another."""
+        known = self._passes.get(task)
+        return None if known is None else known.users
+
+    def function(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """Call a `Function`, and note it."""
+        return record_function(self, function, args)
+
+    def check_lasting(self, hook: Any) -> None:
+        """Raise for a hook that is made in the call, and that a later call would make otherwise."""
+        check_lasting(hook, self._is_there)
+
     def running(self) -> bool:
         """Whether a pass, or a change in place, has not ended."""
         return bool(self._passes) or self._changing is not None
@@ -338,7 +358,7 @@ class Recorder(Changes):
     def _committed(self, known: WatchedPass) -> None:
         staged = []
         for node, position in known.arrived:
-            if node.__class__ is AccumulateGrad:
+            if node.__class__ is AccumulateGrad and node not in known.committed:
                 source = self.sources.get(id(node.variable))
                 if source is None:
                     raise UnrepeatableError("it accumulates into a leaf that it has made")
@@ -348,6 +368,10 @@ class Recorder(Changes):
                 self._committed_to.add(source)
         self._changed = True
         self.steps.append(Commit(staged))
+        if known.committed:
+            for node in known.committed:
+                self._committed_to.add(self.sources[id(node.variable)])
+            self.load_again()
 
 
 def awaited_here() -> bool:
