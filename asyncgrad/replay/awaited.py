@@ -118,6 +118,8 @@ class Part(Node):
         except BaseException as error:
             note_failure(error, arguments[2])
             raise
+        # It may change tensors that are not read any more: `within` has compared the others.
+        replay.note_versions()
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Run the part; gradients that are to be committed are staged."""
@@ -187,6 +189,10 @@ class _Replay:
     def _hold(self) -> None:
         """Make optimisers leave the arrays that are read here as they are."""
         self._held = [counter_of(x) for x in self._tensors if not is_inference(x)]
+        self.note_versions()
+
+    def note_versions(self) -> None:
+        """Note how often what is held has been changed so far."""
         self._versions = [counter.value for counter in self._held]
 
     def _task(self, first: int, last: int) -> GraphTask:
