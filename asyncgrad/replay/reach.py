@@ -516,11 +516,12 @@ def _hooked(meta: Any) -> bool:
     return meta.extras is not None or meta.post_accumulate is not None
 
 
-def _hooks_state(meta: Any) -> tuple[bool, ...]:
-    """Which kinds of hooks a leaf has. The hooks themselves are called anew."""
+def _hooks_state(meta: Any) -> tuple[Any, ...]:
+    """The hooks of a leaf."""
     extras = meta.extras
-    kinds = () if extras is None else (extras.pre, extras.post, extras.retain)
-    return tuple(map(bool, (meta.post_accumulate, *kinds)))
+    kinds = () if extras is None else (*extras.tensor.values(), extras.pre, extras.post)
+    held = [tuple(hooks.values()) for hooks in (meta.post_accumulate or {}, *kinds)]
+    return (*held, extras is not None and bool(extras.retain))
 
 
 def _alike(value: Any, known: Any) -> bool:

@@ -40,7 +40,7 @@ from asyncgrad.replay.steps import (
     moves,
     places_in,
 )
-from asyncgrad.replay.users_code import check_lasting, record_function
+from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class Recorder(Changes):
         self.looks: list[str] = []
         #: The gradients that have arrived in the running passes, by target.
         self._passes: dict[Any, WatchedPass] = {}
+        #: Passes that record themselves.
+        self._recorded: list[GraphTask] = []
 
     def looked(self, what: str) -> None:
         """Note that Python sees values."""
@@ -293,6 +295,7 @@ class Recorder(Changes):
         elif task.captures is None:
             self.refuse("it runs backward(create_graph=True)")
         else:
+            self._recorded.append(task)
             root = task.root
             given = root.gradients if root.__class__ is GraphRoot else (task.ready[0][3],)
             for gradient in given:
@@ -306,7 +309,9 @@ class Recorder(Changes):
     def watch_of(self, task: GraphTask) -> Any:
         """What is told of the user's code in a pass of this call, None if it is of another."""
         known = self._passes.get(task)
-        return None if known is None else known.users
+        if known is None and task in self._recorded:
+            known = WatchedPass(self)
+        return None if known is None else UsersCode(known, self)
 
     def function(self, function: Any, args: tuple[Any, ...]) -> Any:
         """Call a `Function`, and note it."""
@@ -333,6 +338,8 @@ class Recorder(Changes):
                 self._committed(known)
             elif self.reason is None:
                 known.capture(task)
+            if self.reason is None:
+                check_waits(self.steps, known.called)
         except UnrepeatableError as error:
             self.refuse(str(error))
         finally:

@@ -21,6 +21,7 @@ from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, vie
 from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
 from asyncgrad.replay.anew import apply_function, versions_of, within
 from asyncgrad.replay.names import names_in
+from asyncgrad.replay.order import made_by, read_by
 from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
 
 if TYPE_CHECKING:
@@ -144,6 +145,34 @@ def check_lasting(value: Any, is_there: Any) -> None:
         check_lasting(part, is_there)
 
 
+def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
+    """Raise if code that waits runs beside other code of the user's in a pass.
+
+    In a replay it would run before or behind that, and might wait for it for ever.
+
+    Args:
+        steps: all steps so far.
+        called: those that call code of the user's in the pass, and whether it has waited.
+    """
+    if len(called) < 2 or not any(waited for _, waited in called):
+        return
+    makers = {place: step for step in steps for place in made_by(step)}
+    needed: dict[Again, set[Any]] = {}
+    for step, _ in called:
+        found: set[Any] = set()
+        todo: list[Any] = [step]
+        while todo:
+            one = todo.pop()
+            makes = {makers[x] for x in read_by(one) if x in makers} - found
+            found |= makes
+            todo += makes
+        needed[step] = found
+    for step, waited in called:
+        for other in needed if waited else ():
+            if step not in needed[other] and other not in needed[step] and other is not step:
+                raise UnrepeatableError(f"{step.name} may wait for {other.name}")
+
+
 class _NothingError(Exception):
     """There is no code to run."""
 
@@ -151,9 +180,12 @@ class _NothingError(Exception):
 class _Noted:
     """Code of the user's that runs while a pass is recorded."""
 
-    __slots__ = ("arguments", "copies", "function", "given", "node", "target")
+    __slots__ = ("arguments", "copies", "function", "given", "node", "target", "task")
 
-    def __init__(self, node: Any, function: Any, target: Any, given: Any, arguments: Any) -> None:
+    def __init__(
+        self, task: Any, node: Any, function: Any, target: Any, given: Any, arguments: Any
+    ) -> None:
+        self.task = task
         self.node = node
         self.function = function
         self.target = target
@@ -169,7 +201,6 @@ class UsersCode:
         """Keep who knows the gradients of the pass, and who takes the steps."""
         self._watch = watch
         self._recorder = recorder
-        self._running = 0
 
     def began(self, task: Any, node: Any, function: Any, args: tuple[Any, ...]) -> Any:
         """Take the report that code is about to run.
@@ -184,16 +215,15 @@ class UsersCode:
             What `ended` takes, None where nothing is to be noted.
         """
         recorder = self._recorder
-        if recorder.reason is not None or task.recorded is not None:
-            recorder.refuse(f"{node.name()}: code of the user's runs in a pass that is recorded")
+        if function is apply_own and not isinstance(node, (FunctionNode, Passage)):
             return None
-        own = function is apply_own
-        if own and not isinstance(node, (FunctionNode, Passage)):
+        if recorder.reason is not None or task.recorded is not None:
+            recorder.refuse(f"{node.name()}: code of the user's runs in a pass that records itself")
             return None
         try:
             if current().inference is not recorder.inference:
                 raise UnrepeatableError("its pass starts in inference mode")
-            if self._running:
+            if self._watch.running:
                 raise UnrepeatableError("several coroutines are awaited at once")
             gradients = args[-1]
             if function is accumulate_now:
@@ -209,8 +239,8 @@ class UsersCode:
         except UnrepeatableError as error:
             recorder.refuse(f"{node.name()}: {error}")
             return None
-        self._running += 1
-        return _Noted(node, function, target, args, arguments)
+        self._watch.running += 1
+        return _Noted(task, node, function, target, args, arguments)
 
     def _places(self, value: Any) -> Any:
         if isinstance(value, (tuple, list)):
@@ -252,8 +282,8 @@ class UsersCode:
         Returns:
             Its result, in arrays that are known to be these.
         """
-        self._running -= 1
         recorder, watch = self._recorder, self._watch
+        watch.running -= 1
         node, function = noted.node, noted.function
         if recorder.reason is not None:
             return result
@@ -278,20 +308,21 @@ class UsersCode:
             else:
                 watch.replaced(node, places)
         wanted = node.wants_grad if function is apply_own else None
-        recorder.call_anew(
-            Again(
-                node.name() if function is apply_own else f"hooks of {node.name()}",
-                within,
-                (Same(function), noted.target, Same(wanted), *noted.arguments),
-                {},
-                outs,
-                True,
-                Users(
-                    strict=function not in {tensor_hooks, accumulate_now},
-                    commits=function is accumulate_now,
-                ),
-            )
+        step = Again(
+            node.name() if function is apply_own else f"hooks of {node.name()}",
+            within,
+            (Same(function), noted.target, Same(wanted), *noted.arguments),
+            {},
+            outs,
+            True,
+            Users(
+                strict=function not in {tensor_hooks, accumulate_now},
+                commits=function is accumulate_now,
+            ),
         )
+        recorder.call_anew(step)
+        # What is awaited is noted as launched until the node has ended.
+        watch.called.append((step, node in noted.task.launched))
         return result
 
 

@@ -23,8 +23,7 @@ from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices import CPU
 from asyncgrad.nn.backward_hooks import Passage
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.replay.steps import Compute, Place, Same, UnrepeatableError
-from asyncgrad.replay.users_code import UsersCode
+from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -40,8 +39,10 @@ class WatchedPass:
         #: By target and input number, the gradients that have arrived, with what orders them.
         self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
         self.captured: list[Place | None] = []
-        #: What is told of the user's code.
-        self.users = UsersCode(self, recorder)
+        #: The steps that call code of the user's, each with whether that has waited; and how much
+        #: of it runs now.
+        self.called: list[tuple[Again, bool]] = []
+        self.running = 0
         #: The leaves whose gradients are committed already.
         self.committed: set[Any] = set()
         #: Gradients that were captured before hooks ran, by node and input number.
@@ -83,6 +84,7 @@ class WatchedPass:
             node.rule = rule
         self._watched.clear()
         self.arrived.clear()
+        self._leaving.clear()
 
     def enter(self, task: GraphTask, node: Any) -> Any:
         """Called when a node starts that is no operation of the table, or has hooks."""

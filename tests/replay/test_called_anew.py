@@ -311,7 +311,7 @@ def test_hooks_of_leaves_and_of_results():
             handles.append(v.register_hook(lambda g: noted("third", g, ag.ones(3))))
 
     fast = compare(function, xs(12), prepare=change)
-    assert replays(fast) == 10, fast.explain()
+    assert replays(fast) == 7, fast.explain()
 
 
 def test_gradients_of_leaves_with_hooks_are_captured():
@@ -578,3 +578,66 @@ def test_passes_within_hooks():
         return w.grad * 1
 
     assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_passes_that_record_themselves_are_eager():
+    """With a Function, or a hook: they are called at each call."""
+    w, v = leaf(), leaf()
+    v.register_hook(lambda g: noted("v", g))
+
+    def with_function(x):
+        (g,) = ag.grad(cube(w * x, 1.0).sum(), w, create_graph=True)
+        return ag.grad(g.sum(), w)[0]
+
+    def with_hook(x):
+        (g,) = ag.grad((v * v * v * x).sum(), v, create_graph=True)
+        return g.detach()
+
+    for function in (with_function, with_hook):
+        assert replays(fast := compare(function, xs(), fullgraph=False)) == 0
+        assert "in a pass that records itself" in fast.explain()
+
+
+@pytest.mark.asyncio
+async def test_a_coroutine_forward_is_eager():
+    """It may wait for anything."""
+    w = leaf()
+
+    class Later(ag.autograd.Function):
+        @staticmethod
+        async def forward(ctx, x):
+            await asyncio.sleep(0)
+            return x * w.tolist()[0]
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    @ag.compile
+    async def function(x):
+        y = await Later.apply(w * x)
+        return (await ag.grad(y.sum(), w))[0]
+
+    for n in range(3):
+        assert (await function(ag.full((3,), float(n)))).tolist() == [n, n, n]
+    assert replays(function) == 0
+
+
+def test_functions_called_by_other_names_are_eager():
+    """`forward` without `apply` is an ordinary function, which is not followed into the class."""
+    w = leaf()
+
+    class Plain(ag.autograd.Function):
+        factor = 2
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * Plain.factor
+
+    def function(x):
+        return Plain.forward(None, w * x).detach()
+
+    fast = ag.compile(function)
+    for factor in (2, 2, 3, 3):
+        Plain.factor = factor
+        assert bits(fast(ag.ones(3))) == bits(function(ag.ones(3)))
