@@ -215,10 +215,10 @@ class Writer:
             lines += text
             return 0
         if step.__class__ is Again and step.users is not None and step.users.within:
-            # What is called has a part of its own: an expensive part would run it in a thread.
-            self.parts += [("compute", cost), ("call", 5_000), ("compute", 1_000)]
-            lines += ["yield", *text, "yield"]
-            return 0
+            self.parts.append(("call", cost))
+            lines += text
+            # The next part makes the call. An expensive step has another: it may run in a thread.
+            return 1_000
         change = is_change(step)
         own = step.cost if step.__class__ is Compute else 1_000
         if cost and (change or cost + own > PART_NS):
