@@ -55,7 +55,7 @@ async def replay(program: Program, tensors: Any) -> Any:
             return _at_once(program, tensors, state)
         return await _Replay(program, tensors, state).run()
     except (BailError, _ChangedError) as error:
-        if state[0] == CHANGED and error.__class__ is _ChangedError:
+        if state[0] == CHANGED:
             raise AutogradError(
                 "compile: a tensor that the call uses was changed in place by another task"
             ) from error

@@ -124,6 +124,11 @@ def is_lasting(step: Any, graded: bool) -> bool:
     return True
 
 
+def is_graded(step: Any) -> bool:
+    """Whether a step adds to some `.grad`, or reads one."""
+    return step.__class__ is Commit or (step.__class__ is Load and step.gradient)
+
+
 #: What `.grad` is set to, or nothing where it is deleted.
 _UNSET = ((), (None,))
 

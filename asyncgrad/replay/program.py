@@ -13,6 +13,7 @@ from asyncgrad.replay.order import (
     checks_first,
     ends_of,
     is_change,
+    is_graded,
     is_lasting,
     loads_first,
     sums_early,
@@ -75,9 +76,7 @@ class Program:
                 raise UnrepeatableError(f"{step.name} is called after something has changed")
             changed = changed or is_change(step)
             lasting = lasting or is_lasting(step, graded)
-            graded = (
-                graded or step.__class__ is Commit or (step.__class__ is Load and step.gradient)
-            )
+            graded = graded or is_graded(step)
         #: It calls code of the user's in a pass.
         self.within = any(step.users is not None and step.users.within for step in called)
         self.length = len(steps)

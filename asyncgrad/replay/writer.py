@@ -17,7 +17,7 @@ import numpy as np
 from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.replay.anew import BailError, called, changed
-from asyncgrad.replay.order import is_change
+from asyncgrad.replay.order import is_change, is_graded, is_lasting
 from asyncgrad.replay.steps import (
     Again,
     Commit,
@@ -176,15 +176,16 @@ class Writer:
         if not self._plan.kinds:
             lines = []
         state = 0
+        graded = False
         cost = 0
         for number, step in enumerate(steps):
             self._number = number
             if is_change(step):
-                users = step.users if step.__class__ is Again else None
-                reached = CHANGED if users is None or users.commits else CALLED
+                reached = CHANGED if is_lasting(step, graded) else CALLED
                 if reached > state:
                     state = reached
                     lines.append(f"state[0] = {state}")
+            graded = graded or is_graded(step)
             over = [place for place in ends[number] if place in self._names]
             text = self._step(step, over)
             if self._divided:
