@@ -188,6 +188,9 @@ class GradScaler:
             return outputs
         self._used = True
         if isinstance(outputs, Variable):
+            if not outputs.ndim and outputs.dtype.itemsize == 2:  # type: ignore[attr-defined]
+                # PyTorch's scale is a float32 tensor: half precision could not hold the product.
+                outputs = outputs.to(np.float32)  # type: ignore[attr-defined]
             return outputs * self._scale  # type: ignore[operator]
         if not isinstance(outputs, Iterable):
             raise ValueError("outputs must be a Tensor or an iterable of Tensors")
@@ -325,6 +328,23 @@ class GradScaler:
     def is_enabled(self) -> bool:
         """Whether the scaler is enabled."""
         return self._enabled
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is known of optimizers.
+
+        Raises:
+            AssertionError: between an optimizer's gradients and `update`.
+        """
+        if self._seen:
+            raise AssertionError(
+                "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
+                "the end after scaler.update()."
+            )
+        return {key: value for key, value in vars(self).items() if key != "_seen"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what `__getstate__` returned."""
+        vars(self).update(state, _seen=WeakKeyDictionary())
 
     def state_dict(self) -> dict[str, Any]:
         """Scale, factors and counts; empty if the scaler is disabled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from importlib import import_module
 
@@ -100,7 +101,28 @@ def _several(library):
     return type(scaled).__name__, scaled[0].item(), scaled[1][0].item()
 
 
+def _half_loss(library):
+    """A loss near the largest number that float16 has."""
+    scaled = library.amp.GradScaler("cpu").scale(library.ones((), dtype=library.float16) * 9)
+    return str(scaled.dtype).split(".")[1], scaled.item()
+
+
+def _pickled(*names):
+    def call(library):
+        _, optimizer, scaler = _scaler(library, init_scale=8.0)
+        for name in names:
+            getattr(scaler, name)(*(() if name == "update" else (optimizer,)))
+        other = pickle.loads(pickle.dumps(scaler))
+        return other.state_dict(), other.get_scale()
+
+    return call
+
+
 CASES = {
+    "a loss of half precision": _half_loss,
+    "pickled": _pickled(),
+    "pickled between": _pickled("step", "update"),
+    "pickled within": _pickled("unscale_"),
     "a step": _called("step"),
     "a step that is unscaled before": _called("unscale_", "step", "update", "unscale_"),
     "unscaled twice": _called("unscale_", "unscale_"),

@@ -168,6 +168,8 @@ class Function(metaclass=FunctionMeta):
         if found.batch is not None and (level := level_of(flatten(args)[0])) is not None:
             rule = None if cls.vmap is Function.vmap else cls.vmap
             return apply_to_examples(cls, rule, level, args, separate=separate)
+        if found.recorder is not None:
+            return found.recorder.function(cls, args)
         ctx = cls._backward_cls()
         ctx.needs_input_grad = tuple(
             [isinstance(value, Variable) and requires_grad(value) for value in args]

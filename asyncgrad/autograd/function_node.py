@@ -102,6 +102,8 @@ class FunctionNode(FunctionCtx, Node):
     _kept: Any = ()
     #: While the node runs: the saved tensors, if unpacking had to be awaited.
     _at_hand: tuple[Any, ...] | None = None
+    #: In a replay, whose pass knows nothing of this node: what `wants_grad` was.
+    _wanted: tuple[bool, ...] | None = None
     #: Whether each argument of `forward` was a tensor.
     _tensors: tuple[bool, ...] = ()
     #: Results of `forward` kept on ctx, each with its output number or None.
@@ -158,6 +160,8 @@ class FunctionNode(FunctionCtx, Node):
     @property
     def wants_grad(self) -> tuple[bool, ...]:
         """`needs_input_grad`, restricted to the gradients that the current pass needs."""
+        if self._wanted is not None:
+            return self._wanted
         task = current().graph_task
         if task is None:
             return self.needs_input_grad

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from asyncgrad.core.pass_state import PassState
 
 
-def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator[Any, Any, None]:
+def tensor_hooks(
+    task: PassState, node: Node, gradients: list[Any]
+) -> Generator[Any, Any, list[Any]]:
     """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
     extras = extras_of(node)
     for position, hooks in extras.tensor.items():
@@ -35,6 +37,7 @@ def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator
                 # Copied, because later hooks may change the gradient in place.
                 F = task.recorded or _metadata(node, position).F
                 task.staged.append((variable, F.own_copy(gradient), True))
+    return gradients
 
 
 def _call_hooks(

@@ -87,6 +87,18 @@ def again(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args) if recorder is None else recorder.again(function, args, {}, False)
 
 
+def watch_of(task: Any) -> Any:
+    """What is told of the user's code in a pass, None if no recorder follows the pass.
+
+    Asked where it matters: `if recorders`.
+    """
+    for recorder in recorders:
+        watch = recorder.watch_of(task)
+        if watch is not None:
+            return watch
+    return None
+
+
 def called_anew(function: _F) -> _F:
     """Decorate a function with effects: a replay calls it in its place among the operations."""
     return _called_anew(function, values=False)

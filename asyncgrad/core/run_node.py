@@ -22,6 +22,7 @@ from asyncgrad.core.hook_calls import (
 )
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Callbacks, Devices, Edge, GraphRoot, first_metadata, stored_edges
+from asyncgrad.core.recording import recorders, watch_of
 from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, grad_dtype
@@ -59,36 +60,58 @@ def evaluate(
     if info is not None:
         needed = node in info.needed
         if extras is not None and not needed:
-            yield from tensor_hooks(task, node, gradients)
+            gradients = yield from _reported(task, node, tensor_hooks, gradients)
         # As in PyTorch: if a captured node also runs, the capture precedes its hooks.
         for position, place in info.captures.get(node, ()):
             task.captured[place] = gradients[position]
         if not needed:
             return None
     if extras is not None:
-        yield from tensor_hooks(task, node, gradients)
+        gradients = yield from _reported(task, node, tensor_hooks, gradients)
         owned = False
         if extras.pre:
-            gradients = yield from pre_hooks(task, node, gradients)
+            gradients = yield from _reported(task, node, pre_hooks, gradients)
     observer = task.observer
     token = observer.enter(task, node) if observer is not None else None
     if node.__class__ is AccumulateGrad:
         yield from _accumulate(task, node, gradients[0], owned)
         if extras is not None and extras.post:
-            yield from post_hooks(task, node, (), gradients)
+            yield from _reported(task, node, post_hooks, (), gradients)
         if observer is not None:
             observer.leave(task, node, token)
         return None
     if task.careful and current().anomaly:
         received, fresh = yield from _apply_watched(task, node, gradients)
+    elif node.rule is None:
+        received = yield from _reported(task, node, apply_own, gradients)
+        fresh = node.fresh
     else:
         received, fresh = yield from _apply(task, node, gradients)
     if observer is not None:
         observer.leave(task, node, token)
     if extras is not None and extras.post:
-        received = yield from post_hooks(task, node, received, gradients)
+        received = yield from _reported(task, node, post_hooks, received, gradients)
         fresh = False
     return received, fresh
+
+
+def _reported(
+    task: PassState, node: Node, function: Callable[..., Any], *args: Any
+) -> Generator[Any, Any, Any]:
+    """Code of the user's; a recorder that follows the pass is told what goes in and out."""
+    watch = watch_of(task) if recorders else None
+    if watch is None:
+        steps: Generator[Any, Any, Any] = function(task, node, *args)
+        return steps
+    return _told(watch, task, node, function, args)
+
+
+def _told(
+    watch: Any, task: PassState, node: Node, function: Callable[..., Any], args: tuple[Any, ...]
+) -> Generator[Any, Any, Any]:
+    noted = watch.began(task, node, function, args)
+    result = yield from function(task, node, *args)
+    return result if noted is None else watch.ended(noted, result)
 
 
 def secure(task: PassState, node: Node) -> None:
@@ -128,8 +151,12 @@ def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, An
 def modes_within(task: PassState) -> Modes:
     """The record of modes for hooks and Functions of a pass."""
     prepare_context()
+    modes = current()
+    if modes.recorder is not None and task.recorded is None:
+        # What they do is not recorded: a replay calls them anew.
+        modes = modes.replace(recorder=None, before_change=None)
     # `blocking` is off, as `in_node` suffices to block, and tasks that hooks make must not.
-    return current().replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
+    return modes.replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
 
 
 def _apply(
@@ -138,14 +165,7 @@ def _apply(
     """Compute the gradients for the next edges, as a tuple."""
     rule = node.rule
     if rule is None:
-        yield from node.prefetch()
-        received = node.apply(tuple(gradients), task)
-        if received.__class__ is not tuple:
-            received = yield from awaited(received)
-        received = node.conclude(received, task)
-        if not task.keep_graph:
-            node.release_saved(task.freed)
-        return received, node.fresh
+        return (yield from apply_own(task, node, gradients)), node.fresh
     several = node.output_metadata.__class__ is tuple
     gradient = gradients if several else gradients[0]
     if gradient is None or (several and all(one is None for one in gradients)):
@@ -164,6 +184,21 @@ def _apply(
 
     received = run_rule(node, run, F, gradient, task)
     return received if node.following.__class__ is tuple else (received,), rule.fresh
+
+
+def apply_own(
+    task: PassState, node: Node, gradients: Sequence[Gradient]
+) -> Generator[Any, Any, tuple[Gradient, ...]]:
+    """Compute the gradients of a node that has no rule."""
+    yield from node.prefetch()
+    received = node.apply(tuple(gradients), task)
+    if received.__class__ is not tuple:
+        received = yield from awaited(received)
+    received = node.conclude(received, task)
+    if not task.keep_graph:
+        node.release_saved(task.freed)
+    concluded: tuple[Gradient, ...] = received
+    return concluded
 
 
 def wanted_rule(task: PassState, node: Node) -> Run:
@@ -271,9 +306,17 @@ def _accumulate(
         if gradient is not None:
             task.staged.append((variable, gradient, owned))
         return
+    yield from _reported(task, node, accumulate_now, gradient, owned)
+
+
+def accumulate_now(
+    task: PassState, node: AccumulateGrad, gradient: Gradient, owned: bool
+) -> Generator[Any, Any, None]:
+    """Commit a leaf's gradient, and call the hooks that run after it."""
+    variable = node.variable
     if gradient is not None:
         yield from in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
-    yield from post_accumulate_hooks(variable, hooks)
+    yield from post_accumulate_hooks(variable, autograd_meta(variable).post_accumulate or {})
 
 
 def _in_own_dtypes(task: PassState, node: Node, gradient: NodeGradient) -> list[Gradient]:

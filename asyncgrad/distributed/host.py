@@ -243,6 +243,7 @@ class Host(Inbox):
         call: Any,
         given: list[Any],
         accumulates: bool,
+        finished: set[int],
         retain_graph: bool,
         left: float | None,
         priority: int,
@@ -250,6 +251,7 @@ class Host(Inbox):
         """Run a call's part of a pass; the gradients of its leaves are staged."""
         async with self._lives.scope(key):
             staged = self._pass(key)
+            staged.gradients.fold(turn[0], finished)
             entry = self._entry(call)
             deposits = staged.deposits.pop((turn, call), {})
             # In the order of one process: consumers from the last on.
@@ -264,7 +266,7 @@ class Host(Inbox):
             touched = {self._rank}
             found: dict[Any, Any] = {}
             if outputs:
-                within = Ambient(self.site, key, turn, accumulates, touched)
+                within = Ambient(self.site, key, turn, accumulates, touched, finished)
                 deadline = None if left is None else self.site.loop.time() + left
                 async with self._turn(entry.part):
                     found = await collected(

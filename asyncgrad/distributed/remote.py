@@ -286,6 +286,7 @@ class _Forward(Function):
             lease.call,
             [list(gradients), fetched],
             staging.accumulates,
+            staging.finished,
             running.retains_graph,
             None if running.deadline is None else running.deadline - site.loop.time(),
             running.priority,

@@ -37,6 +37,8 @@ class Ambient(NamedTuple):
     accumulates: bool
     #: The hosts that have staged something.
     touched: set[int]
+    #: Of the passes that `turn_of_passes` numbers from 0 on, those whose nodes have all run.
+    finished: set[int]
 
 
 #: Set while a host runs its part of a pass.
@@ -110,7 +112,8 @@ class Coordinator:
         self._id = running.id
         self._decision = Decision(site)
         touched = self._decision.touched
-        self.ambient = Ambient(site, self._decision.key, (0, 0), running.accumulates, touched)
+        key = self._decision.key
+        self.ambient = Ambient(site, key, (0, 0), running.accumulates, touched, set())
 
     async def prepare(self, gradients: dict[Any, Any]) -> None:
         """Ask the hosts."""
@@ -131,18 +134,25 @@ class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
     def __init__(
-        self, shared: context, site: Site, running: graph.Pass, key: Any, turn: tuple[int, int]
+        self,
+        shared: context,
+        site: Site,
+        running: graph.Pass,
+        key: Any,
+        turn: tuple[int, int],
+        finished: set[int],
     ) -> None:
         self.site = site
         self._id = running.id
         self._shared = shared
         self.turn = turn
-        self.ambient = Ambient(site, key, turn, running.accumulates, shared.touched)
+        self.ambient = Ambient(site, key, turn, running.accumulates, shared.touched, finished)
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Keep the gradients back."""
         self._shared.check()
         self._shared.own.add(self.turn, (CALLER, 0), gradients)
+        self.ambient.finished.add(self.turn[1])
         return dict.fromkeys(gradients)
 
     async def commit(self) -> None:
@@ -186,6 +196,7 @@ class context:
         self._outer: context | None = None
         #: The first pass, whose place those have that are numbered by `turn_of_passes`.
         self._first: int | None = None
+        self._finished: set[int] = set()
 
     @property
     def touched(self) -> set[int]:
@@ -205,7 +216,9 @@ class context:
             whole._decision = Decision(site)
         if whole._decision.site is not site:
             raise AutogradError("a context() commits passes of one world: open one for each")
-        return _InContext(whole, site, running, whole._decision.key, turn)
+        # Within another context, passes of that one come between.
+        finished = self._finished if number is not None and whole is self else set()
+        return _InContext(whole, site, running, whole._decision.key, turn, finished)
 
     def _whole(self) -> context:
         """The outermost context, which commits."""
@@ -286,10 +299,13 @@ async def _to_the_end(telling: asyncio.Task[None]) -> None:
 class Staged:
     """The gradients that passes have computed here, kept back until they are committed."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_folded", "_parts", "_sums")
 
     def __init__(self) -> None:
         """Start with none."""
+        #: The sums of the first passes, and how many these are.
+        self._sums: dict[Any, Any] = {}
+        self._folded = 0
         #: By turn of the pass and by number of the call: gradients by leaf.
         self._parts: dict[tuple[tuple[int, int], tuple[int, ...]], dict[Any, Any]] = {}
 
@@ -298,15 +314,23 @@ class Staged:
         if gradients:
             self._parts[turn, call] = gradients
 
+    def fold(self, first: int, finished: set[int]) -> None:
+        """Add up the first passes as far as they have run, so that one sum of them is kept."""
+        while self._folded in finished:
+            self._fold((first, self._folded))
+            self._folded += 1
+
+    def _fold(self, turn: tuple[int, int]) -> None:
+        sums: dict[Any, Any] = {}
+        for key in sorted((key for key in self._parts if key[0] == turn), reverse=True):
+            _add_into(sums, self._parts.pop(key))
+        _add_into(self._sums, sums)
+
     def total(self) -> dict[Any, Any]:
         """The sum for each leaf: passes in their order, the calls of each from the last on."""
-        totals: dict[Any, Any] = {}
         for turn in sorted({turn for turn, _ in self._parts}):
-            sums: dict[Any, Any] = {}
-            for _, call in sorted((p for p in self._parts if p[0] == turn), reverse=True):
-                _add_into(sums, self._parts[turn, call])
-            _add_into(totals, sums)
-        return totals
+            self._fold(turn)
+        return self._sums
 
 
 def _add_into(sums: dict[Any, Any], gradients: dict[Any, Any]) -> None:

@@ -162,6 +162,10 @@ class KnownArrays:
             return self._load(source)
         return place
 
+    def knows(self, array: Any) -> bool:
+        """Whether an array was there before the call, or was made in a step."""
+        return id(array) in self.known or id(array) in self._holders
+
     def template(self, value: Any, *, tensors: bool = False) -> Any:
         """A value with places for its arrays; raises for what a replay could not make again.
 

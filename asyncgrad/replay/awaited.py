@@ -1,14 +1,16 @@
-"""Replays a program on an event loop, as passes like any other.
+"""Replays a program as passes like any other: on an event loop, or with the user's code in them.
 
 A program is divided into parts. Parts up to the next change become the nodes of one pass, a chain.
 The engine gives it slices, deadline, priority and threads, cancels it between two parts, and
-commits its gradients all or none. Functions with effects are called between passes, as an eager
-call calls them. A program that this turn of the loop has time for is run at once.
+commits its gradients all or none. It also calls and awaits code of the user's that an eager pass
+calls in its nodes. Other functions with effects are called between passes, as an eager call calls
+them. A program that this turn of the loop has time for is run at once.
 """
 
 from __future__ import annotations
 
 from asyncio.events import _get_running_loop
+from contextvars import copy_context
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +20,15 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, note_failure
+from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.writer import BailError
+from asyncgrad.replay.writer import CHANGED
 from asyncgrad.scheduler import engine
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from asyncgrad.replay.program import Program
 
 #: Programs that take longer than this become passes.
@@ -38,10 +43,11 @@ async def replay(program: Program, tensors: Any) -> Any:
     Raises:
         UnrepeatableError: if the call has to be made as always; nothing has changed then.
     """
-    state = [False]
+    state = [0]
     try:
         if (
             program.cost < _AT_ONCE_NS
+            and not program.within
             and _get_running_loop() is not None
             and current().deadline is None
             and engine().runs_at_once(program.cost)
@@ -49,7 +55,7 @@ async def replay(program: Program, tensors: Any) -> Any:
             return _at_once(program, tensors, state)
         return await _Replay(program, tensors, state).run()
     except (BailError, _ChangedError) as error:
-        if state[0]:
+        if state[0] == CHANGED:
             raise AutogradError(
                 "compile: a tensor that the call uses was changed in place by another task"
             ) from error
@@ -61,7 +67,16 @@ async def replay(program: Program, tensors: Any) -> Any:
         raise UnrepeatableError("it raised an error") from None
 
 
-def _at_once(program: Program, tensors: Any, state: list[bool]) -> Any:
+def replay_blocking(program: Program, tensors: Any) -> Any:
+    """`replay` where passes have ended when they are started."""
+    try:
+        replay(program, tensors).send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("a pass that was started here had to be awaited")
+
+
+def _at_once(program: Program, tensors: Any, state: list[int]) -> Any:
     start = perf_counter_ns()
     run = program.run
     memory = program.take_memory()
@@ -91,6 +106,21 @@ class Part(Node):
     place: int
     replay: _Replay
 
+    def prefetch(self) -> Generator[Any, Any, None]:
+        """Call code of the user's in the place of the node that has called it eagerly."""
+        replay = self.replay
+        request, replay.request = replay.request, None
+        if request is None:
+            return
+        function, *arguments = request
+        try:
+            replay.answer = yield from function(current().graph_task, *arguments)
+        except BaseException as error:
+            note_failure(error, arguments[2])
+            raise
+        # It may change tensors that are not read any more: `within` has compared the others.
+        replay.note_versions()
+
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Run the part; gradients that are to be committed are staged."""
         staged = self.replay.advance(self.place)
@@ -106,7 +136,7 @@ class Part(Node):
 class _Replay:
     """One run of a program on an event loop."""
 
-    def __init__(self, program: Program, tensors: Any, state: list[bool]) -> None:
+    def __init__(self, program: Program, tensors: Any, state: list[int]) -> None:
         self._program = program
         walk = program.walk
         self._memory = program.take_memory()
@@ -121,6 +151,9 @@ class _Replay:
         self._result: Any = None
         #: The last part of the running pass.
         self._last = 0
+        #: What the next part is to call first, with its arguments, and what that has returned.
+        self.request: Any = None
+        self.answer: Any = None
 
     async def run(self) -> Any:
         parts = self._program.parts
@@ -132,7 +165,7 @@ class _Replay:
                     place += 1
                     continue
                 last = place
-                while parts[last][0] == "compute" and parts[last + 1][0] != "change":
+                while parts[last][0] in {"compute", "call"} and parts[last + 1][0] != "change":
                     last += 1
                 self._last = last
                 if place == last and parts[place][0] == "end" and parts[place][1] < _REST_NS:
@@ -156,6 +189,10 @@ class _Replay:
     def _hold(self) -> None:
         """Make optimisers leave the arrays that are read here as they are."""
         self._held = [counter_of(x) for x in self._tensors if not is_inference(x)]
+        self.note_versions()
+
+    def note_versions(self) -> None:
+        """Note how often what is held has been changed so far."""
         self._versions = [counter.value for counter in self._held]
 
     def _task(self, first: int, last: int) -> GraphTask:
@@ -167,17 +204,23 @@ class _Replay:
             node.place = place
             node.replay = self
             following = node
-        return GraphTask((following,), (None,))
+        calls = any(kind == "call" for kind, _ in self._program.parts[first : last + 1])
+        # Code of the user's runs in a context of its own. What it has saved is dropped at the end.
+        context = copy_context() if calls else None
+        return GraphTask((following,), (None,), keep_graph=True, context=context)
 
     def advance(self, place: int) -> Any:
         """Run one part; returns the gradients to commit, or None."""
         start = perf_counter_ns()
+        answer, self.answer = self.answer, None
         try:
-            staged = next(self._walk)
+            staged = self._walk.send(answer)
         except StopIteration as stop:
             self._ended = True
             self._result = stop.value
             staged = None
+        if self._program.parts[place][0] == "call":
+            self.request, staged = staged, None
         taken = perf_counter_ns() - start
         if place == self._last and [counter.value for counter in self._held] != self._versions:
             raise _ChangedError

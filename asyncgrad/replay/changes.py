@@ -112,11 +112,19 @@ class Changes(KnownArrays):
         self._changed = True
         if self._shared:
             self.refuse("it changes something, and two of its tensors are one array")
+        self.load_again()
+        self.steps.append(step)
+
+    def load_again(self) -> None:
+        """Forget which arrays tensors have: a replay may find others there."""
         for source, place in tuple(self.loaded.items()):
-            # A replay may find another array here.
             self.known.pop(id(place.sample), None)
             del self.loaded[source]
         self.find_holders()
+
+    def call_anew(self, step: Again) -> None:
+        """Add a step that calls code of the user's. A replay finds out what that changes."""
+        self._changed = True
         self.steps.append(step)
 
     def again(

@@ -20,14 +20,14 @@ from asyncgrad.devices.fp_errors import fp_error_state, fp_errors_ignored, resto
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
-from asyncgrad.replay.awaited import replay
+from asyncgrad.replay.anew import BailError
+from asyncgrad.replay.awaited import replay, replay_blocking
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder, awaited_here
 from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import UnrepeatableError
-from asyncgrad.replay.writer import BailError
 from asyncgrad.scheduler import cooperate, run_multi_pass, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
@@ -308,18 +308,26 @@ class Compiled(Generic[_P, _R]):
         obstacle = self._obstacle(entry)
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
+        if program.within:
+            try:
+                result = replay_blocking(program, tensors)
+            except UnrepeatableError as error:
+                return _OTHER if entry.looks else self._eagerly(str(error), args, kwargs)
+            entry.replays += 1
+            self._replays += 1
+            return result
         why = ""
-        state = [False]
+        state = [0]
         run = program.run
         memory = program.take_memory()
         for token in fp_errors_ignored:
             try:
                 result = run(tensors, state, memory)
             except Exception as error:
-                if state[0]:
+                is_check = isinstance(error, BailError)
+                if state[0] and not is_check:
                     # Something has changed, so the call can't be made again.
                     raise
-                is_check = isinstance(error, BailError)
                 if is_check and entry.looks:
                     return _OTHER
                 why = "a check failed" if is_check else "it raised an error"
@@ -370,6 +378,7 @@ class Compiled(Generic[_P, _R]):
             strict=self._fullgraph,
             waits=self._waits or self._passing,
             code=self._code,
+            is_there=reached.has_met,
         )
         return signature, reached, recorder
 

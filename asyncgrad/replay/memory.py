@@ -14,21 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
 
-#: A list of arrays counts as a large one.
+#: A list of arrays counts as a large one, as what is no array does.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 
 
 class Layout:
     """What is known of an array of the recorded call, without its memory."""
 
-    __slots__ = ("dtype", "is_array", "shape", "strides")
+    __slots__ = ("dtype", "is_array", "is_opaque", "shape", "strides")
 
     def __init__(self, sample: Any) -> None:
         """Note the facts of an array, a scalar, or a list of intermediate values."""
         self.is_array = sample.__class__ is np.ndarray
-        if sample.__class__ is list:
+        self.is_opaque = sample.__class__ is Opaque
+        if sample.__class__ is list or self.is_opaque:
             sample = _LIST
         elif sample.__class__ in {float, complex}:
             sample = np.asarray(sample)
@@ -83,7 +84,7 @@ class Families:
             elif not lists and all(getattr(out.sample, "base", None) is None for out in outs):
                 # All of them have memory of their own.
                 continue
-            read = places_in(step.arguments)
+            read = [x for x in places_in(step.arguments) if x.sample.__class__ is not Opaque]
             holding = [place for place in read if place.sample.__class__ is list]
             for out in outs:
                 if holding:

@@ -106,6 +106,33 @@ def is_change(step: Any) -> bool:
     return step.__class__ is Commit or (step.__class__ is Again and step.effect)
 
 
+def is_lasting(step: Any, graded: bool) -> bool:
+    """Whether a change would be there twice, or be lost, if the call were made as always after it.
+
+    Args:
+        step: the step.
+        graded: the program has added to some `.grad` or read one.
+    """
+    if not is_change(step):
+        return False
+    if step.__class__ is Commit:
+        return True
+    if step.users is not None:
+        return bool(step.users.commits)
+    if step.name in GRADIENTS_ONLY or (step.name == "Tensor.grad" and step.arguments[1:] in _UNSET):
+        return graded
+    return True
+
+
+def is_graded(step: Any) -> bool:
+    """Whether a step adds to some `.grad`, or reads one."""
+    return step.__class__ is Commit or (step.__class__ is Load and step.gradient)
+
+
+#: What `.grad` is set to, or nothing where it is deleted.
+_UNSET = ((), (None,))
+
+
 def loads_first(steps: list[Any]) -> list[Any]:
     """Read all arrays that are needed before the next change at once, before anything else.
 

@@ -9,7 +9,16 @@ from weakref import finalize
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
-from asyncgrad.replay.order import checks_first, ends_of, is_change, loads_first, sums_early, useful
+from asyncgrad.replay.order import (
+    checks_first,
+    ends_of,
+    is_change,
+    is_graded,
+    is_lasting,
+    loads_first,
+    sums_early,
+    useful,
+)
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError
 from asyncgrad.replay.writer import Writer
 
@@ -57,16 +66,22 @@ class Program:
         self._ends: dict[Place, int] = {}
         #: Buffers that no replay uses now.
         self._memories: list[Any] = []
-        checks = [step for step in steps if step.__class__ is Again and not step.effect]
-        if checks:
-            changed = False
-            for step in checks_first(steps):
-                if changed and step in checks:
-                    raise UnrepeatableError(f"{step.name} is checked after something has changed")
-                changed = changed or is_change(step)
+        called = [step for step in steps if step.__class__ is Again]
+        changed = lasting = graded = False
+        for step in checks_first(steps) if called else ():
+            if changed and step.__class__ is Again and not step.effect:
+                raise UnrepeatableError(f"{step.name} is checked after something has changed")
+            users = step.users if step.__class__ is Again else None
+            if lasting and users is not None and users.strict:
+                raise UnrepeatableError(f"{step.name} is called after something has changed")
+            changed = changed or is_change(step)
+            lasting = lasting or is_lasting(step, graded)
+            graded = graded or is_graded(step)
+        #: It calls code of the user's in a pass.
+        self.within = any(step.users is not None and step.users.within for step in called)
         self.length = len(steps)
         self.passes = recorder.passes
-        self.anew = [step.name for step in steps if step.__class__ is Again and step.effect]
+        self.anew = [step.name for step in called if step.effect]
         self.commits = any(step.__class__ is Commit for step in steps)
         self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
         self._code: Callable[[Any, Any, Any], Any] | None = None

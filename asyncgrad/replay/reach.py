@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.autograd.function import Function, FunctionMeta
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.nn.hooks import EVERYWHERE
@@ -76,6 +77,8 @@ _MOVING = frozenset({
 })  # fmt: skip
 #: What may be called of optimisers and schedules: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
+#: A module's hooks in passes.
+_BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 _ABSENT: Any = object()
 _tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
@@ -97,8 +100,8 @@ class Reached:
         self.tensors: list[Any] = []
         self._seen: dict[int, Any] = {}
         self._work: list[tuple[Any, str]] = []
-        #: The attributes that the code names. Calling a module calls its `forward`.
-        self._names: set[str] = {"forward"}
+        #: The attributes that the code names.
+        self._names: set[str] = set()
         #: Python modules and classes, whose attributes are followed by the names in the code.
         self._spaces: list[tuple[Any, str]] = []
         self._taken: set[tuple[int, str]] = set()
@@ -111,6 +114,7 @@ class Reached:
         self._attributes: list[tuple[Any, str]] = []
         self._members: list[tuple[Any, str]] = []
         self._optimizers: list[Any] = []
+        self._functions: list[Any] = []
         self._follow(function, "the function")
         for argument in arguments:
             self._follow(argument, "an argument")
@@ -133,6 +137,8 @@ class Reached:
         self._sets = [(held, members) for held, members in self._sets if members]
         self._values = self._present()
         self._keys = tuple(chain.from_iterable(self._full))
+        self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and _hooked(m)]
+        self._hooks = list(map(_hooks_state, self._hooked))
         self._tensor_states = list(map(_tensor_state, self.tensors))
         self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
         self._meta_states = list(map(meta_state, self._metas))
@@ -178,7 +184,12 @@ class Reached:
         return not self.tensors or (
             list(map(_tensor_state, self.tensors)) == self._tensor_states
             and list(map(meta_state, self._metas)) == self._meta_states
+            and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
         )
+
+    def has_met(self, value: Any) -> bool:
+        """Whether the function has reached a value, or a cell, before the call."""
+        return id(value) in self._seen or any(value is cell for cell in self._cells)
 
     # -- the walk ---------------------------------------------------------------------------------
 
@@ -200,6 +211,10 @@ class Reached:
             # One of them may refer to another.
             others = {k for k, v in vars(value).items() if isinstance(v, (Optimizer, LRScheduler))}
             moving |= (self._names & attributes) - _CALLED_ANEW - others
+        for kind in self._functions:
+            # `backward` is a method of tensors, too.
+            own = {x for base in kind.__mro__ if base is not object for x in vars(base)}
+            moving |= {x for x in self._names & own if x[:2] != "__"} - {"apply", "backward"}
         if moving:
             raise UnrepeatableError(f"its code uses .{min(moving)}")
         self.tensors = [t for t in self._seen.values() if isinstance(t, Variable)]
@@ -210,7 +225,8 @@ class Reached:
         """Follow the attributes of modules and classes that the code names; whether any is new."""
         for space, where in self._spaces:
             table = vars(space)
-            for name in self._names:
+            # Calling a module calls its `forward`.
+            for name in (*self._names, "forward"):
                 if name in table and (id(space), name) not in self._taken:
                     self._taken.add((id(space), name))
                     value = table[name]
@@ -304,11 +320,14 @@ class Reached:
         elif type(value).__name__ not in {"Size", "Device", "Generator"}:
             raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
 
-    def _dict(self, value: Any, where: str) -> None:
+    def _dict(self, value: Any, where: str, anew: Any = ()) -> None:
+        """Follow a dictionary; of those that `anew` names, what they hold is called anew."""
         self._dicts.append(value)
+        self._dicts += [value[key] for key in anew]
         for key, part in value.items():
-            self._follow(key, where)
-            self._follow(part, f"{where}.{key}" if isinstance(key, str) else where)
+            if key not in anew:
+                self._follow(key, where)
+                self._follow(part, f"{where}.{key}" if isinstance(key, str) else where)
 
     def _module(self, module: Any, where: str) -> None:
         if module not in _PURE:
@@ -353,12 +372,17 @@ class Reached:
                     self._members.append((table, name))
                     self._follow(part, f"{base.__name__}.{name}")
 
+    def _function_class(self, kind: Any, where: str) -> None:
+        """A `Function`, which is called anew if it is called by `apply`."""
+        self._functions.append(kind)
+
     def _instance(self, value: Any, where: str) -> None:
         kind = type(value)
         if isinstance(value, types.SimpleNamespace) or is_plain(kind):
             if not _is_own(kind.__module__) and kind is not types.SimpleNamespace:
                 self._follow(kind, kind.__name__)
-            self._dict(vars(value), where)
+            held = vars(value)
+            self._dict(held, where, held.keys() & _BACKWARD if isinstance(value, Module) else ())
             return
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
 
@@ -413,6 +437,8 @@ class Reached:
             if not _is_own(value.__name__):
                 self._attributes.append((value, name))
             value = getattr(value, name, None)
+        if names[:1] == ["backward"] and isinstance(value, type) and issubclass(value, Function):
+            raise UnrepeatableError(f"its code uses {where}.backward")
         self._follow(value, where)
 
     def _captured(self, cell: Any, where: str) -> None:
@@ -447,6 +473,7 @@ _BY_TYPE: dict[type, Any] = {
     OrderedDict: Reached._dict,
     defaultdict: Reached._dict,
     types.MappingProxyType: Reached._dict,
+    FunctionMeta: Reached._function_class,
     types.FunctionType: Reached._function,
     types.MethodType: Reached._method,
     types.BuiltinFunctionType: Reached._builtin,
@@ -485,6 +512,18 @@ def is_number(kind: type) -> bool:
     return issubclass(kind, (np.number, np.bool_)) and kind.__module__ == "numpy"
 
 
+def _hooked(meta: Any) -> bool:
+    return meta.extras is not None or meta.post_accumulate is not None
+
+
+def _hooks_state(meta: Any) -> tuple[Any, ...]:
+    """The hooks of a leaf."""
+    extras = meta.extras
+    kinds = () if extras is None else (*extras.tensor.values(), extras.pre, extras.post)
+    held = [tuple(hooks.values()) for hooks in (meta.post_accumulate or {}, *kinds)]
+    return (*held, extras is not None and bool(extras.retain))
+
+
 def _alike(value: Any, known: Any) -> bool:
     """Whether two values are one, or equal numbers, strings or dtypes."""
     if value is known:
@@ -506,7 +545,7 @@ def check_tensor(tensor: Any, *, argument: bool = False) -> None:
         raise UnrepeatableError("it uses a sparse tensor")
     if meta is None or tensor._edge is not None:
         return
-    if meta.extras is not None or meta.post_accumulate is not None or meta.retains_grad:
+    if meta.retains_grad or (argument and _hooked(meta)):
         raise UnrepeatableError("it uses a tensor with hooks")
     if requires_grad(tensor) and (not meta.requires_grad or meta.view is not None):
         raise UnrepeatableError("it uses a view of a tensor that requires grad")

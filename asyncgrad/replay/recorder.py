@@ -40,9 +40,12 @@ from asyncgrad.replay.steps import (
     moves,
     places_in,
 )
+from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.ops.op import Op
 
@@ -67,6 +70,7 @@ class Recorder(Changes):
         strict: bool,
         waits: bool,
         code: Any = None,
+        is_there: Callable[[Any], bool],
     ) -> None:
         """Start with the tensors that the call may use.
 
@@ -76,15 +80,20 @@ class Recorder(Changes):
             strict: raise an error where the call turns out to be unrepeatable.
             waits: the call is awaited.
             code: the function's own code, if it has some.
+            is_there: whether the function has reached a value before the call.
         """
         super().__init__(arguments, reached, strict=strict)
         self._waits = waits
         self._thread = get_ident()
         self._code = code
+        self._is_there = is_there
+        self.inference = current().inference
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
         #: The gradients that have arrived in the running passes, by target.
         self._passes: dict[Any, WatchedPass] = {}
+        #: Passes that record themselves.
+        self._recorded: list[GraphTask] = []
 
     def looked(self, what: str) -> None:
         """Note that Python sees values."""
@@ -286,6 +295,7 @@ class Recorder(Changes):
         elif task.captures is None:
             self.refuse("it runs backward(create_graph=True)")
         else:
+            self._recorded.append(task)
             root = task.root
             given = root.gradients if root.__class__ is GraphRoot else (task.ready[0][3],)
             for gradient in given:
@@ -295,6 +305,21 @@ class Recorder(Changes):
                     and is_one(gradient._array)
                 ):
                     self.constants.add(self.new(gradient._array))
+
+    def watch_of(self, task: GraphTask) -> Any:
+        """What is told of the user's code in a pass of this call, None if it is of another."""
+        known = self._passes.get(task)
+        if known is None and task in self._recorded:
+            known = WatchedPass(self)
+        return None if known is None else UsersCode(known, self)
+
+    def function(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """Call a `Function`, and note it."""
+        return record_function(self, function, args)
+
+    def check_lasting(self, hook: Any) -> None:
+        """Raise for a hook that is made in the call, and that a later call would make otherwise."""
+        check_lasting(hook, self._is_there)
 
     def running(self) -> bool:
         """Whether a pass, or a change in place, has not ended."""
@@ -313,6 +338,8 @@ class Recorder(Changes):
                 self._committed(known)
             elif self.reason is None:
                 known.capture(task)
+            if self.reason is None:
+                check_waits(self.steps, known.called)
         except UnrepeatableError as error:
             self.refuse(str(error))
         finally:
@@ -338,7 +365,7 @@ class Recorder(Changes):
     def _committed(self, known: WatchedPass) -> None:
         staged = []
         for node, position in known.arrived:
-            if node.__class__ is AccumulateGrad:
+            if node.__class__ is AccumulateGrad and node not in known.committed:
                 source = self.sources.get(id(node.variable))
                 if source is None:
                     raise UnrepeatableError("it accumulates into a leaf that it has made")
@@ -348,6 +375,10 @@ class Recorder(Changes):
                 self._committed_to.add(source)
         self._changed = True
         self.steps.append(Commit(staged))
+        if known.committed:
+            for node in known.committed:
+                self._committed_to.add(self.sources[id(node.variable)])
+            self.load_again()
 
 
 def awaited_here() -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncgrad.records import NamedTuple
+
 #: The name of a step that compares what Python has read from an array.
 LOOK = "a look at values"
 #: Functions with effects on nothing but `.grad`.
@@ -16,6 +18,12 @@ GRADIENTS_ONLY = frozenset({"Module.zero_grad", "Optimizer.zero_grad"})
 
 class UnrepeatableError(Exception):
     """Why a call can't be repeated from what was recorded."""
+
+
+class Opaque:
+    """The sample of what is no array: the `ctx` of a `Function`."""
+
+    __slots__ = ()
 
 
 class Place:
@@ -79,14 +87,26 @@ class Load:
         self.gradient = gradient
 
 
+class Users(NamedTuple):
+    """What is known of a step that calls code of the user's."""
+
+    #: It runs in a pass: the function is a generator function, which may wait.
+    within: bool = True
+    #: Its result may be of another kind than in the recorded call. Then the call is made as always.
+    strict: bool = True
+    #: It also commits a gradient.
+    commits: bool = False
+
+
 class Again:
     """A step: call a function anew, and compare what it returns besides arrays."""
 
-    __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "tensors")
+    __slots__ = ("arguments", "effect", "function", "keywords", "name", "outs", "users")
 
     def __init__(
-        self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool
-    ) -> None:
+        self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool,
+        users: Users | None = None,
+    ) -> None:  # fmt: skip
         """Note the call and the template of its result."""
         self.name = name
         self.function = function
@@ -94,6 +114,7 @@ class Again:
         self.keywords = keywords
         self.outs = outs
         self.effect = effect
+        self.users = users
 
 
 class Commit:

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.arguments import ONES
-from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, as_edge, first_metadata
+from asyncgrad.autograd.function_node import FunctionNode
+from asyncgrad.core.node import (
+    MAX_SEQUENCE_NR,
+    Edge,
+    GraphRoot,
+    as_edge,
+    first_metadata,
+    stored_edges,
+)
 from asyncgrad.core.saved_values import check_saved
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices import CPU
+from asyncgrad.nn.backward_hooks import Passage
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.replay.steps import Compute, Place, Same, UnrepeatableError
+from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -30,6 +39,16 @@ class WatchedPass:
         #: By target and input number, the gradients that have arrived, with what orders them.
         self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
         self.captured: list[Place | None] = []
+        #: The steps that call code of the user's, each with whether that has waited; and how much
+        #: of it runs now.
+        self.called: list[tuple[Again, bool]] = []
+        self.running = 0
+        #: The leaves whose gradients are committed already.
+        self.committed: set[Any] = set()
+        #: Gradients that were captured before hooks ran, by node and input number.
+        self._early: dict[Any, Place] = {}
+        #: By node with hooks, and by edge: the target of the gradient and its number in the order.
+        self._leaving: dict[Any, dict[int, tuple[Any, int]]] = {}
         self._order = 0
         #: The nodes whose rules report, with their own rules.
         self._watched: list[tuple[Any, Rule]] = []
@@ -65,16 +84,16 @@ class WatchedPass:
             node.rule = rule
         self._watched.clear()
         self.arrived.clear()
+        self._leaving.clear()
 
     def enter(self, task: GraphTask, node: Any) -> Any:
         """Called when a node starts that is no operation of the table, or has hooks."""
         recorder = self._recorder
-        if recorder.reason is not None:
+        if recorder.reason is not None or node.rule is not None or node.__class__ is AccumulateGrad:
             return None
-        if node.extras is not None:
-            recorder.refuse("it has hooks")
-        elif node.__class__ is not GraphRoot:
-            recorder.refuse(f"{node.name()} is not an operation of the table")
+        if node.__class__ is not GraphRoot:
+            if not isinstance(node, (FunctionNode, Passage)):
+                recorder.refuse(f"{node.name()} is not an operation of the table")
         else:
             following = node.following
             edges = following if following.__class__ is tuple else (following,)
@@ -125,6 +144,62 @@ class WatchedPass:
             if wanted[at]:
                 self.call(node, pull, at, F, place.sample, saved)
 
+    # -- code of the user's -----------------------------------------------------------------------
+
+    def take(self, task: GraphTask, node: Any, gradients: Any) -> None:
+        """Make known the gradients that code of the user's gets."""
+        self._take(node, gradients)
+        info = task.exec_info
+        if info is not None and node in info.needed:
+            for position, _ in info.captures.get(node, ()):
+                place = self.sum(node, position)
+                if place is not None:
+                    self._early.setdefault((node, position), place)
+
+    def replaced(self, node: Any, places: list[Place | None]) -> None:
+        """Note the gradients of a node's outputs after its hooks."""
+        for position, place in enumerate(places):
+            self.arrived.pop((node, position), None)
+            if place is not None:
+                self.arrived[node, position] = [(0, 0, place)]
+
+    def left(self, node: Any, places: list[Place | None]) -> None:
+        """Note the gradients that a node of the user's, or hooks after a node, have given."""
+        known = self._leaving.pop(node, {})
+        for number, (edge, place) in enumerate(zip(stored_edges(node), places, strict=True)):
+            key = edge if edge.__class__ is Edge else (edge, 0)
+            if number in known:
+                key, order = known[number]
+                found = self.arrived[key]
+                found[:] = [one for one in found if one[1] != order]
+            else:
+                self._order += 1
+                order = self._order
+            if place is not None:
+                self.arrived.setdefault(key, []).append((-node.sequence_nr, order, place))
+                self._note(node, number, key, order)
+
+    def passed_on(self, node: Any, gradients: tuple[Any, ...]) -> None:
+        """Note the gradients of a node that has passed on its own, or zeros."""
+        places: list[Place | None] = []
+        for gradient in gradients:
+            place = self._recorder.known.get(id(gradient))
+            if place is None:
+                place = self._recorder.new(gradient)
+                self._recorder.constants.add(place)
+            places.append(place)
+        self.left(node, places)
+
+    def accumulated(self, node: Any) -> None:
+        """Note that the gradient of a leaf is committed already."""
+        self.committed.add(node)
+
+    def _note(self, node: Any, number: int, key: Any, order: int) -> None:
+        if node.extras is not None:
+            self._leaving.setdefault(node, {})[number] = (key, order)
+
+    # -- sums -------------------------------------------------------------------------------------
+
     def ordered(self) -> dict[Any, list[Place]]:
         """The gradients by target, in the order in which they are added."""
         return {
@@ -174,7 +249,7 @@ class WatchedPass:
                 gradient = task.captured[number]
                 if gradient is None:
                     continue
-                place = self.sum(node, position, gradient)
+                place = self._early.get((node, position)) or self.sum(node, position, gradient)
                 if place is None and node is task.root:
                     self._root(node, gradient)
                     place = self.sum(node, position)
@@ -244,7 +319,7 @@ class WatchedPass:
             following, values = (following[at],), (received,)
         first = len(recorder.places)
         outs: list[Place | None] = []
-        for edge, value in zip(following, values, strict=True):
+        for number, (edge, value) in enumerate(zip(following, values, strict=True), at or 0):
             if value is None:
                 outs.append(None)
                 continue
@@ -255,6 +330,7 @@ class WatchedPass:
             self._order += 1
             key = edge if edge.__class__ is Edge else (edge, 0)
             self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
+            self._note(node, number, key, self._order)
         if len(recorder.places) > first:
             template = outs[0] if received.__class__ is not tuple else tuple(outs)
             recorder.steps.append(Compute(node.name(), function, arguments, template, node.cost))

@@ -16,9 +16,10 @@ import numpy as np
 
 from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, wrap
-from asyncgrad.errors import AutogradError
-from asyncgrad.replay.order import is_change
+from asyncgrad.replay.anew import BailError, called, changed
+from asyncgrad.replay.order import is_change, is_graded, is_lasting
 from asyncgrad.replay.steps import (
+    Again,
     Commit,
     Compute,
     Gradient,
@@ -37,30 +38,21 @@ if TYPE_CHECKING:
 _numbers = count()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
+#: What `state[0]` becomes: code of the user's has been called; others can see a change.
+CALLED, CHANGED = 1, 2
 #: On an event loop a part of several steps is expected to take no more nanoseconds than this.
 PART_NS = 100_000
-
-
-class BailError(Exception):
-    """A check has found that this call takes another way than the recorded one."""
 
 
 def _bail() -> None:
     raise BailError
 
 
-def _changed() -> None:
-    raise AutogradError(
-        "compile: a function that was called anew has returned another kind of result than in the "
-        "recorded call, after it had changed something. Leave it out of the compiled function."
-    )
-
-
 class Writer:
     """Writes the function of a program.
 
     With `divided` it is a generator, which yields where a part ends: the gradients that are to be
-    committed now, or None.
+    committed now, what is to be called in the pass, or None. It is sent the result of that call.
     """
 
     def __init__(
@@ -76,14 +68,16 @@ class Writer:
         self.file = ""
         self._divided = divided
         #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
-        #: gradients are yielded then; "change" for a function with effects; "end" for the last.
+        #: gradients are yielded then; "call" for code of the user's in the pass; "change" for
+        #: another function with effects; "end" for the last.
         self.parts: list[tuple[str, int]] = []
         self._constants: dict[str, Any] = {
             "wrap": wrap,
             "asarray": np.asarray,
             "copy": np.array,
             "bail": _bail,
-            "changed": _changed,
+            "changed": changed,
+            "called": called,
             "commit": commit,
         }
         self._by_identity: dict[int, str] = {}
@@ -94,6 +88,9 @@ class Writer:
         self._fixed = fixed
         self._ends = ends
         self._wrapped: dict[int, str] = {}
+        #: The arrays of tensors that have been read, by place.
+        self._loaded: dict[Place, Source] = {}
+        self._number = 0
         lines = self._lines(steps, outputs)
         parameters = "".join(f", {name}={name}" for name in self._constants)
         self.text = f"def replayed(arguments, state, memory{parameters}):\n" + "".join(
@@ -178,13 +175,17 @@ class Writer:
         lines = [f"{''.join(f'b{n}, ' for n in range(len(self._plan.kinds)))}= memory"]
         if not self._plan.kinds:
             lines = []
-        changed = False
+        state = 0
+        graded = False
         cost = 0
         for number, step in enumerate(steps):
-            change = is_change(step)
-            if change and not changed:
-                changed = True
-                lines.append("state[0] = True")
+            self._number = number
+            if is_change(step):
+                reached = CHANGED if is_lasting(step, graded) else CALLED
+                if reached > state:
+                    state = reached
+                    lines.append(f"state[0] = {state}")
+            graded = graded or is_graded(step)
             over = [place for place in ends[number] if place in self._names]
             text = self._step(step, over)
             if self._divided:
@@ -214,6 +215,11 @@ class Writer:
             self.parts.append(("commit", cost))
             lines += text
             return 0
+        if step.__class__ is Again and step.users is not None and step.users.within:
+            self.parts.append(("call", cost))
+            lines += text
+            # The next part makes the call. An expensive step has another: it may run in a thread.
+            return 1_000
         change = is_change(step)
         own = step.cost if step.__class__ is Compute else 1_000
         if cost and (change or cost + own > PART_NS):
@@ -236,6 +242,8 @@ class Writer:
                 text = f"{text}._array"
             if step.gradient:
                 text = f"{self._source(step.source)}._autograd.grad._array"
+            elif not step.source.is_array:
+                self._loaded[step.out] = step.source
             return [f"{self._new_name(step.out)} = {text}"]
         if step.__class__ is Commit:
             staged = "".join(
@@ -248,8 +256,18 @@ class Writer:
         arguments += [
             f"{key}={self._expression(x, kept=step.effect)}" for key, x in step.keywords.items()
         ]
-        lines = [f"r = {self._constant(step.function)}({', '.join(arguments)})"]
-        fail = "changed()" if step.effect else "bail()"
+        function = self._constant(step.function)
+        if step.users is None:
+            call = f"{function}({', '.join(arguments)})"
+        else:
+            # Tensors whose arrays are read later, too: nobody may change them in place.
+            ends, number = self._ends, self._number
+            read = dict.fromkeys([x for place, x in self._loaded.items() if ends[place] > number])
+            live = f"({''.join(f'{self._source(x)}, ' for x in read)})"
+            call = f"{', '.join([function, live, *arguments])}"
+            call = f"yield {call}" if step.users.within else f"called({call})"
+        lines = [f"r = {call}"]
+        fail = "changed()" if step.effect and step.users is None else "bail()"
         lines += self._checked(step.outs, "r", fail)
         self._release(over)
         return lines
@@ -298,10 +316,12 @@ class Writer:
                 return [f"if {text} is not {self._names[template]}: {fail}"]
             sample = template.sample
             name = self._new_name(template)
+            if sample.is_opaque:
+                return [f"{name} = {text}"]
             shape, dtype = self._constant(sample.shape), self._constant(sample.dtype)
             return [
                 f"{name} = {text}",
-                f"if {name}.shape != {shape} or {name}.dtype != {dtype}: {fail}",
+                f"if {name} is None or {name}.shape != {shape} or {name}.dtype != {dtype}: {fail}",
             ]
         if kind is Made:
             name = self._new_name(template.place)

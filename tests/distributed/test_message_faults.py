@@ -193,7 +193,18 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         loss = (await call).sum()
         key = (-1, 10**6)
         await site.call(0, "abort", key)
-        late = ("backward", key, 0, call.lease.call, [[ag.ones(3)], None], True, False, None, 0)
+        late = (
+            "backward",
+            key,
+            0,
+            call.lease.call,
+            [[ag.ones(3)], None],
+            True,
+            set(),
+            False,
+            None,
+            0,
+        )
         for message in (late, ("prepare", key), ("commit", key), ("deposit", key, 0, 0, 0, [])):
             with pytest.raises(dist.PassEndedError):
                 await site.call(0, *message)

@@ -128,6 +128,25 @@ async def test_stages_compute_one_micro_batch_at_a_time(schedule: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_gradients_are_added_up_as_passes_end() -> None:
+    """A worker keeps those of the passes that run, not those of all micro-batches."""
+    engine, most = Engine(2), 0
+
+    def notice(rank: int, message: Any) -> None:
+        nonlocal most
+        for host in engine.hosts:
+            for staged in host._staged.values():
+                most = max(most, len(staged.gradients._parts))
+
+    engine.on_message = notice
+    async with world_of(engine) as world:
+        stages = [await world.remote(rank, Layer, rank) for rank in range(2)]
+        x, target = data(24)
+        await Pipeline(stages, microbatches=12).step(x, target, mean_square)
+        assert 0 < most <= 4
+
+
+@pytest.mark.asyncio
 async def test_a_step_that_fails_or_is_too_late_commits_nothing() -> None:
     engine = Engine(2)
     async with world_of(engine) as world:

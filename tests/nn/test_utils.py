@@ -101,6 +101,33 @@ def test_float32_gradients_stay_so():
     np.testing.assert_allclose(parameter.grad.numpy(), 1 / np.sqrt(3), rtol=1e-6)
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, float("inf")])
+def test_norms_of_half_precision_do_not_overflow(dtype, norm_type):
+    """The squares of these gradients are more than float16 can hold."""
+    import torch
+
+    seen = []
+    for library in (ag, torch):
+        parameter = library.ones(4, dtype=getattr(library, dtype), requires_grad=True)
+        parameter.grad = library.full((4,), 1000.0, dtype=getattr(library, dtype))
+        total = library.nn.utils.clip_grad_norm_(parameter, 1.0, norm_type)
+        assert total.dtype == parameter.dtype
+        seen.append((float(total), *parameter.grad.tolist()))
+    assert seen[0] == pytest.approx(seen[1], rel=0.01)
+
+
+def test_complex_gradients_have_no_values_to_clip():
+    """Their imaginary parts were lost; what comes before is not clipped, either."""
+    parameters = [ag.ones(1, dtype=dtype, requires_grad=True) for dtype in (ag.float32, ag.cfloat)]
+    for parameter in parameters:
+        parameter.grad = parameter.detach() * 3
+    with pytest.raises(NotImplementedError, match="complex"):
+        nn.utils.clip_grad_value_(parameters, 1.0)
+    assert [parameter.grad.item() for parameter in parameters] == [3, 3]
+
+
 def test_nothing_to_clip():
     assert nn.utils.clip_grad_norm_([ag.ones(1, requires_grad=True)], 1.0).item() == 0.0
     empty = ag.ones(0, requires_grad=True)

@@ -73,9 +73,12 @@ def get_total_norm(
 
 def _norm(array: Array, order: float) -> Any:
     vector = array.reshape(-1)
-    if not vector.size:
-        return abs(vector).sum()
-    return np.linalg.norm(vector, order)
+    narrow = vector.dtype.itemsize == 2
+    if narrow:
+        # Squares of half-precision numbers above 255 are infinite.
+        vector = vector.astype(np.float32)
+    norm = np.linalg.norm(vector, order) if vector.size else abs(vector).sum()
+    return norm.astype(array.dtype) if narrow else norm
 
 
 @called_anew
@@ -166,11 +169,17 @@ def clip_grad_value_(
         foreach: accepted for PyTorch compatibility, without effect.
 
     Raises:
+        NotImplementedError: if a gradient is complex.
         PendingBackwardError: if this task has started a pass that it has not awaited.
     """
     check_awaited("clip_grad_value_")
     bound = float(clip_value)
-    for gradient in _gradients(parameters):
+    gradients = _gradients(parameters)
+    if any(gradient._metadata.dtype.kind == "c" for gradient in gradients):
+        raise NotImplementedError(
+            "clip_grad_value_: clamp is not supported for complex types. Use clip_grad_norm_."
+        )
+    for gradient in gradients:
         clip = gradient._metadata.device.launching(np.clip)
         bump_version(gradient)
         clip(gradient._array, -bound, bound, out=gradient._array)

@@ -1,0 +1,137 @@
+"""Code of the user's in a replay: hooks and `Function`s are called anew, in their places.
+
+The functions of the engine that call such code are called again, with the arrays that the program
+has there. What the code returns has to be of the recorded kind; otherwise the call is made as
+always.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.node import as_edge, init_node
+from asyncgrad.core.run_node import accumulate_now
+from asyncgrad.core.variable import Variable, gradient_edge, view_of, wrap
+from asyncgrad.errors import AutogradError
+from asyncgrad.replay.graph_node import Front
+from asyncgrad.replay.steps import Same
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+class BailError(Exception):
+    """A check has found that this call takes another way than the recorded one."""
+
+
+def changed() -> None:
+    """Raise for a call that can be neither replayed nor made as always."""
+    raise AutogradError(
+        "compile: a function that was called anew has returned another kind of result than in the "
+        "recorded call, after it had changed something. Leave it out of the compiled function."
+    )
+
+
+def called(function: Any, *args: Any) -> Any:
+    """Call code of the user's outside of a pass: see `apply_function`."""
+    return function(*args)
+
+
+def apply_function(
+    live: tuple[Any, ...], function: Any, grad: bool, made: Any, expected: Any, *args: Any
+) -> tuple[Any, ...]:
+    """Call a `Function` anew.
+
+    Args:
+        live: tensors whose arrays are read later, too.
+        function: the class.
+        grad: whether grad mode is on.
+        made: for each argument None, or what is known of the tensor of which it is the array.
+        expected: what is known of each result.
+        args: the arguments.
+
+    Returns:
+        Its node, and the arrays of its results.
+    """
+    given = [
+        x if facts is None else _tensor(x, *facts) for x, facts in zip(args, made, strict=True)
+    ]
+    watched = [*live, *[x for x in given if isinstance(x, Variable)]]
+    before = versions_of(watched)
+    found = current()
+    install(found.replace(grad=grad))
+    try:
+        result = function.apply(*given)
+    finally:
+        install(found)
+    results = result if isinstance(result, tuple) else (result,)
+    if versions_of(watched) != before or len(results) != len(expected):
+        raise BailError
+    node: Any = None
+    arrays: list[Any] = []
+    for value, known in zip(results, expected, strict=True):
+        if known.__class__ is Same:
+            if type(value) is not type(known.value) or value != known.value:
+                raise BailError
+            continue
+        metadata, flows = known
+        if (
+            not isinstance(value, Variable)
+            or value._metadata is not metadata
+            or (value._edge is not None) is not flows
+            or view_of(value) is not None
+        ):
+            raise BailError
+        arrays.append(value._array)
+        if flows:
+            node = as_edge(value._edge).node
+    return node, *arrays
+
+
+def _tensor(array: Any, metadata: Any, flows: bool) -> Any:
+    """A tensor of an array of the program."""
+    if not flows:
+        return wrap(array, metadata)
+    edge = Front()
+    init_node(edge, (), metadata)
+    return wrap(array, metadata, edge)
+
+
+def within(
+    task: Any, live: tuple[Any, ...], function: Any, target: Any, wanted: Any, *args: Any
+) -> Generator[Any, Any, Any]:
+    """Run code of the user's anew in a pass.
+
+    Args:
+        task: the pass.
+        live: tensors whose arrays are read later, too.
+        function: the function of the engine that runs the code.
+        target: the node, or the leaf that it belongs to.
+        wanted: which gradients a `Function` is asked for.
+        args: arrays of gradients.
+    """
+    before = versions_of(live)
+    # A leaf makes its node anew if no graph has kept it.
+    node: Any = gradient_edge(target) if isinstance(target, Variable) else target
+    if function is accumulate_now:
+        yield from accumulate_now(task, node, args[0], False)
+        result = None
+    else:
+        if wanted is not None:
+            node._wanted = wanted
+        *others, gradients = args
+        result = yield from function(task, node, *others, list(gradients))
+        result = tuple([None if x is None else np.asarray(x) for x in result])
+    if versions_of(live) != before:
+        if function is accumulate_now:
+            changed()
+        raise BailError
+    return result
+
+
+def versions_of(tensors: Any) -> list[Any]:
+    """What tells whether tensors have been changed in place."""
+    return [0 if x._counter is None else x._counter.value for x in tensors]

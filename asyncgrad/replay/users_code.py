@@ -1,0 +1,365 @@
+"""Notes code of the user's while a call is recorded: hooks, and `Function`s.
+
+Such code may do anything, so nothing of what it does is recorded. A pass reports what goes in and
+what comes out, and so does `Function.apply`. A replay calls it anew: see `replay.anew`.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.autograd.function_node import FunctionNode
+from asyncgrad.core.hook_calls import post_hooks, pre_hooks, tensor_hooks
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node, stored_edges
+from asyncgrad.core.run_node import accumulate_now, apply_own
+from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, view_of
+from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
+from asyncgrad.replay.anew import apply_function, versions_of, within
+from asyncgrad.replay.names import names_in
+from asyncgrad.replay.order import made_by, read_by
+from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
+
+if TYPE_CHECKING:
+    from asyncgrad.replay.watched_pass import WatchedPass
+
+#: Values that a hook may hold.
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def record_function(recorder: Any, function: Any, args: tuple[Any, ...]) -> Any:
+    """Call a `Function`, and note it.
+
+    Args:
+        recorder: the recorder.
+        function: the class.
+        args: the arguments of `apply`.
+    """
+    name = function.__name__
+    arguments: Any = ()
+    tensors = [x for x in args if isinstance(x, Variable)]
+    if recorder.reason is None:
+        try:
+            arguments = tuple([_argument(recorder, x) for x in args])
+        except UnrepeatableError as error:
+            recorder.refuse(f"{name}: {error}")
+        if current().inference is not recorder.inference:
+            recorder.refuse(f"{name}: it is called in inference mode")
+    versions = versions_of(tensors)
+    found = current()
+    install(found.replace(recorder=None, before_change=None))
+    try:
+        result = function.apply(*args)
+    finally:
+        install(found)
+    if recorder.reason is None:
+        try:
+            if versions_of(tensors) != versions:
+                raise UnrepeatableError("it changes an argument in place")
+            _note_function(recorder, function, args, arguments, result)
+        except UnrepeatableError as error:
+            recorder.refuse(f"{name}: {error}")
+    return result
+
+
+def _argument(recorder: Any, value: Any) -> Any:
+    if isinstance(value, Variable) and id(value) not in recorder.sources:
+        # A tensor with a graph is made in `apply_function`.
+        return recorder.array_of(value)
+    return recorder.template(value, tensors=True)
+
+
+def _note_function(recorder: Any, function: Any, args: Any, arguments: Any, result: Any) -> None:
+    results = result if isinstance(result, tuple) else (result,)
+    node: Any = None
+    expected: list[Any] = []
+    for value in results:
+        if not isinstance(value, Variable):
+            expected.append(Same(recorder.template(value)))
+            continue
+        if view_of(value) is not None or recorder.knows(value._array):
+            raise UnrepeatableError("it returns an argument, or a view")
+        expected.append((value._metadata, value._edge is not None))
+        if value._edge is not None:
+            node = as_edge(value._edge).node
+    outs: list[Any] = [Same(None)]
+    if node is not None:
+        outs[0] = recorder.new(Opaque())
+        recorder.known[id(node)] = outs[0]
+        recorder.keep(node)
+    outs += [recorder.new(x._array) for x in results if isinstance(x, Variable)]
+    made = tuple(
+        [
+            (x._metadata, requires_grad(x)) if value.__class__ is Place else None
+            for x, value in zip(args, arguments, strict=True)
+        ]
+    )
+    recorder.call_anew(
+        Again(
+            function.__name__,
+            apply_function,
+            (Same(function), Same(current().grad), Same(made), Same(tuple(expected)), *arguments),
+            {},
+            tuple(outs),
+            True,
+            Users(within=False),
+        )
+    )
+
+
+def check_lasting(value: Any, is_there: Any) -> None:
+    """Raise for a hook that is made in the call, and that a later call would make otherwise.
+
+    Args:
+        value: the hook, or what it holds.
+        is_there: whether a value was there before the call.
+    """
+    kind = type(value)
+    if kind in _PLAIN or is_there(value):
+        return
+    parts: Any = None
+    if kind is types.MethodType:
+        parts = (value.__func__, value.__self__)
+    elif kind is functools.partial:
+        parts = (value.func, *value.args, *value.keywords.values())
+    elif kind is tuple:
+        parts = value
+    elif kind is types.FunctionType:
+        if value.__globals__.get("__name__") == BackwardHooks.__module__:
+            # Made for hooks of a module, which are compared.
+            return
+        names_in(value.__code__, value.__code__.co_freevars)
+        cells = [cell for cell in value.__closure__ or () if not is_there(cell)]
+        parts = (
+            *(value.__defaults__ or ()),
+            *(value.__kwdefaults__ or {}).values(),
+            *[cell.cell_contents for cell in cells],
+        )
+    if parts is None:
+        raise UnrepeatableError(f"a hook that is made in the call holds a {kind.__name__}")
+    for part in parts:
+        check_lasting(part, is_there)
+
+
+def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
+    """Raise if code that waits runs beside other code of the user's in a pass.
+
+    In a replay it would run before or behind that, and might wait for it for ever.
+
+    Args:
+        steps: all steps so far.
+        called: those that call code of the user's in the pass, and whether it has waited.
+    """
+    if len(called) < 2 or not any(waited for _, waited in called):
+        return
+    makers = {place: step for step in steps for place in made_by(step)}
+    needed: dict[Again, set[Any]] = {}
+    for step, _ in called:
+        found: set[Any] = set()
+        todo: list[Any] = [step]
+        while todo:
+            one = todo.pop()
+            makes = {makers[x] for x in read_by(one) if x in makers} - found
+            found |= makes
+            todo += makes
+        needed[step] = found
+    for step, waited in called:
+        for other in needed if waited else ():
+            if step not in needed[other] and other not in needed[step] and other is not step:
+                raise UnrepeatableError(f"{step.name} may wait for {other.name}")
+
+
+class _NothingError(Exception):
+    """There is no code to run."""
+
+
+class _Noted:
+    """Code of the user's that runs while a pass is recorded."""
+
+    __slots__ = ("arguments", "copies", "function", "given", "node", "target", "task")
+
+    def __init__(
+        self, task: Any, node: Any, function: Any, target: Any, given: Any, arguments: Any
+    ) -> None:
+        self.task = task
+        self.node = node
+        self.function = function
+        self.target = target
+        self.given = _arrays(given)
+        self.arguments = arguments
+        self.copies = [np.array(x) for x in self.given]
+
+
+class UsersCode:
+    """Notes the code of the user's in one pass."""
+
+    def __init__(self, watch: WatchedPass, recorder: Any) -> None:
+        """Keep who knows the gradients of the pass, and who takes the steps."""
+        self._watch = watch
+        self._recorder = recorder
+
+    def began(self, task: Any, node: Any, function: Any, args: tuple[Any, ...]) -> Any:
+        """Take the report that code is about to run.
+
+        Args:
+            task: the pass.
+            node: the node.
+            function: the function of the engine that runs the code.
+            args: its further arguments.
+
+        Returns:
+            What `ended` takes, None where nothing is to be noted.
+        """
+        recorder = self._recorder
+        if function is apply_own and not isinstance(node, (FunctionNode, Passage)):
+            return None
+        if recorder.reason is not None or task.recorded is not None:
+            recorder.refuse(f"{node.name()}: code of the user's runs in a pass that records itself")
+            return None
+        try:
+            if current().inference is not recorder.inference:
+                raise UnrepeatableError("its pass starts in inference mode")
+            if self._watch.running:
+                raise UnrepeatableError("several coroutines are awaited at once")
+            gradients = args[-1]
+            if function is accumulate_now:
+                args = args[:1]
+                gradients = args[0]
+            elif node.output_metadata.__class__ is not tuple:
+                gradients = gradients[0]
+            self._watch.take(task, node, gradients)
+            target = self._target(node, function)
+            arguments = [self._places(x) for x in args]
+        except _NothingError:
+            return None
+        except UnrepeatableError as error:
+            recorder.refuse(f"{node.name()}: {error}")
+            return None
+        self._watch.running += 1
+        return _Noted(task, node, function, target, args, arguments)
+
+    def _places(self, value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return tuple([self._places(x) for x in value])
+        return None if value is None else self._recorder.place_of(value)
+
+    def _target(self, node: Any, function: Any) -> Any:
+        """The template of the node that a replay calls the function with."""
+        recorder = self._recorder
+        if function is apply_own:
+            if isinstance(node, Passage):
+                return None
+            known = recorder.known.get(id(node))
+            if known is None:
+                raise UnrepeatableError("it was not made in the call")
+            return known
+        extras = node.extras
+        if extras is not None and extras.retain:
+            raise UnrepeatableError("it retains its gradient")
+        if node.__class__ is AccumulateGrad:
+            source = recorder.sources.get(id(node.variable))
+            if source is None or source.argument is not None:
+                raise UnrepeatableError("a leaf with hooks is an argument, or made in the call")
+            return source
+        hooks: Any = {
+            tensor_hooks: [hook for hooks in extras.tensor.values() for hook in hooks.values()],
+            pre_hooks: extras.pre.values(),
+            post_hooks: extras.post.values(),
+        }[function]
+        for hook in hooks:
+            recorder.check_lasting(hook)
+        if not hooks:
+            raise _NothingError
+        return Same(_stand_in(node))
+
+    def ended(self, noted: _Noted, result: Any) -> Any:
+        """Take the report that the code has run.
+
+        Returns:
+            Its result, in arrays that are known to be these.
+        """
+        recorder, watch = self._recorder, self._watch
+        watch.running -= 1
+        node, function = noted.node, noted.function
+        if recorder.reason is not None:
+            return result
+        for value, copy in zip(noted.given, noted.copies, strict=True):
+            if np.asarray(value).tobytes() != copy.tobytes():
+                recorder.refuse(f"{node.name()}: code of the user's changes a gradient in place")
+                return result
+        if noted.target is None:
+            watch.passed_on(node, result)
+            return result
+        if function is accumulate_now:
+            watch.accumulated(node)
+            outs: Any = Same(None)
+        else:
+            # New arrays: others may have the same, and get no result of this code.
+            result = [None if x is None else np.asarray(x).view() for x in result]
+            places = [None if x is None else recorder.new(x) for x in result]
+            outs = tuple([Same(None) if x is None else x for x in places])
+            if function is apply_own or function is post_hooks:
+                watch.left(node, places)
+                result = tuple(result)
+            else:
+                watch.replaced(node, places)
+        wanted = node.wants_grad if function is apply_own else None
+        step = Again(
+            node.name() if function is apply_own else f"hooks of {node.name()}",
+            within,
+            (Same(function), noted.target, Same(wanted), *noted.arguments),
+            {},
+            outs,
+            True,
+            Users(
+                strict=function not in {tensor_hooks, accumulate_now},
+                commits=function is accumulate_now,
+            ),
+        )
+        recorder.call_anew(step)
+        # What is awaited is noted as launched until the node has ended.
+        watch.called.append((step, node in noted.task.launched))
+        return result
+
+
+def _arrays(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return [x for part in value for x in _arrays(part)]
+    return [] if value is None else [value]
+
+
+def _stand_in(node: Any) -> Node:
+    """A node with the hooks of another, and without its graph."""
+    made = _bare(node)
+    edges = []
+    for stored in stored_edges(node):
+        edge = as_edge(stored)
+        edges.append(None if edge.node is None else as_stored(Edge(_bare(edge.node), edge[1])))
+    made.following = tuple(edges)
+    rule = node.rule
+    made.rule = getattr(rule, "_rule", rule)
+    made.extras = node.extras
+    return made
+
+
+def _bare(node: Any) -> Node:
+    made = _StandIn()
+    init_node(made, (), node.output_metadata, node.cost)
+    made.title = node.name()
+    return made
+
+
+class _StandIn(Node):
+    """Is in the place of a node of the recorded call."""
+
+    __slots__ = ("title",)
+
+    title: str
+
+    def name(self) -> str:
+        """The node's name."""
+        return self.title

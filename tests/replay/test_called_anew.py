@@ -1,0 +1,643 @@
+"""Hooks and Functions are called anew by replays, as often and in the order of eager calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+from asyncgrad.errors import AutogradError
+
+#: What the code below has been called with.
+LOG: list = []
+
+
+def noted(name, value, result=None):
+    """Note a value; for hooks."""
+    LOG.append((name, value.tolist()))
+    return result
+
+
+class Cube(ag.autograd.Function):
+    """Has an argument that is no tensor."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        """k times x to the power of three."""
+        LOG.append(("forward", x.tolist(), x.requires_grad, x.is_leaf, ag.is_grad_enabled()))
+        ctx.save_for_backward(x)
+        ctx.shape = x.shape
+        ctx.k = k
+        return x * x * x * k
+
+    @staticmethod
+    def backward(ctx, g):
+        """Its gradient."""
+        (x,) = ctx.saved_tensors
+        LOG.append(("backward", g.tolist(), x.tolist(), ctx.shape, ag.is_grad_enabled()))
+        return 3 * x * x * g * ctx.k, None
+
+
+class Pair(ag.autograd.Function):
+    """Two results, one of them without a gradient; a number besides."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        """A product, signs, and a number."""
+        ctx.save_for_backward(x, y)
+        signs = ag.sign(x)
+        ctx.mark_non_differentiable(signs)
+        ctx.set_materialize_grads(False)
+        return x * y, signs, 3
+
+    @staticmethod
+    def backward(ctx, g, signs, _):
+        """Gradients for those that need one."""
+        x, y = ctx.saved_tensors
+        LOG.append((ctx.needs_input_grad, ctx.wants_grad, g is None, signs is None))
+        return [g * y, None][not ctx.needs_input_grad[0]], g * x
+
+
+cube = Cube.apply
+
+
+def bits(value):
+    """All that can be compared."""
+    if isinstance(value, ag.Tensor):
+        return value.detach().numpy().tobytes(), tuple(value.shape), value.dtype
+    if isinstance(value, (tuple, list)):
+        return [bits(part) for part in value]
+    return value
+
+
+def outcome(function, *args):
+    """What a call returns or raises, and what has been noted meanwhile."""
+    LOG.clear()
+    try:
+        result = function(*args)
+        if asyncio.iscoroutine(result):
+            result = asyncio.run(result)
+        found = bits(result)
+    except Exception as error:
+        found = type(error), str(error)
+    return found, list(LOG)
+
+
+def compare(function, calls, *, prepare=lambda number: None, fullgraph=True):
+    """Calls as eager ones; returns the compiled function."""
+    fast = ag.compile(function, fullgraph=fullgraph)
+    for number, call in enumerate(calls):
+        prepare(number)
+        assert outcome(fast, *call) == outcome(function, *call), number
+    return fast
+
+
+def replays(fast):
+    """How many calls were replayed."""
+    return int(fast.explain().splitlines()[0].split()[-2])
+
+
+def xs(count=4):
+    """Arguments of calls."""
+    return [(ag.full((3,), n / 2 + 1),) for n in range(count)]
+
+
+def leaf():
+    """A weight."""
+    return ag.tensor([1.0, -2.0, 3.0], requires_grad=True)
+
+
+def test_functions_are_called_anew():
+    """Forward and backward, with the present values; an intermediate tensor is their argument."""
+    w = leaf()
+
+    def function(x):
+        y = cube(ag.sin(x * w), 2.0)
+        (g,) = ag.grad((y * w).sum(), w)
+        return g, y.detach()
+
+    assert replays(fast := compare(function, xs())) == 3
+    assert "called anew: Cube, CubeBackward" in fast.explain()
+
+
+def test_functions_with_several_results():
+    """Some without gradient; twice in a call, on leaves and on constants."""
+    w, v = leaf(), leaf()
+
+    def function(x):
+        w.grad = v.grad = None
+        y, signs, three = Pair.apply(w, v)
+        z, _, _ = Pair.apply(x, y * three)
+        ((z + signs) * y).sum().backward()
+        return w.grad * 1, v.grad * 1, signs, three
+
+    assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_only_some_gradients_are_wanted():
+    """A pass for one of the leaves; then another through the same graph."""
+    w, v = leaf(), leaf()
+
+    def function(x):
+        y, _, _ = Pair.apply(w * x, v)
+        first = ag.grad(y.sum(), v, retain_graph=True)
+        return first, ag.grad((y * y).sum(), w)
+
+    assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_a_function_without_gradients():
+    """Nothing requires grad."""
+    w = leaf()
+
+    def function(x):
+        with ag.no_grad():
+            y = cube(w, 1.0)
+        return cube(x, 2.0) + y
+
+    assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_what_a_function_keeps_stays():
+    """Saved tensors and gradients that user code keeps are not overwritten by later replays."""
+    kept = []
+
+    class Keeping(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            kept.append((x, x.tolist()))
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            kept.append((g, g.tolist()))
+            (x,) = ctx.saved_tensors
+            kept.append((x, x.tolist()))
+            return g * x
+
+    w = leaf()
+    w.register_hook(lambda g: kept.append((g, g.tolist())))
+
+    def function(x):
+        y = Keeping.apply(ag.exp(x * w))
+        return ag.grad(ag.tanh(y).sum(), w)[0]
+
+    assert replays(compare(function, xs(5))) == 4
+    assert len(kept) == 40
+    assert all(tensor.tolist() == values for tensor, values in kept)
+
+
+def test_another_result_than_recorded():
+    """Another shape, None, a number: the call is made as always."""
+    how = ["plain"]
+
+    class Changing(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            if how[0] == "shape":
+                return x[:2] * 1
+            if how[0] == "dtype":
+                return x.double()
+            if how[0] == "flat":
+                ctx.mark_non_differentiable(y := x * 1)
+                return y
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            if how[0] == "none":
+                return None
+            return ag.ones(3) if how[0] == "one" else ag.cat([g, g])[:3] * 2
+
+    w = leaf()
+
+    def function(x):
+        w.grad = None
+        loss = (Changing.apply(w * x).sum() * w).sum()
+        loss.backward()
+        return loss.detach(), w.grad * 1
+
+    ways = ["plain", "plain", "shape", "plain", "none", "one", "dtype", "flat", "plain"]
+    fast = compare(
+        function,
+        xs(9),
+        prepare=lambda number: how.__setitem__(0, ways[number]),
+        fullgraph=False,
+    )
+    assert replays(fast) == 4, fast.explain()
+
+
+def test_functions_after_changes_are_eager():
+    """What they return may be of another kind, and then it would be too late."""
+    w = leaf()
+
+    def function(x):
+        (w * w).sum().backward()
+        return cube(w * x, 1.0).detach()
+
+    fast = compare(function, xs(), fullgraph=False)
+    assert replays(fast) == 0
+    assert "is called after something has changed" in fast.explain()
+
+
+def test_errors_of_users_code_reach_the_caller():
+    """Nothing is committed, and no code is called twice."""
+    fails = []
+
+    class Failing(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            LOG.append("forward")
+            if "forward" in fails:
+                raise KeyError("forward")
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            LOG.append("backward")
+            if "backward" in fails:
+                raise KeyError("backward")
+            return g * 2
+
+    w, v = leaf(), leaf()
+
+    def hook(g):
+        if "hook" in fails:
+            raise KeyError("hook")
+        return noted("hook", g, g * 2)
+
+    v.register_hook(hook)
+
+    def function(x):
+        loss = (Failing.apply(v * x) * w).sum()
+        loss.backward()
+
+    fast = ag.compile(function, fullgraph=True)
+    for way in ("", "", "forward", "", "backward", "hook", ""):
+        fails[:] = [way]
+        found = []
+        for call in (fast, function):
+            v.grad, w.grad = ag.ones(3), ag.zeros(3)
+            found.append((outcome(call, ag.ones(3)), bits((v.grad, w.grad))))
+        assert found[0] == found[1], way
+        if way:
+            assert found[0][1] == bits((ag.ones(3), ag.zeros(3)))
+    assert replays(fast) == 3
+
+
+def test_hooks_of_leaves_and_of_results():
+    """They see the gradients, and may replace them; handles add and remove them between calls."""
+    w, v = leaf(), leaf()
+    handles = [w.register_hook(lambda g: noted("first", g, g * 2))]
+
+    def function(x):
+        w.grad = v.grad = None
+        y = ag.tanh(x * w)
+        y.register_hook(lambda g: g * 0.5)
+        (y * v * y).sum().backward()
+        return w.grad * 1, v.grad * 1
+
+    def change(number):
+        if number == 3:
+            handles.append(w.register_hook(lambda g: noted("second", g)))
+        elif number == 5:
+            handles[0].remove()
+        elif number == 7:
+            handles[1].remove()
+        elif number == 9:
+            handles.append(v.register_hook(lambda g: noted("third", g, ag.ones(3))))
+
+    fast = compare(function, xs(12), prepare=change)
+    assert replays(fast) == 7, fast.explain()
+
+
+def test_gradients_of_leaves_with_hooks_are_captured():
+    """By `grad`, also where the pass goes on behind them."""
+    w = leaf()
+    w.register_hook(lambda g: noted("w", g, g * 2))
+
+    def function(x):
+        y = w * x
+        y.register_hook(lambda g: g + 1)
+        z = (y * y).sum()
+        return ag.grad(z, [y, w])
+
+    assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_one_gradient_for_two_edges():
+    """A hook that replaces it on one edge does not on the other."""
+    w, v = leaf(), leaf()
+    w.register_hook(lambda g: g * 2)
+
+    def function(x):
+        return ag.grad((w + v).sum() + (w + x).sum(), [w, v])
+
+    assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_hooks_of_nodes():
+    """Before and after them."""
+    w = leaf()
+    log = []
+
+    def before(grads):
+        log.append(grads[0].tolist())
+        return (grads[0] * 2,)
+
+    class Watcher:
+        def after(self, inputs, outputs):
+            return (inputs[0] * 3,)
+
+    watcher = Watcher()
+    plain = lambda inputs, outputs: (inputs[0] + outputs[0],)  # noqa: E731
+
+    def function(x):
+        y = ag.exp(w * x)
+        y.grad_fn.register_prehook(lambda grads: (grads[0] * 2,))
+        y.grad_fn.register_hook(watcher.after)
+        y.grad_fn.register_hook(plain)
+        return ag.grad((y * x).sum(), w)[0]
+
+    assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_hooks_that_hold_what_the_call_has_made_are_eager():
+    """The recorded hook would hold the tensors of another call."""
+    w = leaf()
+
+    def function(x):
+        y = x * w
+        y.register_hook(lambda g: g * x)
+        return ag.grad(y.sum(), w)[0]
+
+    assert replays(compare(function, xs(), fullgraph=False)) == 0
+
+
+def test_a_hook_that_changes_a_weight_of_the_pass():
+    """The eager call raises, and so does this."""
+    w = leaf()
+    active = [False]
+
+    def hook(g):
+        if active[0]:
+            with ag.no_grad():
+                w.mul_(2)
+
+    def function(x):
+        y = w * x
+        z = y * w
+        z.register_hook(HOOKS[0])
+        return ag.grad(z.sum(), w)[0]
+
+    HOOKS[0] = hook
+    for number in range(4):
+        active[0] = number == 2
+        if number == 0:
+            fast = ag.compile(function)
+        if active[0]:
+            with pytest.raises(AutogradError, match="modified by an inplace"):
+                fast(ag.ones(3))
+        else:
+            assert bits(fast(ag.ones(3))) == bits(function(ag.ones(3)))
+
+
+HOOKS = [None]
+
+
+def test_hooks_after_accumulation():
+    """Each is called as soon as its leaf has the gradient; an optimiser may take its step there."""
+    ours, theirs = [], []
+    for found in (ours, theirs):
+        ag.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        for number, p in enumerate(net.parameters()):
+            optimizer = ag.optim.SGD([p], lr=0.1, momentum=0.9)
+
+            def step(p, optimizer=optimizer, number=number):
+                LOG.append((number, p.grad.tolist()))
+                optimizer.step()
+                optimizer.zero_grad()
+
+            p.register_post_accumulate_grad_hook(step)
+
+        def train(x, net=net):
+            loss = (net(x) ** 2).mean()
+            loss.backward()
+            return loss.detach(), net(x).detach()
+
+        found += [net, train]
+    fast = ag.compile(ours[1], fullgraph=True)
+    for number in range(5):
+        x = ag.randn(5, 3, generator=ag.Generator().manual_seed(number))
+        assert outcome(fast, x) == outcome(theirs[1], x), number
+        assert bits(list(ours[0].parameters())) == bits(list(theirs[0].parameters()))
+    assert replays(fast) == 4, fast.explain()
+
+
+def test_module_hooks_in_passes():
+    """Full backward hooks and pre-hooks, of modules within modules."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    net[0].register_full_backward_hook(lambda m, gi, go: LOG.append((gi[0], go[0].tolist())))
+    net[2].register_full_backward_hook(lambda m, gi, go: (gi[0] * 2,))
+    net.register_full_backward_pre_hook(lambda m, go: noted("whole", go[0]))
+
+    def function(x):
+        net.zero_grad()
+        net(x).sum().backward()
+        return [p.grad * 1 for p in net.parameters()]
+
+    calls = [(ag.ones(2, 3) * n,) for n in range(4)]
+    assert replays(compare(function, calls)) == 3
+
+
+class Slow(ag.autograd.Function):
+    """Waits in its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """The square."""
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    async def backward(ctx, g):
+        """Its gradient, after a turn of the loop."""
+        (x,) = ctx.saved_tensors
+        LOG.append("before")
+        await asyncio.sleep(0)
+        LOG.append("after")
+        return 2 * x * g
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_coroutines_are_awaited(waits):
+    """Hooks and backward; without a loop in that of the portal."""
+    w = leaf()
+
+    async def hook(g):
+        await asyncio.sleep(0)
+        return noted("hook", g, g * 3)
+
+    w.register_hook(hook)
+
+    def function(x):
+        w.grad = None
+        (Slow.apply(ag.sin(w * x)) * w).sum().backward()
+        return w.grad * 1
+
+    async def awaited(x):
+        w.grad = None
+        await (Slow.apply(ag.sin(w * x)) * w).sum().backward()
+        return w.grad * 1
+
+    assert replays(compare(awaited if waits else function, xs())) == 3
+
+
+@pytest.mark.asyncio
+async def test_a_replay_is_cancelled_while_it_waits_for_code():
+    """Nothing is committed, and the next call is replayed."""
+    w = leaf()
+    entered, block = asyncio.Event(), asyncio.Event()
+    block.set()
+
+    async def hook(g):
+        entered.set()
+        await block.wait()
+
+    w.register_hook(hook)
+
+    @ag.compile
+    async def function(x):
+        await (w * x).sum().backward()
+
+    x = ag.ones(3)
+    for _ in range(2):
+        await function(x)
+    assert w.grad.tolist() == [2, 2, 2]
+    block.clear()
+    entered.clear()
+    running = asyncio.ensure_future(function(x))
+    await entered.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    block.set()
+    assert w.grad.tolist() == [2, 2, 2]
+    await function(x)
+    assert w.grad.tolist() == [3, 3, 3]
+    assert replays(function) == 2
+    assert ag.engine().live == set()
+
+
+@pytest.mark.asyncio
+async def test_hooks_that_wait_for_each_other_are_eager():
+    """One after the other they would wait for ever."""
+    w, v = leaf(), leaf()
+    events = {}
+
+    async def first(g):
+        events["first"].set()
+        await events["second"].wait()
+
+    async def second(g):
+        events["second"].set()
+        await events["first"].wait()
+
+    w.register_hook(first)
+    v.register_hook(second)
+
+    @ag.compile
+    async def function(x):
+        await ((w * x).sum() * (v * x).sum()).backward()
+
+    for number in range(3):
+        events.update(first=asyncio.Event(), second=asyncio.Event())
+        v.grad = w.grad = None
+        await function(ag.ones(3))
+        assert w.grad.tolist() == [2, 2, 2], number
+    assert replays(function) == 0
+
+
+def test_passes_within_hooks():
+    """A hook starts a pass of its own."""
+    w, v, x = leaf(), leaf(), ag.ones(3)
+
+    def hook(g):
+        with ag.enable_grad():
+            return noted("inner", ag.grad((v * v * x * g).sum(), v)[0])
+
+    w.register_hook(hook)
+
+    def function(x):
+        w.grad = None
+        (w * x).sum().backward()
+        return w.grad * 1
+
+    assert replays(f := compare(function, xs())) == 3, f.explain()
+
+
+def test_passes_that_record_themselves_are_eager():
+    """With a Function, or a hook: they are called at each call."""
+    w, v = leaf(), leaf()
+    v.register_hook(lambda g: noted("v", g))
+
+    def with_function(x):
+        (g,) = ag.grad(cube(w * x, 1.0).sum(), w, create_graph=True)
+        return ag.grad(g.sum(), w)[0]
+
+    def with_hook(x):
+        (g,) = ag.grad((v * v * v * x).sum(), v, create_graph=True)
+        return g.detach()
+
+    for function in (with_function, with_hook):
+        assert replays(fast := compare(function, xs(), fullgraph=False)) == 0
+        assert "in a pass that records itself" in fast.explain()
+
+
+@pytest.mark.asyncio
+async def test_a_coroutine_forward_is_eager():
+    """It may wait for anything."""
+    w = leaf()
+
+    class Later(ag.autograd.Function):
+        @staticmethod
+        async def forward(ctx, x):
+            await asyncio.sleep(0)
+            return x * w.tolist()[0]
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    @ag.compile
+    async def function(x):
+        y = await Later.apply(w * x)
+        return (await ag.grad(y.sum(), w))[0]
+
+    for n in range(3):
+        assert (await function(ag.full((3,), float(n)))).tolist() == [n, n, n]
+    assert replays(function) == 0
+
+
+def test_functions_called_by_other_names_are_eager():
+    """`forward` without `apply` is an ordinary function, which is not followed into the class."""
+    w = leaf()
+
+    class Plain(ag.autograd.Function):
+        factor = 2
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * Plain.factor
+
+    def function(x):
+        return Plain.forward(None, w * x).detach()
+
+    fast = ag.compile(function)
+    for factor in (2, 2, 3, 3):
+        Plain.factor = factor
+        assert bits(fast(ag.ones(3))) == bits(function(ag.ones(3)))
