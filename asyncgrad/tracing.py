@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -95,6 +93,8 @@ class Recorder:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the events to a file in the Trace Event format."""
+        import json  # Writing the file takes longer, and few write one.
+
         threads = [
             {
                 "name": "thread_name",
@@ -106,7 +106,8 @@ class Recorder:
             for t in threading.enumerate()
         ]
         text = json.dumps({"traceEvents": threads + self.events})
-        Path(path).write_text(text, encoding="utf-8")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _bytes_of(metadata: Any) -> int:

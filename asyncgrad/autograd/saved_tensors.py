@@ -6,12 +6,9 @@ import asyncio
 import concurrent.futures.thread  # noqa: F401  else asyncio imports it with its first thread
 import inspect
 import os
-import tempfile
 import weakref
 from asyncio.events import _get_running_loop
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,18 +151,19 @@ class _File:
 
     def __init__(self, host: Any, device: Device, directory: Any) -> None:
         """Write the values of a tensor on the host; `device` is where it came from."""
-        handle, name = tempfile.mkstemp(dir=directory)
+        import tempfile  # In a thread, and few keep files.
+
+        handle, self.path = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "wb") as file:
             file.write(_bytes_of(np.ascontiguousarray(host._array)))
-        self.path = Path(name)
         self.metadata = host._metadata
         self.device = device
         weakref.finalize(self, _remove, self.path)
 
 
-def _read(path: Path, metadata: Metadata) -> Any:
+def _read(path: str, metadata: Metadata) -> Any:
     array = np.empty(metadata.shape, metadata.dtype)
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         file.readinto(_bytes_of(array))
     return array
 
@@ -175,9 +173,13 @@ def _bytes_of(array: Array) -> Any:
     return array.reshape(-1).view(np.uint8)
 
 
-def _remove(path: Path) -> None:
+def _remove(path: str) -> None:
     """Remove a file; in a thread if this thread runs a loop."""
-    remove = partial(path.unlink, missing_ok=True)
+
+    def remove() -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
     loop = _get_running_loop()
     if loop is not None:
         # A loop that shuts down accepts no more work; then remove the file here.

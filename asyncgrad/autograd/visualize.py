@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -229,7 +228,7 @@ class Dot(str):
         Raises:
             RuntimeError: if `dot` is not installed, or it fails.
         """
-        program = shutil.which("dot")
+        program = _program()
         if program is None:
             raise AutogradError(
                 "to_dot().svg(): there is no program `dot`. Install Graphviz, or give the text to "
@@ -243,7 +242,14 @@ class Dot(str):
         return done.stdout
 
     def _repr_svg_(self) -> str | None:
-        return self.svg() if shutil.which("dot") else None
+        return self.svg() if _program() else None
+
+
+def _program() -> str | None:
+    """Where `dot` is; its own start takes longer than this import."""
+    import shutil
+
+    return shutil.which("dot")
 
 
 def to_dot(*roots: Value, names: Mapping[str, Any] | None = None) -> Dot:

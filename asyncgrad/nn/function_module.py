@@ -2,17 +2,18 @@
 
 Such a module declares its function and, as the arguments of `__init__`, its options. The options
 become attributes, are shown by `repr`, and are passed on by `forward` to the arguments of their
-names. `forward` is compiled from a line of source, which tracebacks and `inspect.getsource` show.
+names. `forward` is compiled at its first call, from a line of source that tracebacks and
+`inspect.getsource` show.
 """
 
 from __future__ import annotations
 
 import inspect
-import linecache
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
+from asyncgrad.ops.generated import compiled, postponed, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +32,8 @@ class FunctionModule(Module):
 
     Class arguments; those that a subclass does not give are inherited:
         function: what `forward` calls; without it, the class or a subclass has a `forward`.
-        inputs: the arguments of `forward`: the function's first ones, and others with defaults.
+        inputs: the arguments of `forward`: the function's first ones, and others that are None if
+            they are not given, written as "name=None".
         members: parameters and buffers that are passed on, as the options are.
         shown: the options that `repr` shows, all if None; `inplace` only if it is True.
         buffers: the options that become buffers.
@@ -109,10 +111,11 @@ def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str
 
 
 def _forward(cls: type[FunctionModule], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a class's `forward`."""
+    """A class's `forward`, which is compiled at its first call."""
     positional, keywords = _arguments(function)
+    given = [name.partition("=")[0] for name in cls._inputs]
     inputs = [name for name in cls._inputs if "=" not in name]
-    more = {name.partition("=")[0] for name in cls._inputs[len(inputs) :]}
+    more = given[len(inputs) :]
     passed = {name: name for name in more} | {
         name: f"self.{name}" for name in (*cls._options, *cls._members, "training")
     }
@@ -127,15 +130,14 @@ def _forward(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
         f"    return F.{function.__name__}({', '.join(values)})\n"
     )
     file = f"<forward of {cls.__module__}.{cls.__qualname__}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    show(source, file)
     names: dict[str, Any] = {"F": F, "__name__": cls.__module__}
-    exec(compile(source, file, "exec"), names)
-    made: Callable[..., Any] = names["forward"]
+    made = postponed("forward", ("self", *given), file, names, lambda _: compiled(source, file))
+    made.__defaults__ = (None,) * len(more)
     made.__qualname__ = f"{cls.__qualname__}.forward"
     hints = getattr(inspect.unwrap(function), "__annotations__", {})
     made.__annotations__ = {
-        name.partition("=")[0]: hints.get(known, "Tensor")
-        for name, known in zip(cls._inputs, positional, strict=False)
+        name: hints.get(known, "Tensor") for name, known in zip(given, positional, strict=False)
     } | {"return": "Tensor"}
     made.__doc__ = f"Call `nn.functional.{function.__name__}` with the options."
-    return made
+    return made  # type: ignore[no-any-return]

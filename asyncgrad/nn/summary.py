@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from html import escape
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.autograd.svg import escaped
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.lazy import is_lazy
 from asyncgrad.records import NamedTuple
@@ -93,7 +93,7 @@ class Summary(NamedTuple):
 def _spaced(cell: str) -> str:
     """HTML that keeps the spaces before a text."""
     text = cell.lstrip()
-    return "&nbsp;" * (len(cell) - len(text)) + escape(text)
+    return "&nbsp;" * (len(cell) - len(text)) + escaped(text)
 
 
 def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:

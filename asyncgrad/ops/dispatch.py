@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import accumulate, compress
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core import variable
@@ -32,7 +31,7 @@ from asyncgrad.core.variable import counter_of, gradient_edge
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.device_check import reason
-from asyncgrad.ops.generated import code_of
+from asyncgrad.ops.generated import code_of, postponed
 from asyncgrad.ops.mode_hooks import in_modes, instead
 from asyncgrad.ops.namespace import OPS, RECORDED, metadata_of
 from asyncgrad.ops.promotion import accept, as_tensor_operand, check_broadcast, promote_binary
@@ -41,6 +40,7 @@ from asyncgrad.ops.template import Writer, arguments_of, is_pair, is_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
     from asyncgrad.ops.op import Op
 
@@ -243,19 +243,16 @@ _NAMES: dict[str, Any] = {
 
 
 def _made(op: Op, form: str, **values: Any) -> Callable[..., Any]:
-    """A function that compiles itself at its first call; until then it has the same signature."""
+    """One form of an op's dispatch function."""
     names: dict[str, Any] = {"__name__": __name__, "op": op, **values}
 
-    def compiled() -> Any:
+    def code(made: Any) -> CodeType:
         text = _text_of(op, form)
         names.update(_names_in(text, op, form, made))
-        made.__code__ = code_of(text, f"dispatch of {op.name}: {form}")
-        return made
+        return code_of(text, f"dispatch of {op.name}: {form}")
 
-    names["compiled"] = compiled
-    given = ", ".join(arguments_of(op, form))
-    stub = code_of(f"def dispatch({given}):\n    return compiled()({given})\n", "dispatch")
-    made: Any = FunctionType(stub, names, f"__r{op.name}__" if form == "reflected" else op.name)
+    name = f"__r{op.name}__" if form == "reflected" else op.name
+    made = postponed(name, arguments_of(op, form), "<asyncgrad dispatch>", names, code)
     # Attributes that come last may have defaults in the raw function.
     made.__defaults__ = getattr(op.forward, "__defaults__", None) if op.attributes else None
     return made  # type: ignore[no-any-return]

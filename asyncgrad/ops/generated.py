@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import linecache
-from types import CodeType
-from typing import Any
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 @functools.lru_cache(4096)
@@ -17,12 +20,53 @@ def code_of(source: str, name: str) -> CodeType:
         name: what tracebacks call the text; `core.call_site` knows the package's by its beginning.
     """
     file = f"<asyncgrad {name}>"
+    show(source, file)
+    return compiled(source, file)
+
+
+def show(source: str, file: str) -> None:
+    """Let tracebacks and `inspect` find source text under the name of a file."""
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+
+
+def compiled(source: str, file: str) -> CodeType:
+    """The code of an expression or of one function."""
     mode = "exec" if source.startswith("def ") else "eval"
     code: CodeType = compile(source, file, mode, dont_inherit=True)
     if mode == "eval":
         return code
     return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
+
+
+def postponed(
+    name: str, given: Sequence[str], file: str, names: dict[str, Any],
+    code: Callable[[Any], CodeType],
+) -> Any:  # fmt: skip
+    """A function that compiles itself at its first call; until then it has the same signature.
+
+    Args:
+        name: what it is called.
+        given: the names of its arguments.
+        file: where its code seems to come from until then.
+        names: its global names, to which `finished` is added.
+        code: makes its code; gets the function.
+    """
+
+    def finished() -> Any:
+        function.__code__ = code(function)
+        return function
+
+    names["finished"] = finished
+    stub = _stub(len(given)).replace(co_varnames=tuple(given), co_filename=file)
+    function: Any = FunctionType(stub, names, name)
+    return function
+
+
+@functools.cache
+def _stub(count: int) -> CodeType:
+    """Code of so many arguments. Their names are filled in, which is faster than compiling."""
+    given = ", ".join([f"a{place}" for place in range(count)])
+    return code_of(f"def stub({given}):\n    return finished()({given})\n", "stub")
 
 
 def expression(source: str, name: str, **values: Any) -> Any:

@@ -7,7 +7,6 @@ import errno
 import os
 import struct
 import sys
-import zipfile
 from collections.abc import Mapping
 from pickle import UnpicklingError
 from typing import IO, TYPE_CHECKING, Any
@@ -24,15 +23,14 @@ from asyncgrad.serialization.pickle_writer import PickleWriter
 from asyncgrad.serialization.storages import dtype_of
 
 if TYPE_CHECKING:
+    import zipfile
     from collections.abc import Callable, Iterator
 
     from asyncgrad.types import Array
 
-#: What `zipfile` raises for damaged files: OSError or ValueError for a negative position,
-#: OverflowError for one beyond 64 bits, ValueError for a name that is not text.
-_DAMAGE = (
-    zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, ValueError, struct.error,
-)  # fmt: skip
+#: What `zipfile` raises for damaged files, beside its own error: OSError or ValueError for a
+#: negative position, OverflowError for one beyond 64 bits, ValueError for a name that is not text.
+_DAMAGE = (EOFError, NotImplementedError, OverflowError, ValueError, struct.error)
 #: The number of bytes to read at a time.
 _PIECE = 1 << 20
 
@@ -50,6 +48,8 @@ def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
         TypeError: if `obj` holds anything else; then nothing is written.
         ValueError: if a container contains itself.
     """
+    import zipfile
+
     writer = PickleWriter()
     pickle = writer.finish(obj)
     with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as archive:
@@ -93,6 +93,8 @@ def load(
             "load: weights_only=False would run code from the file, which asyncgrad never does. "
             "Load it with PyTorch and save a state dict."
         )
+    import zipfile
+
     placing = _placing(map_location)
 
     def placed(memory: Array, location: str) -> Storage:
@@ -126,9 +128,11 @@ def _is_safetensors(data: bytes) -> bool:
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
     """Turn all errors of `zipfile` for a damaged archive into one kind of error."""
+    from zipfile import BadZipFile
+
     try:
         yield
-    except (*_DAMAGE, OSError) as error:
+    except (*_DAMAGE, BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise RuntimeError(
@@ -164,7 +168,8 @@ class _Archive:
         assert stream is not None
         length = stream.seek(0, os.SEEK_END)
         # Compressed or overlapping entries could make a small file expand to a large one.
-        if any(info.compress_type != zipfile.ZIP_STORED for info in self._entries.values()):
+        # 0 is `ZIP_STORED`.
+        if any(info.compress_type for info in self._entries.values()):
             raise RuntimeError("load: the archive is compressed, which PyTorch's never are")
         if sum(info.file_size for info in archive.infolist()) > length:
             raise RuntimeError("load: the archive's entries are larger than itself")
