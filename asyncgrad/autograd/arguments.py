@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Identity
+from asyncgrad.core.recording import followed, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, gradient_edge, requires_grad
 from asyncgrad.errors import AutogradError
@@ -101,10 +102,13 @@ def one_of(metadata: Metadata) -> Any:
             f"grad can be implicitly created only for real scalar outputs but got "
             f"{metadata.dtype}. Pass its gradient."
         )
-    array = metadata.F.xp.ones(metadata.shape, dtype=metadata.dtype)
+    ones = metadata.F.xp.ones
+    array = ones(metadata.shape, metadata.dtype)
     if not metadata.device.streamed:
         array.flags.writeable = False
         ONES[metadata] = array
+    elif recorders:
+        followed(array, ones, metadata.shape, metadata.dtype)
     return array
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.modes import Modes
     from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
+    from asyncgrad.core.variable import Variable
 
 #: How many nodes of a stream lie between two marks, and how many marks the host may be ahead.
 MARK_EVERY = 64
@@ -127,6 +128,19 @@ class PassStreams:
         stream = device.default_stream
         self.used[stream] = None
         stream.wait_stream(self.caller_stream(device))
+
+    def stage(self, variable: Variable) -> Node:
+        """Make a leaf's stream follow the caller's, in which its gradient was computed.
+
+        Returns:
+            The leaf's node, which knows the stream and has to be held until the pass has ended.
+        """
+        node: Node = as_edge(gradient_edge(variable)).node  # type: ignore[assignment]
+        caller = self.caller_stream(variable._metadata.device)
+        if not hasattr(node, "stream"):
+            node.stream = caller
+        node.stream.wait_stream(caller)
+        return node
 
     # -- running ----------------------------------------------------------------------------------
 

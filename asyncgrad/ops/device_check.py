@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.devices import CPU
 
 if TYPE_CHECKING:
@@ -32,6 +34,16 @@ def know(device: Device) -> None:
     """Register a device, so that its arrays can be recognised."""
     if device not in _known:
         _known.append(device)
+
+
+def device_of(array: Any) -> Device | None:
+    """The device with streams that an array is on; None for others, and for what is no array."""
+    if isinstance(array, (np.ndarray, np.generic)):
+        return None
+    for device in _known:
+        if device.streamed and device.owns(array):
+            return device
+    return None
 
 
 def in_one_place(op: Op, function: Callable[..., Any], device: Device) -> Callable[..., Any]:

@@ -16,10 +16,13 @@ import numpy as np
 from asyncgrad.core.variable import Variable, is_inference, requires_grad, view_of
 from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
+from asyncgrad.replay.device_arrays import constant, is_array
 from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.steps import (
+    Compute,
     Gradient,
     Load,
     Made,
@@ -59,6 +62,8 @@ class KnownArrays:
         #: Arrays that every replay starts with as they are.
         self.constants: set[Place] = set()
         self.places: list[Place] = []
+        #: The devices with streams that arrays are on.
+        self.devices: set[Any] = set()
         #: By the identity of an array: its place.
         self.known: dict[int, Place] = {}
         self._kept: list[Any] = []
@@ -115,9 +120,18 @@ class KnownArrays:
         """Make an array known, which a step makes or which is constant."""
         place = Place(len(self.places), array)
         self.places.append(place)
+        if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
+            self.devices.add(device)
         self.known[id(array)] = place
         self.keep(array)
         return place
+
+    def new_constant(self, array: Any) -> None:
+        """Make an array known whose values follow from Python's alone."""
+        if device_of(array) is None:
+            self.constants.add(self.new(array))
+        else:
+            self.steps.append(Compute("constant", constant(array), (), self.new(array), 0))
 
     def keep(self, value: Any) -> None:
         """Keep an array or tensor until the recording is forgotten."""
@@ -179,7 +193,7 @@ class KnownArrays:
         kind = type(value)
         if kind in _CONSTANTS:
             return value
-        if issubclass(kind, (np.ndarray, np.generic)):
+        if is_array(value):
             return self.place_of(value)
         if issubclass(kind, (type, np.dtype)):
             return value
@@ -215,7 +229,7 @@ class KnownArrays:
 
     def result(self, result: Any) -> Any:
         """The template of what a function has returned."""
-        if isinstance(result, (np.ndarray, np.generic)):
+        if is_array(result):
             known = self.known.get(id(result))
             return self.new(result) if known is None else known
         if isinstance(result, Variable):

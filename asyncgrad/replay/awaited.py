@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.new_pass import start_pass
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
+from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.writer import CHANGED
 from asyncgrad.scheduler import engine
@@ -48,6 +49,7 @@ async def replay(program: Program, tensors: Any) -> Any:
         if (
             program.cost < _AT_ONCE_NS
             and not program.within
+            and not program.streamed
             and _get_running_loop() is not None
             and current().deadline is None
             and engine().runs_at_once(program.cost)
@@ -82,7 +84,7 @@ def _at_once(program: Program, tensors: Any, state: list[int]) -> Any:
     memory = program.take_memory()
     for token in fp_errors_ignored:
         try:
-            result = run(tensors, state, memory)
+            result = run_on(program.device, run, tensors, state, memory)
         finally:
             restore_fp_errors(token)
         break
@@ -126,6 +128,7 @@ class Part(Node):
         staged = self.replay.advance(self.place)
         if staged is not None:
             task.staged.extend(staged)
+            self.replay.follow(task)
         return (None,) if self.following else ()
 
     def name(self) -> str:
@@ -149,6 +152,9 @@ class _Replay:
         self._versions: list[int] = []
         self._ended = False
         self._result: Any = None
+        self._scope = current().streams
+        #: The nodes of leaves, which know the leaves' streams.
+        self._leaves: list[Any] = []
         #: The last part of the running pass.
         self._last = 0
         #: What the next part is to call first, with its arguments, and what that has returned.
@@ -161,7 +167,7 @@ class _Replay:
         try:
             while not self._ended:
                 if parts[place][0] == "change":
-                    next(self._walk)
+                    run_on(self._program.device, next, self._walk)
                     place += 1
                     continue
                 last = place
@@ -175,7 +181,7 @@ class _Replay:
                 # While this waits, other tasks run. Cancelled here, the pass is cancelled, and
                 # nothing of it is committed.
                 await start_pass(self._task(place, last))
-                self._held, self._versions = [], []
+                self._held, self._versions, self._leaves = [], [], []
                 place = last + 1
             self._program.give_memory(self._memory)
             # Learned: by the parts' times it may be short enough to be run at once.
@@ -204,21 +210,45 @@ class _Replay:
             node.place = place
             node.replay = self
             following = node
-        calls = any(kind == "call" for kind, _ in self._program.parts[first : last + 1])
-        # Code of the user's runs in a context of its own. What it has saved is dropped at the end.
-        context = copy_context() if calls else None
-        return GraphTask((following,), (None,), keep_graph=True, context=context)
+        device = self._program.device
+        if device is None:
+            calls = any(kind == "call" for kind, _ in self._program.parts[first : last + 1])
+            # Code of the user's runs in a context of its own. What it has saved is dropped at the
+            # end.
+            context = copy_context() if calls else None
+            return GraphTask((following,), (None,), keep_graph=True, context=context)
+        task = GraphTask((following,), (None,), context=copy_context())
+        task.wait_enqueued = self._program.parts[last][0] != "commit"
+        streams = task.enter_streams()
+        stream = streams.caller_stream(device)
+        streams.used[stream] = None
+        if device.side_streams:
+            # As in an eager pass: the caller need not know what a pass reads.
+            stream.keep([tensor._array for tensor in self._tensors])
+        return task
+
+    def follow(self, task: GraphTask) -> None:
+        """Have the streams of leaves wait for the gradients that were staged."""
+        for variable, _, _ in task.staged:
+            if variable._metadata.device.streamed:
+                self._leaves.append(task.enter_streams().stage(variable))
 
     def advance(self, place: int) -> Any:
         """Run one part; returns the gradients to commit, or None."""
         start = perf_counter_ns()
         answer, self.answer = self.answer, None
+        found = current()
+        if found.streams is not self._scope:
+            install(found.replace(streams=self._scope))
         try:
-            staged = self._walk.send(answer)
+            staged = run_on(self._program.device, self._walk.send, answer)
         except StopIteration as stop:
             self._ended = True
             self._result = stop.value
             staged = None
+        finally:
+            if found.streams is not self._scope:
+                install(found)
         if self._program.parts[place][0] == "call":
             self.request, staged = staged, None
         taken = perf_counter_ns() - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import Variable, bump_version, is_inference, requires_grad, view_of
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.steps import (
     Again,
     Compute,
@@ -69,7 +71,7 @@ class Changes(KnownArrays):
         roots = self._roots
         for other in self.places[self._compared :]:
             found = other.sample
-            if isinstance(found, np.ndarray):
+            if is_array(found) and not isinstance(found, np.generic):
                 root = found if found.base is None else found.base
                 roots[id(root)] = id(found) if roots.get(id(root), id(found)) == id(found) else 0
         self._compared = len(self.places)
@@ -104,7 +106,9 @@ class Changes(KnownArrays):
             self._copy(self.known[id(array)], copy)
 
     def _copy(self, place: Place, copy: Any) -> None:
-        function = np.array if place.sample.strides == copy.strides else _in_order
+        function = copying(copy)
+        if place.sample.strides != copy.strides:
+            function = partial(function, order="C")
         self.steps.append(Compute("copy", function, (place,), self.new(copy), 500 + copy.size))
 
     def _effect(self, step: Again) -> None:
@@ -211,11 +215,6 @@ def _put(tensor: Any, values: Any) -> None:
     """Change a tensor in place."""
     bump_version(tensor)
     tensor._metadata.F.assign(unlocked(tensor._array), values)
-
-
-def _in_order(values: Any) -> Any:
-    """A copy of an array, in the order of its indices."""
-    return np.array(values, order="C")
 
 
 def _has_gradient(tensor: Any) -> bool:

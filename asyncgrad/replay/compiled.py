@@ -22,6 +22,7 @@ from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.awaited import replay, replay_blocking
+from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.graph import Graph
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
@@ -50,7 +51,10 @@ _WAYS = 4
 #: After this many recordings with fewer replays than recordings, a function is recorded no more.
 _CHURN = 32
 #: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
-_FREE = frozenset({"priority", "deadline", "nesting_limit", "multithreading", "checkpoints"})
+#: Streams: a program puts its work into those that are current at its replay.
+_FREE = frozenset(
+    {"streams", "priority", "deadline", "nesting_limit", "multithreading", "checkpoints"}
+)
 _NEUTRAL = tuple(
     (name, getattr(DEFAULT, name))
     for name in Modes.__dataclass_fields__
@@ -91,7 +95,7 @@ class Entry:
 
     __slots__ = (
         "dtype", "failures", "graph", "looks", "mode", "program", "reached", "reason", "replays",
-        "signature",
+        "signature", "stream",
     )  # fmt: skip
 
     def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
@@ -107,6 +111,8 @@ class Entry:
         #: The lines at which Python has looked at values, and how often no known values were met.
         self.looks: list[str] = []
         self.failures = 0
+        #: The default stream of the program's device, which another simulation replaces.
+        self.stream: Any = None
         #: The graph of the results, if one of them requires grad.
         self.graph: Graph | None = None
 
@@ -225,17 +231,12 @@ class Compiled(Generic[_P, _R]):
             if program is not None and why is None:
                 try:
                     result = await replay(program, tensors)
-                    if entry.graph is not None:
-                        result = entry.graph.finish(result, tensors)
                 except UnrepeatableError as error:
                     if entry.looks:
                         tried.append(entry)
                         continue
                     return await self._eagerly(str(error), args, kwargs)
-                else:
-                    entry.replays += 1
-                    self._replays += 1
-                    return result
+                return self._replayed(entry, result, tensors)
             return await self._plainly(str(why), args, kwargs)
         why = self._missed(tried) if tried else None
         if why is not None:
@@ -288,6 +289,7 @@ class Compiled(Generic[_P, _R]):
                     and entry.dtype is dtype
                     and entry not in tried
                     and entry.reached.holds()
+                    and (entry.stream is None or entry.stream.device.default_stream is entry.stream)
                 ):
                     return mode, entry, tensors
         return mode, None, None
@@ -308,21 +310,22 @@ class Compiled(Generic[_P, _R]):
         obstacle = self._obstacle(entry)
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
-        if program.within:
+        if program.within or program.streamed:
             try:
                 result = replay_blocking(program, tensors)
             except UnrepeatableError as error:
                 return _OTHER if entry.looks else self._eagerly(str(error), args, kwargs)
-            entry.replays += 1
-            self._replays += 1
-            return result
+            return self._replayed(entry, result, tensors)
         why = ""
         state = [0]
         run = program.run
         memory = program.take_memory()
         for token in fp_errors_ignored:
             try:
-                result = run(tensors, state, memory)
+                if program.device is None:
+                    result = run(tensors, state, memory)
+                else:
+                    result = run_on(program.device, run, tensors, state, memory)
             except Exception as error:
                 is_check = isinstance(error, BailError)
                 if state[0] and not is_check:
@@ -335,11 +338,15 @@ class Compiled(Generic[_P, _R]):
             finally:
                 restore_fp_errors(token)
             program.give_memory(memory)
-            entry.replays += 1
-            self._replays += 1
-            return result if entry.graph is None else entry.graph.finish(result, tensors)
+            return self._replayed(entry, result, tensors)
         # An error is raised as the function raises it.
         return self._eagerly(why, args, kwargs)
+
+    def _replayed(self, entry: Entry, result: Any, tensors: Any) -> Any:
+        """Count a replay, and give its results their graph."""
+        entry.replays += 1
+        self._replays += 1
+        return result if entry.graph is None else entry.graph.finish(result, tensors)
 
     def _plainly(self, why: str, args: Any, kwargs: Any) -> Any:
         if self._fullgraph:
@@ -403,6 +410,8 @@ class Compiled(Generic[_P, _R]):
                     outputs = entry.graph.template
                 entry.program = Program(recorder, outputs)
                 entry.looks = recorder.looks
+                if entry.program.device is not None:
+                    entry.stream = entry.program.device.default_stream
         except UnrepeatableError as error:
             recorder.reason = str(error)
             if self._fullgraph:
@@ -430,7 +439,10 @@ class Compiled(Generic[_P, _R]):
             if program is None:
                 lines.append(f"{head}not replayed: {entry.reason}")
                 continue
-            lines.append(f"{head}{program.length} instructions, replayed {entry.replays} times")
+            place = "" if program.device is None else f" on {program.device}"
+            lines.append(
+                f"{head}{program.length} instructions{place}, replayed {entry.replays} times"
+            )
             if entry.looks:
                 lines.append(f"    if Python sees the same values: {', '.join(entry.looks)}")
             if entry.graph is not None:

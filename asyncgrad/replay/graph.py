@@ -27,6 +27,7 @@ from asyncgrad.core.node import (
 )
 from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.saved_values import run_rule
+from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
@@ -130,6 +131,8 @@ class Graph:
         #: Why passes through the graph can't be replayed.
         self.reason: str | None = None
         self._follow(recorder)
+        if len({output.metadata.device for output in self._outputs}) > 1:
+            raise UnrepeatableError("its results are on several devices")
         self._cost = sum(one.cost for one in self._nodes)
         saved = [place for one in self._nodes for place in places_in(one.saved)]
         #: What the node saves.
@@ -232,6 +235,9 @@ class Graph:
         ]
         node.saved = saved
         node.version = state = State(self, [counter.value for counter in guards])
+        scope = current().streams
+        if scope is not None:
+            note_streams(node, scope)
         if len(outs) == 1:
             outs[0]._edge = node
             return result
@@ -240,6 +246,8 @@ class Graph:
             front = Front()
             init_node(front, as_stored(Edge(node, position)), out._metadata, 0)
             front.sequence_nr = self._age(node, self.roots[position])
+            if scope is not None:
+                note_streams(front, scope)
             out._edge = front
             fronts.append(ref(front))
         state.fronts = tuple(fronts)

@@ -87,6 +87,7 @@ class GraphNode(Node):
             if self._is_unchanged():
                 state.fresh = backward.fresh
                 plain = not task.careful and not task.launched and task.captures is None
+                plain = plain and task.streams is None
                 return (
                     _staged(task, self.following, received, backward.fresh) if plain else received
                 )

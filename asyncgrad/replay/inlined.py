@@ -184,7 +184,7 @@ class Inliner:
         if step.__class__ is not Compute:
             return [step]
         rule = bool(step.arguments) and step.arguments[0].__class__ is Same
-        if step.outs.__class__ is not Place:
+        if step.outs.__class__ is not Place or not step.outs.sample.on_host:
             return [step]
         places = list(dict.fromkeys(places_in(step.arguments)))
         layouts = [Layout(x.sample) if isinstance(x.sample, (np.ndarray, np.generic)) else x.sample

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.device_check import device_of
+from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
 
 #: A list of arrays counts as a large one, as what is no array does.
@@ -23,11 +25,12 @@ _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 class Layout:
     """What is known of an array of the recorded call, without its memory."""
 
-    __slots__ = ("dtype", "is_array", "is_opaque", "shape", "strides")
+    __slots__ = ("dtype", "is_array", "is_opaque", "on_host", "shape", "strides")
 
     def __init__(self, sample: Any) -> None:
         """Note the facts of an array, a scalar, or a list of intermediate values."""
-        self.is_array = sample.__class__ is np.ndarray
+        self.on_host = device_of(sample) is None
+        self.is_array = sample.__class__ is np.ndarray or not self.on_host
         self.is_opaque = sample.__class__ is Opaque
         if sample.__class__ is list or self.is_opaque:
             sample = _LIST
@@ -95,7 +98,7 @@ class Families:
                 if getattr(out.sample, "base", None) is None:
                     continue
                 for place in read:
-                    if place is not out and np.may_share_memory(out.sample, place.sample):
+                    if place is not out and shares_memory(out.sample, place.sample):
                         self._join(out, place)
 
     def of(self, place: Place) -> Place:

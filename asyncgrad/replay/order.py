@@ -38,9 +38,16 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps whose results are used, or that have effects."""
     wanted = set(places_in(outputs))
     kept = []
+    lists = {step.outs for step in steps if step.__class__ is Compute and step.function is list}
+    #: By list of intermediate values: the first step that gets it, which fills it.
+    fills: dict[Place, Any] = {}
+    for step in steps if lists else ():
+        for place in lists.intersection(read_by(step)):
+            fills.setdefault(place, step)
     for step in reversed(steps):
         if step.__class__ is Compute:
             mine = made_by(step)
+            mine += [place for place in fills if fills[place] is step]
             # Of integers some ops raise an error for some values, as a division by zero does.
             integers = bool(mine) and mine[0].sample.dtype.kind in "iu"
             if not (integers or any(place in wanted for place in mine)):

@@ -16,6 +16,7 @@ from asyncgrad.replay.order import (
     is_graded,
     is_lasting,
     loads_first,
+    made_by,
     sums_early,
     useful,
 )
@@ -83,6 +84,18 @@ class Program:
         self.passes = recorder.passes
         self.anew = [step.name for step in called if step.effect]
         self.commits = any(step.__class__ is Commit for step in steps)
+        #: The device with streams that the program uses, or None; whether passes over it end there.
+        self.device = None
+        if len(recorder.devices) > 1:
+            raise UnrepeatableError("it uses several devices with streams")
+        if recorder.devices and self.within:
+            raise UnrepeatableError("code of the user's runs in a pass over a device with streams")
+        for device in recorder.devices:
+            self.device = device
+            for step in steps:
+                if step.__class__ is Compute and any(not x.sample.on_host for x in made_by(step)):
+                    step.cost = device.launch_cost
+        self.streamed = any(step.__class__ is Commit and step.streamed for step in steps)
         self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
         self._code: Callable[[Any, Any, Any], Any] | None = None
         self._walk: Callable[[Any, Any, Any], Any] | None = None

@@ -33,6 +33,7 @@ import numpy as np
 from asyncgrad.autograd.function import Function, FunctionMeta
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.devices import Device
 from asyncgrad.nn.hooks import EVERYWHERE
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.dtype import DType
@@ -67,7 +68,7 @@ _EFFECTS = tuple(
     for name in (
         "random", "serialization", "settings", "scheduler", "serving", "extend", "tracing",
         "collector", "testing", "accelerator", "backends", "cuda", "utils", "amp",
-        "nn.init", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
+        "devices.streams", "nn.init", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
     )
 )  # fmt: skip
 #: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
@@ -317,7 +318,7 @@ class Reached:
             self._dict(vars(value), where)
         elif isinstance(value, dict):
             self._dict(value, where)
-        elif type(value).__name__ not in {"Size", "Device", "Generator"}:
+        elif not (isinstance(value, Device) or type(value).__name__ in {"Size", "Generator"}):
             raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
 
     def _dict(self, value: Any, where: str, anew: Any = ()) -> None:
@@ -539,9 +540,7 @@ def check_tensor(tensor: Any, *, argument: bool = False) -> None:
     meta = tensor._autograd
     if tensor._edge is not None and not argument:
         raise UnrepeatableError("it reaches a tensor that was computed with a graph")
-    if tensor._metadata.device.streamed:
-        raise UnrepeatableError(f"it uses tensors on {tensor._metadata.device}")
-    if tensor._array.__class__ is not np.ndarray:
+    if tensor._array.__class__ is not tensor._metadata.device.array_type:
         raise UnrepeatableError("it uses a sparse tensor")
     if meta is None or tensor._edge is not None:
         return

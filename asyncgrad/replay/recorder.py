@@ -14,19 +14,19 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import GraphRoot
+from asyncgrad.core.streams import stream_of
 from asyncgrad.core.variable import (
     AccumulateGrad,
     Variable,
 )
 from asyncgrad.devices import CPU
 from asyncgrad.ops.registry import OPS
-from asyncgrad.ops.tensors.transfer import moved
+from asyncgrad.ops.tensors.transfer import TO, moved
 from asyncgrad.replay.arrays import line
 from asyncgrad.replay.changes import Changes
+from asyncgrad.replay.device_arrays import copying, is_array, transfer
 from asyncgrad.replay.looks import is_only_returned, way_of
 from asyncgrad.replay.steps import (
     LOOK,
@@ -88,6 +88,7 @@ class Recorder(Changes):
         self._code = code
         self._is_there = is_there
         self.inference = current().inference
+        self._scope = current().streams
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
         #: The gradients that have arrived in the running passes, by target.
@@ -147,12 +148,20 @@ class Recorder(Changes):
 
     def _computed(self, op: Any, inputs: Any, attributes: Any, out: Any) -> None:
         name = op.name
+        metadata = inputs[0]._metadata
+        device = metadata.device
+        if device.streamed and device.stream_in(current().streams) is not self._stream(device):
+            raise UnrepeatableError("it enters another stream")
+        if op is TO:
+            if self._waits and not out._metadata.device.streamed:
+                raise UnrepeatableError("it copies to the host on an event loop")
+            function = transfer(inputs[0], out, attributes[1])
+            place = self.array_of(inputs[0])
+            self.steps.append(Compute(name, function, (place,), self.new(out._array), 0))
+            return
         known: Any = OPS.get(name)
         if known is not op or not op.repeats:
             raise UnrepeatableError(f"{name} is not repeated")
-        metadata = inputs[0]._metadata
-        if metadata.device.streamed:
-            raise UnrepeatableError(f"programs on {metadata.device} are not repeated")
         kernel = metadata.kernels[name]
         if name in {"put", "put_add"}:
             self._put(inputs[0])
@@ -198,7 +207,7 @@ class Recorder(Changes):
         """Make the arrays known that an op has put into a list."""
         for number, value in enumerate(values):
             way = (*path, number)
-            if isinstance(value, np.ndarray):
+            if is_array(value):
                 if id(value) not in self.known:
                     out = self.new(value)
                     self.steps.append(Compute("item", item_at, (place, way), out, 0))
@@ -221,7 +230,7 @@ class Recorder(Changes):
     def constant(self, array: Any) -> None:
         """Take note of an array whose values follow from Python's alone."""
         if self.reason is None:
-            self.constants.add(self.new(array))
+            self.new_constant(array)
 
     def detached(self, tensor: Any) -> None:
         """Take note whose array it is that another tensor is made of: others may have it, too."""
@@ -268,9 +277,7 @@ class Recorder(Changes):
         if self.reason is not None:
             return
         self.passes += 1
-        if task.streams is not None:
-            self.refuse("it runs a pass over devices with streams")
-        elif task.observer is not None:
+        if task.observer is not None:
             self.refuse("its passes are traced")
         elif any(source.tensor._edge is not None for source in self.sources.values()):
             self.refuse("it runs a pass, and an argument has a graph")
@@ -289,6 +296,7 @@ class Recorder(Changes):
             task.observer = known
             try:
                 known.watch(task.root)
+                self._check_streams(known)
             except UnrepeatableError as error:
                 self.refuse(str(error))
             task.collect = partial(self._collect, known, task.collect)
@@ -321,6 +329,17 @@ class Recorder(Changes):
         """Raise for a hook that is made in the call, and that a later call would make otherwise."""
         check_lasting(hook, self._is_there)
 
+    def _stream(self, device: Any) -> Any:
+        """The stream of a device that is current in the recorded call."""
+        return device.stream_in(self._scope)
+
+    def _check_streams(self, known: WatchedPass) -> None:
+        """Raise if a node of a pass was made in another stream: a replay knows only one."""
+        for node in known.nodes():
+            stream = stream_of(node)
+            if stream is not None and stream is not self._stream(stream.device):
+                raise UnrepeatableError("it runs a pass through a node of another stream")
+
     def running(self) -> bool:
         """Whether a pass, or a change in place, has not ended."""
         return bool(self._passes) or self._changing is not None
@@ -335,9 +354,11 @@ class Recorder(Changes):
         del self._passes[task]
         try:
             if self.reason is None and task.captures is None:
-                self._committed(known)
+                self._committed(known, task)
             elif self.reason is None:
                 known.capture(task)
+                if task.streams is not None:
+                    self._end_in_streams([], task)
             if self.reason is None:
                 check_waits(self.steps, known.called)
         except UnrepeatableError as error:
@@ -359,10 +380,20 @@ class Recorder(Changes):
         else:
             # `grad` returns a copy where others may hold the array.
             self.steps.append(
-                Compute("copy", np.array, (place,), self.new(tensor._array), tensor._metadata.cost)
+                Compute(
+                    "copy",
+                    copying(tensor._array),
+                    (place,),
+                    self.new(tensor._array),
+                    tensor._metadata.cost,
+                )
             )
 
-    def _committed(self, known: WatchedPass) -> None:
+    def _end_in_streams(self, staged: list[Any], task: GraphTask) -> None:
+        """Note that a pass ends that waits for the device."""
+        self.steps.append(Commit(staged, streamed=True, waits=not task.wait_enqueued))
+
+    def _committed(self, known: WatchedPass, task: GraphTask) -> None:
         staged = []
         for node, position in known.arrived:
             if node.__class__ is AccumulateGrad and node not in known.committed:
@@ -374,7 +405,10 @@ class Recorder(Changes):
                 staged.append((source, total))
                 self._committed_to.add(source)
         self._changed = True
-        self.steps.append(Commit(staged))
+        if task.streams is None:
+            self.steps.append(Commit(staged))
+        else:
+            self._end_in_streams(staged, task)
         if known.committed:
             for node in known.committed:
                 self._committed_to.add(self.sources[id(node.variable)])

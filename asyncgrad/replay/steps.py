@@ -120,11 +120,21 @@ class Again:
 class Commit:
     """A step: add gradients to the `.grad` of leaves, all or none."""
 
-    __slots__ = ("staged",)
+    __slots__ = ("staged", "streamed", "waits")
 
-    def __init__(self, staged: list[tuple[Source, Place]]) -> None:
-        """Note the leaves and their gradients."""
+    def __init__(
+        self, staged: list[tuple[Source, Place]], *, streamed: bool = False, waits: bool = True
+    ) -> None:
+        """Note the leaves and their gradients.
+
+        Args:
+            staged: the leaves, each with its gradient.
+            streamed: a pass over a device with streams ends here, perhaps one of `grad()`.
+            waits: that pass waits until the device has done its work.
+        """
         self.staged = staged
+        self.streamed = streamed
+        self.waits = waits
 
 
 class Output:

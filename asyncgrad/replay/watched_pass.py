@@ -22,6 +22,7 @@ from asyncgrad.core.saved_values import check_saved
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices import CPU
 from asyncgrad.nn.backward_hooks import Passage
+from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 
@@ -77,6 +78,10 @@ class WatchedPass:
                     found.add(target)
                     if target.__class__ is not AccumulateGrad:
                         todo.append(target)
+
+    def nodes(self) -> list[Any]:
+        """The nodes whose rules report."""
+        return [node for node, _ in self._watched]
 
     def forget(self) -> None:
         """Give nodes their rules again, and drop the graph, which is part of a cycle."""
@@ -223,13 +228,20 @@ class WatchedPass:
         found.sort(key=itemgetter(0, 1))
         total = found[0][2]
         recorder = self._recorder
+        device = device_of(total.sample)
         for _, _, place in found[1:]:
-            function: Any = np.add
-            value = function(total.sample, place.sample)
-            if like is not None and place is found[-1][2] and value.strides != like.strides:
-                first = total.sample.strides == like.strides
-                function = _like_first if first else _like_second
+            last = like is not None and place is found[-1][2]
+            if device is None:
+                function: Any = np.add
                 value = function(total.sample, place.sample)
+                if last and value.strides != like.strides:
+                    first = total.sample.strides == like.strides
+                    function = _like_first if first else _like_second
+                    value = function(total.sample, place.sample)
+            else:
+                # The device adds no more than in an eager call, so the sum of the pass stands for
+                # it.
+                function, value = device.xp.add, like if last else total.sample
             made = recorder.new(value)
             recorder.steps.append(
                 Compute(
@@ -368,6 +380,8 @@ class WatchedRule:
 
 def is_one(gradient: Any) -> bool:
     """Whether an array is one that `backward()` and `grad()` keep for roots without a gradient."""
+    if gradient.__class__ is not np.ndarray:
+        return False
     return ONES.get(metadata_of(gradient, CPU)) is gradient
 
 

@@ -68,8 +68,8 @@ class Writer:
         self.file = ""
         self._divided = divided
         #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
-        #: gradients are yielded then; "call" for code of the user's in the pass; "change" for
-        #: another function with effects; "end" for the last.
+        #: gradients are yielded then, or "enqueue" if no device is waited for; "call" for code of
+        #: the user's in the pass; "change" for another function with effects; "end" for the last.
         self.parts: list[tuple[str, int]] = []
         self._constants: dict[str, Any] = {
             "wrap": wrap,
@@ -212,7 +212,7 @@ class Writer:
     def _divide(self, lines: list[str], step: Any, text: list[str], cost: int) -> int:
         """Append the lines of a step, with yields where parts end; returns the part's cost."""
         if step.__class__ is Commit:
-            self.parts.append(("commit", cost))
+            self.parts.append(("commit" if step.waits else "enqueue", cost))
             lines += text
             return 0
         if step.__class__ is Again and step.users is not None and step.users.within:
@@ -297,7 +297,7 @@ class Writer:
             target = f"out={name}" if function in {np.maximum, np.minimum} else name
             return [f"{self._constant(function)}({', '.join((*arguments, target))})"]
         text = f"{self._constant(function)}({', '.join(arguments)})"
-        if outs.sample.is_array and not outs.sample.ndim:
+        if outs.sample.is_array and not outs.sample.ndim and outs.sample.on_host:
             # NumPy returns scalars for arrays without dimensions.
             text = f"asarray({text})"
         return [f"{self._new_name(outs)} = {text}"]

@@ -757,3 +757,16 @@ def test_a_sum_of_gradients_lies_in_memory_as_that_of_an_eager_pass():
         assert found.stride() == wanted.stride()
         assert found.numpy().tobytes() == wanted.numpy().tobytes()
     assert replayed(fast) == 1
+
+
+def test_a_layer_of_which_only_gradients_are_wanted_is_replayed():
+    """Its value is not used, but what it keeps for its gradient is."""
+
+    def slope(x):
+        return ag.grad(ag.nn.functional.layer_norm(x, (3,)).sum() + x.sum(), x)[0]
+
+    fast = ag.compile(slope)
+    for k in range(3):
+        x = (ag.arange(6.0).reshape(2, 3) * (k + 1)).requires_grad_()
+        assert fast(x).numpy().tobytes() == slope(x).numpy().tobytes()
+    assert replayed(fast) == 2

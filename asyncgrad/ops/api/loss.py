@@ -520,24 +520,28 @@ def _counts(
         None; and the term to add to the sum: NaN for a mean over nothing (a tensor on a device),
         else None.
     """
-    count: Callable[..., tuple[Any, Any, Any, Any]] = x._metadata.device.launching(_counted)
-    return count(x, dim, target, counted, weight, reduction)
-
-
-def _counted(
-    x: Tensor, dim: int, target: Array, counted: Array | None, weight: Array | None, reduction: str
-) -> tuple[Any, Any, Any, Any]:
-    extra: Any = None
     if counted is None and weight is None:
         share = _share(target.size) if reduction == "mean" else 1.0
         empty = reduction == "mean" and not target.size
         return share, share, None, float("nan") if empty else None
-    F, dtype = x._metadata.F, x._metadata.dtype
+    count = x._metadata.device.launching(_counted)
+    found: tuple[Any, Any, Any, Any] = again(
+        count, x._metadata, dim, target, counted, weight, reduction
+    )
+    return found
+
+
+def _counted(
+    metadata: Metadata, dim: int, target: Array, counted: Array | None, weight: Array | None,
+    reduction: str,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    extra: Any = None
+    F, dtype = metadata.F, metadata.dtype
     ones = F.xp.ones(target.shape, dtype) if counted is None else counted.astype(dtype)
     weighted = ones if weight is None else weight[target] * ones
     if reduction == "mean":
         total = weighted.sum()
-        if x._metadata.device.streamed:
+        if metadata.device.streamed:
             some = total != 0
             nothing = F.xp.where(some, dtype.type(0), dtype.type("nan"))
             extra = wrap(nothing, F.metadata_of(nothing))
@@ -546,7 +550,7 @@ def _counted(
             # All elements are ignored: the gradient is zero, and the mean is NaN.
             total, extra = dtype.type("inf"), float("nan")
         ones, weighted = ones / total, weighted / total
-    shape = x._metadata.shape
+    shape = metadata.shape
     lines = (*shape[:dim], 1, *shape[dim + 1 :])
     kept = None if counted is None else (counted != 0).reshape(lines)
     return weighted.reshape(lines), ones.reshape(lines), kept, extra

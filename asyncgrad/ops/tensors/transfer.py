@@ -127,11 +127,11 @@ def to_device(x: Any, device: Device, dtype: Any = None, *, non_blocking: bool =
         init_node(node, edge, out._metadata)
         node.source = metadata.device
         node.dtype = metadata.dtype
-    return out if modes.plain else in_modes(_ENTRY, (x,), (device, dtype), out, modes)
+    return out if modes.plain else in_modes(TO, (x,), (device, dtype), out, modes)
 
 
 #: The op as other modes see it: linear.
-_ENTRY = Op(
+TO = Op(
     "to",
     to_device,
     ("x",),
