@@ -24,9 +24,10 @@ from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.awaited import replay, replay_blocking
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.graph import Graph
+from asyncgrad.replay.passes import awaited_here
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
-from asyncgrad.replay.recorder import Recorder, awaited_here
+from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.scheduler import cooperate, run_multi_pass, waits

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from asyncgrad.nn.backward_hooks import Passage
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
+from asyncgrad.replay.watched_rule import WatchedRule
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -70,7 +70,7 @@ class WatchedPass:
                 if rule.__class__ is WatchedRule:
                     raise UnrepeatableError("it runs two passes through one graph at once")
                 watched.append((node, rule))
-                node.rule = WatchedRule(rule, node, self)
+                node.rule = WatchedRule(rule, node, self.call)
             following = node.following
             for edge in following if following.__class__ is tuple else (following,):
                 target = edge.node if edge.__class__ is Edge else edge
@@ -346,36 +346,6 @@ class WatchedPass:
         if len(recorder.places) > first:
             template = outs[0] if received.__class__ is not tuple else tuple(outs)
             recorder.steps.append(Compute(node.name(), function, arguments, template, node.cost))
-
-
-class WatchedRule:
-    """A rule of one node, which reports to the pass that runs it."""
-
-    __slots__ = ("_rule", "fresh", "node", "outliving", "passes", "run", "saves", "watch")
-
-    def __init__(self, rule: Rule, node: Any, watch: WatchedPass) -> None:
-        """Have what a pass reads of every rule at hand."""
-        self._rule = rule
-        self.node = node
-        self.watch = watch
-        self.run = partial(watch.call, node, rule.run, None)
-        self.fresh = rule.fresh
-        self.passes = rule.passes
-        self.saves = rule.saves
-        self.outliving = rule.outliving
-
-    @property
-    def pulls(self) -> tuple[Any, ...] | None:
-        """The parts of the rule, which report, too."""
-        pulls = self._rule.pulls
-        if pulls is None:
-            return None
-        return tuple(
-            [partial(self.watch.call, self.node, pull, at) for at, pull in enumerate(pulls)]
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rule, name)
 
 
 def is_one(gradient: Any) -> bool:

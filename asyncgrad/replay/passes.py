@@ -1,0 +1,197 @@
+"""Records the passes of a call, and the code of the user's that runs in them.
+
+A pass that records itself, as `grad(create_graph=True)` makes one, consists of ops like any others.
+"""
+
+from __future__ import annotations
+
+from asyncio.events import _get_running_loop
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import GraphRoot
+from asyncgrad.core.streams import stream_of
+from asyncgrad.core.variable import AccumulateGrad, Variable
+from asyncgrad.replay.changes import Changes
+from asyncgrad.replay.device_arrays import copying
+from asyncgrad.replay.steps import Commit, Compute, Place, UnrepeatableError
+from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
+from asyncgrad.replay.watched_pass import WatchedPass, is_one
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.graph_task import GraphTask
+
+
+class Passes(Changes):
+    """Notes what passes compute and commit, and what they call."""
+
+    def __init__(
+        self,
+        arguments: list[Any],
+        reached: list[Any],
+        *,
+        strict: bool,
+        waits: bool,
+        is_there: Callable[[Any], bool],
+    ) -> None:
+        super().__init__(arguments, reached, strict=strict)
+        self._waits = waits
+        self._thread = get_ident()
+        self._is_there = is_there
+        self.inference = current().inference
+        self._scope = current().streams
+        #: What is watched of the passes that run.
+        self._passes: dict[Any, WatchedPass] = {}
+        #: Passes that record themselves.
+        self._recorded: list[GraphTask] = []
+
+    def begin(self, task: GraphTask) -> None:
+        """Watch a pass that is about to start."""
+        if self.reason is not None:
+            return
+        self.passes += 1
+        if task.observer is not None:
+            self.refuse("its passes are traced")
+        elif any(source.tensor._edge is not None for source in self.sources.values()):
+            self.refuse("it runs a pass, and an argument has a graph")
+        elif (
+            task.recorded is None
+            and not self._waits
+            and awaited_here()
+            # In another thread, the portal runs it while the caller waits.
+            and get_ident() == self._thread
+        ):
+            self.refuse("it runs a pass on an event loop, and is no coroutine function")
+        elif task.parent is not None:
+            self.refuse("it runs a pass within a pass")
+        elif task.recorded is None:
+            known = self._passes[task] = WatchedPass(self)
+            task.observer = known
+            try:
+                known.watch(task.root)
+                self._check_streams(known)
+            except UnrepeatableError as error:
+                self.refuse(str(error))
+            task.collect = partial(self._collect, known, task.collect)
+        elif task.captures is None:
+            self.refuse("it runs backward(create_graph=True)")
+        else:
+            self._recorded.append(task)
+            root = task.root
+            given = root.gradients if root.__class__ is GraphRoot else (task.ready[0][3],)
+            for gradient in given:
+                if (
+                    isinstance(gradient, Variable)
+                    and not gradient._batched
+                    and is_one(gradient._array)
+                ):
+                    self.constants.add(self.new(gradient._array))
+
+    def watch_of(self, task: GraphTask) -> Any:
+        """What is told of the user's code in a pass of this call, None if it is of another."""
+        known = self._passes.get(task)
+        if known is None and task in self._recorded:
+            known = WatchedPass(self)
+        return None if known is None else UsersCode(known, self)
+
+    def function(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """Call a `Function`, and note it."""
+        return record_function(self, function, args)
+
+    def check_lasting(self, hook: Any) -> None:
+        """Raise for a hook that is made in the call, and that a later call would make otherwise."""
+        check_lasting(hook, self._is_there)
+
+    def _stream(self, device: Any) -> Any:
+        """The stream of a device that is current in the recorded call."""
+        return device.stream_in(self._scope)
+
+    def _check_streams(self, known: WatchedPass) -> None:
+        """Raise if a node of a pass was made in another stream: a replay knows only one."""
+        for node in known.nodes():
+            stream = stream_of(node)
+            if stream is not None and stream is not self._stream(stream.device):
+                raise UnrepeatableError("it runs a pass through a node of another stream")
+
+    def running(self) -> bool:
+        """Whether a pass, or a change in place, has not ended."""
+        return bool(self._passes) or self._changing is not None
+
+    def leave_passes(self) -> None:
+        """Stop watching passes that have not ended, as one that has failed."""
+        for known in self._passes.values():
+            known.forget()
+
+    def _collect(self, known: WatchedPass, collect: Any, task: GraphTask, within: Any) -> Any:
+        """Note the gradients of a pass that has ended, and return its result."""
+        del self._passes[task]
+        try:
+            if self.reason is None and task.captures is None:
+                self._committed(known, task)
+            elif self.reason is None:
+                known.capture(task)
+                if task.streams is not None:
+                    self._end_in_streams([], task)
+            if self.reason is None:
+                check_waits(self.steps, known.called)
+        except UnrepeatableError as error:
+            self.refuse(str(error))
+        finally:
+            known.forget()
+        result = None if collect is None else collect(task, within)
+        if self.reason is None and task.captures is not None and result is not None:
+            found = result.values() if isinstance(result, dict) else result
+            for tensor, place in zip(found, known.captured, strict=True):
+                self._captured(tensor, place)
+        return result
+
+    def _captured(self, tensor: Any, place: Place | None) -> None:
+        if tensor is None or id(tensor._array) in self.known:
+            return
+        if place is None or tensor._array.dtype != place.sample.dtype:
+            self.refuse("grad() has made a gradient of its own")
+        else:
+            # `grad` returns a copy where others may hold the array.
+            self.steps.append(
+                Compute(
+                    "copy",
+                    copying(tensor._array),
+                    (place,),
+                    self.new(tensor._array),
+                    tensor._metadata.cost,
+                )
+            )
+
+    def _end_in_streams(self, staged: list[Any], task: GraphTask) -> None:
+        """Note that a pass ends that waits for the device."""
+        self.steps.append(Commit(staged, streamed=True, waits=not task.wait_enqueued))
+
+    def _committed(self, known: WatchedPass, task: GraphTask) -> None:
+        staged = []
+        for node, position in known.arrived:
+            if node.__class__ is AccumulateGrad and node not in known.committed:
+                source = self.sources.get(id(node.variable))
+                if source is None:
+                    raise UnrepeatableError("it accumulates into a leaf that it has made")
+                total = known.sum(node, position)
+                assert total is not None
+                staged.append((source, total))
+                self._committed_to.add(source)
+        self._changed = True
+        if task.streams is None:
+            self.steps.append(Commit(staged))
+        else:
+            self._end_in_streams(staged, task)
+        if known.committed:
+            for node in known.committed:
+                self._committed_to.add(self.sources[id(node.variable)])
+            self.load_again()
+
+
+def awaited_here() -> bool:
+    """Whether a pass that starts here has to be awaited."""
+    return _get_running_loop() is not None and not current().blocking

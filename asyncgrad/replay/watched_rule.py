@@ -1,0 +1,39 @@
+"""Rules that report what they compute to a recorder's view of their pass."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.rule import Rule
+
+
+class WatchedRule:
+    """A rule of one node, which reports to the pass that runs it."""
+
+    __slots__ = ("_call", "_rule", "fresh", "node", "outliving", "passes", "run", "saves")
+
+    def __init__(self, rule: Rule, node: Any, call: Callable[..., Any]) -> None:
+        """Have what a pass reads of every rule at hand."""
+        self._rule = rule
+        self.node = node
+        self._call = call
+        self.run = partial(call, node, rule.run, None)
+        self.fresh = rule.fresh
+        self.passes = rule.passes
+        self.saves = rule.saves
+        self.outliving = rule.outliving
+
+    @property
+    def pulls(self) -> tuple[Any, ...] | None:
+        """The parts of the rule, which report, too."""
+        pulls = self._rule.pulls
+        if pulls is None:
+            return None
+        return tuple([partial(self._call, self.node, pull, at) for at, pull in enumerate(pulls)])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rule, name)
