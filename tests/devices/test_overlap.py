@@ -219,7 +219,7 @@ def test_a_copy_back_must_follow_the_copy_there():
 
 
 def test_real_time_passes_as_the_model_says():
-    with simulate(clock="real", latency=20 * MS) as machine:
+    with simulate(clock="real", latency=200 * MS) as machine:
         before = machine.clock.now()
 
         async def main():
@@ -234,5 +234,6 @@ def test_real_time_passes_as_the_model_says():
             return turns
 
         turns = asyncio.run(main())
-        assert machine.clock.now() - before >= 20 * MS
-        assert turns > 10
+        assert machine.clock.now() - before >= 200 * MS
+        # Were the loop held, the first turn would take all of the time.
+        assert turns > 1
