@@ -12,9 +12,9 @@ import warnings
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from asyncgrad.autograd.function_modes import apply_to_examples
 from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
-from asyncgrad.autograd.function_vmap import apply_to_examples
 from asyncgrad.autograd.once_differentiable import once_differentiable
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import Variable, requires_grad

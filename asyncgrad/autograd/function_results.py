@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.function_jvp import push_function
+from asyncgrad.autograd.function_modes import push_function
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import as_edge, init_node

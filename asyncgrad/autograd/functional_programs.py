@@ -1,10 +1,10 @@
-"""Jacobians row by row or all rows at once, and steps that all of `autograd.functional` share."""
+"""Jacobians row by row, in batches and in forward mode, and steps that `functional` shares."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.functional_forward import blocks_forward
+from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.functional_parts import (
     basis,
     check_dependent,
@@ -17,9 +17,11 @@ from asyncgrad.autograd.functional_parts import (
 )
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.passes import grad
-from asyncgrad.creation import zeros
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.api.shape import stack
+from asyncgrad.ops.api.shape import movedim, narrow, stack
+from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
@@ -103,6 +105,43 @@ async def _rows_at_once(outputs: Value, tensors: Value, create_graph: bool) -> A
 def _blank(tensor: Value, *lead: int) -> Any:
     """Zeros with the dtype and device of a tensor, and extra axes before its own."""
     return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+
+
+async def blocks_forward(func: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[bool, Any]:
+    """The derivatives of all outputs of a function by all inputs.
+
+    Returns:
+        Whether there is a single output; and for each output, a tuple with one tensor by input, of
+        the output's shape followed by the input's.
+    """
+    count = sum(x.numel() for x in inputs)
+    level = Level(count, "error", current().batch, loops=True, tangents=True)
+    with Mode(batch=level), nested_level():
+        duals = [
+            make_dual(x, lift_batch(unit, level))
+            for x, unit in zip(inputs, basis(inputs), strict=True)
+        ]
+        found = await call(func, *duals)
+        alone, outputs = tuple_of(found, "outputs of the user-provided function", "jacobian")
+        columns = [batch_of(_tangent(out), level) for out in outputs]
+    return alone, tuple(_blocks(column, inputs) for column in columns)
+
+
+def _tangent(out: Value) -> Any:
+    value, tangent = unpack_dual(out)
+    return (zeros_like(value) if tangent is None else tangent).detach()
+
+
+def _blocks(columns: Value, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Split one output's derivatives by all input elements into one tensor for each input."""
+    shape = columns.shape[1:]
+    blocks = []
+    first = 0
+    for x in inputs:
+        own = movedim(narrow(columns, 0, first, x.numel()), 0, -1)
+        blocks.append(own.reshape((*shape, *x.shape)))
+        first += x.numel()
+    return tuple(blocks)
 
 
 # -- steps of a program ---------------------------------------------------------------------------

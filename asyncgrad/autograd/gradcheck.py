@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.differences import as_tuple
 from asyncgrad.autograd.gradcheck_jacobians import compare, compare_forward
 from asyncgrad.autograd.gradcheck_parts import (
     GradcheckError,
     Options,
+    as_tuple,
     check_batched,
     check_batched_forward,
     check_inputs,

@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.autograd.differences import (
+from asyncgrad.autograd.gradcheck_parts import (
+    GradcheckError,
+    Options,
     as_tuple,
     close,
+    differentiable,
+    differentiable_places,
     directions,
     placed,
+    pushed,
     slopes,
     units,
     values_of,
     vector,
-)
-from asyncgrad.autograd.gradcheck_parts import (
-    GradcheckError,
-    Options,
-    differentiable,
-    differentiable_places,
-    pushed,
 )
 from asyncgrad.autograd.passes import grad
 from asyncgrad.scheduler import call

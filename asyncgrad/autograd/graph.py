@@ -10,8 +10,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
-from asyncgrad.autograd.mutation import allow_mutation_on_saved_tensors
 from asyncgrad.autograd.saved_tensors import (
+    allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
     save_on_cpu,
     save_to_disk,

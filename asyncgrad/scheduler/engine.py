@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
+from contextlib import suppress
 from functools import partial
 from operator import index
 from typing import TYPE_CHECKING
@@ -15,14 +17,12 @@ from asyncgrad.scheduler.host import SLICE_NS
 from asyncgrad.scheduler.portal import is_shared
 from asyncgrad.scheduler.running import RunningPasses
 from asyncgrad.scheduler.segments import settle, tell_loop
-from asyncgrad.scheduler.shutdown import register
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 from asyncgrad.scheduler.timers import call_later
 from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 #: Unused memory is returned to the system when no large array was made for this many seconds.
 IDLE_S = 10.0
@@ -61,7 +61,7 @@ class Engine(RunningPasses):
         self._watches_idle = False
         #: A future during shut-down: done when no pass is left.
         self.emptied: asyncio.Future[None] | None = None
-        self._closer = register(weakref.WeakMethod(self.shut_down), loop)
+        self._closer = _end_with(weakref.WeakMethod(self.shut_down), loop)
         if self._closer is None:
             self.close()
 
@@ -208,3 +208,43 @@ class Engine(RunningPasses):
             longest_hold=self.worker.longest_hold_ns / 1e9,
             longest_turn=self.longest_turn_ns / 1e9,
         )
+
+
+def _end_with(
+    shut_down: weakref.WeakMethod[Callable[[], Awaitable[None]]], loop: asyncio.AbstractEventLoop
+) -> AsyncGenerator[None, None] | None:
+    """Make an engine shut down with its loop's asynchronous generators, as every runner does.
+
+    Args:
+        shut_down: the engine's method, weakly, so that the loop does not keep the engine.
+        loop: the engine's loop.
+
+    Returns:
+        A generator that must live as long as the engine; None if the loop has shut down already.
+    """
+    if getattr(loop, "_asyncgens_shutdown_called", False):
+        return None
+
+    async def until_shutdown() -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            end = shut_down()
+            if end is not None:
+                # Nothing follows, so neither a change nor a cancellation matters here.
+                await end()
+
+    closer = until_shutdown()
+    finalizer = sys.get_asyncgen_hooks().finalizer
+    # The generator would hold the hook, and so the loop, which would then leak if never closed.
+    sys.set_asyncgen_hooks(finalizer=None)
+    try:
+        step = closer.__anext__()
+    except ResourceWarning:
+        # uvloop only warns that its generators are shut down; seen if warnings are errors.
+        return None
+    finally:
+        sys.set_asyncgen_hooks(finalizer=finalizer)
+    with suppress(StopIteration):
+        step.send(None)
+    return closer
