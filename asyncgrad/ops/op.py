@@ -227,17 +227,30 @@ def linear(
 
     Its push is the function itself.
     """
-    push = Part(attributes, lambda F, t, *values: getattr(F, name)(t, *values))
-    return Op(
-        name, forward, ("x",), attributes, pulls={"x": part(adjoint)}, pushes={"x": push}, **more
-    )
+    pushes = _in_place_of_inputs(name, ("x",), attributes)
+    return Op(name, forward, ("x",), attributes, pulls={"x": part(adjoint)}, pushes=pushes, **more)
+
+
+def _in_place_of_inputs(
+    name: str, inputs: tuple[str, ...], attributes: tuple[str, ...]
+) -> dict[str, Part]:
+    """The pushes of a function that is linear in each input: a tangent takes its input's place."""
+
+    def push(place: int) -> Part:
+        names = (*inputs[:place], *inputs[place + 1 :], *attributes)
+        return Part(names, lambda F, t, *values: getattr(F, name)(
+            *values[:place], t, *values[place:]
+        ))  # fmt: skip
+
+    return {key: push(place) for place, key in enumerate(inputs)}
 
 
 def operation(
     name: str, forward: Any, inputs: str, attributes: str = "", *,
     pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
     pushes: Mapping[str, Callable[..., Any]] | None = None,
-    together: Callable[..., Any] | None = None, linear: bool = False, **more: Any,
+    together: Callable[..., Any] | None = None, linear: bool = False, multilinear: bool = False,
+    **more: Any,
 ) -> Op:  # fmt: skip
     """An op with explicit pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
 
@@ -250,18 +263,21 @@ def operation(
         pulls: the pull of each differentiable input.
         pushes: the push of each differentiable input.
         linear: tangents are pushed by the same rules as gradients are pulled.
+        multilinear: the function is linear in each input, so its pushes are the function itself
+            with the tangent in the input's place.
         together: replaces `pulls`: computes all gradients in one call.
         more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
-    names = tuple(inputs.split())
+    names, options = tuple(inputs.split()), tuple(attributes.split())
     parts = _parts(pulls or {})
+    pushed = parts if linear else _parts(pushes or {})
     return Op(
         name,
         forward,
         names,
-        tuple(attributes.split()),
+        options,
         pulls=parts if together is None else {key: _alone(together, key) for key in names},
-        pushes=parts if linear else _parts(pushes or {}),
+        pushes=_in_place_of_inputs(name, names, options) if multilinear else pushed,
         together=together,
         **more,
     )

@@ -193,12 +193,8 @@ def _lengthened(F: Namespace, t: Value, x: Value, y: Value) -> Any:
     return F.sub(F.sum(F.mul(t, x), (last,), True), F.bmm(t, F.adjoint(y)))
 
 
-#: The rules of `linear` with and without a bias.
+#: The pulls of `linear` with and without a bias.
 _LINEAR_PULLS: dict[str, Callable[..., Any]] = {"x": _linear_by_input, "weight": _linear_by_weight}
-_LINEAR_PUSHES: dict[str, Callable[..., Any]] = {
-    "x": lambda F, t, weight: F.linear(t, weight),
-    "weight": lambda F, t, x: F.linear(x, t),
-}
 
 OPS = (
     linear(
@@ -215,7 +211,7 @@ OPS = (
         "dot",
         "x y",
         pulls={"x": lambda F, g, y: F.mm(g, F.mh(y)), "y": lambda F, g, x: F.mm(F.mh(x), g)},
-        pushes={"x": lambda F, t, y: F.mm(t, y), "y": lambda F, t, x: F.mm(x, t)},
+        multilinear=True,
         cost=_cost,
         batch=batch_products.mm,
     ),
@@ -227,7 +223,7 @@ OPS = (
             "x": lambda F, g, y: F.bmm(g, F.adjoint(y)),
             "y": lambda F, g, x: F.bmm(F.adjoint(x), g),
         },
-        pushes={"x": lambda F, t, y: F.bmm(t, y), "y": lambda F, t, x: F.bmm(x, t)},
+        multilinear=True,
         cost=_cost,
         batch=batch_products.bmm,
     ),
@@ -239,7 +235,7 @@ OPS = (
             "x": lambda F, g, y: F.outer(g, conjugate(F, y)),
             "y": lambda F, g, x: F.mv(F.adjoint(x), g),
         },
-        pushes={"x": lambda F, t, y: F.mv(t, y), "y": lambda F, t, x: F.mv(x, t)},
+        multilinear=True,
         cost=lambda x, y: product_cost(x._metadata.size),
         batch=batch_products.mv,
     ),
@@ -248,7 +244,7 @@ OPS = (
         "dot",
         "x y",
         pulls={"x": lambda F, g, y: F.chain(g, y), "y": lambda F, g, x: F.chain(g, x)},
-        pushes={"x": lambda F, t, y: F.dot(t, y), "y": lambda F, t, x: F.dot(x, t)},
+        multilinear=True,
         cost=lambda x, y: 2_000 + 2 * int(x._metadata.cost),
         batch=batch_products.dot,
     ),
@@ -260,7 +256,7 @@ OPS = (
             "x": lambda F, g, y: F.mv(g, conjugate(F, y)),
             "y": lambda F, g, x: F.mv(F.permute(g, (1, 0)), conjugate(F, x)),
         },
-        pushes={"x": lambda F, t, y: F.outer(t, y), "y": lambda F, t, x: F.outer(x, t)},
+        multilinear=True,
         node="MulBackward0",
         cost=lambda x, y: product_cost(x._metadata.size * y._metadata.size),
         batch=batch_products.outer,
@@ -270,7 +266,7 @@ OPS = (
         _linear,
         "x weight",
         pulls=_LINEAR_PULLS,
-        pushes=_LINEAR_PUSHES,
+        multilinear=True,
         node="MmBackward0",
         cost=_linear_cost,
         batch=batch_products.linear,
@@ -286,7 +282,11 @@ OPS = (
                 lambda F, g: F.sum(g, tuple(range(len(g.shape) - 1)), False),
             ),
         },
-        pushes=_LINEAR_PUSHES | {"bias": lambda F, t, out_shape: F.expand(t, out_shape)},
+        pushes={
+            "x": lambda F, t, weight: F.linear(t, weight),
+            "weight": lambda F, t, x: F.linear(x, t),
+            "bias": lambda F, t, out_shape: F.expand(t, out_shape),
+        },
         node="AddmmBackward0",
         cost=_linear_cost,
         batch=batch_products.linear,
@@ -322,14 +322,7 @@ OPS = (
                 conjugate(F, x), g, x_labels, out_labels, y_labels
             ),
         },
-        pushes={
-            "x": lambda F, t, y, x_labels, y_labels, out_labels: F.contract(
-                t, y, x_labels, y_labels, out_labels
-            ),
-            "y": lambda F, t, x, x_labels, y_labels, out_labels: F.contract(
-                x, t, x_labels, y_labels, out_labels
-            ),
-        },
+        multilinear=True,
         node="BmmBackward0",
         cost=_contract_cost,
         batch=batch_products.contract,

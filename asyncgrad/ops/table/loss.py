@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, elementwise, masked, summed
-from asyncgrad.ops.op import Op, Part, fused, operation
+from asyncgrad.ops.op import Op, Part, fused, linear, operation
 from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import kept_shape
@@ -543,35 +543,21 @@ OPS = (
     ),
     operation("log_sums", _log_sums, "x", "dim", batch=batch_rules.over_dim),
     operation("class_weights", _class_weights, "x", "dim target counts smooth weight"),
-    operation(
+    linear(
         "nll_loss",
         _nll,
-        "x",
-        "dim target counts kept each",
-        pulls={"x": _nll_pull},
-        pushes={
-            "x": lambda F, t, dim, target, counts, kept, each: F.nll_loss(
-                t, dim, target, counts, kept, each
-            )
-        },
+        _nll_pull,
+        attributes=("dim", "target", "counts", "kept", "each"),
         node="NllLossBackward0",
         frees=("target", "counts", "kept"),
     ),
-    operation(
+    linear(
         "nll_spread",
         _nll_spread,
-        "x",
-        "shape dim target counts kept each",
-        pulls={
-            "x": lambda F, g, dim, target, counts, kept, each: F.nll_loss(
-                g, dim, target, counts, kept, each
-            )
-        },
-        pushes={
-            "x": lambda F, t, shape, dim, target, counts, kept, each: F.nll_spread(
-                t, shape, dim, target, counts, kept, each
-            )
-        },
+        lambda F, g, dim, target, counts, kept, each: F.nll_loss(
+            g, dim, target, counts, kept, each
+        ),
+        attributes=("shape", "dim", "target", "counts", "kept", "each"),
         node="NllLossBackwardBackward0",
     ),
     operation(

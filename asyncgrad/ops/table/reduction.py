@@ -747,13 +747,11 @@ OPS = (
         node="ExpandBackward0",
         batch=batch_rules.spread,
     ),
-    operation(
+    linear(
         "mean",
         _mean,
-        "x",
-        "dims keepdim",
-        pulls={"x": _mean_pull},
-        pushes={"x": lambda F, t, dims, keepdim: F.mean(t, dims, keepdim)},
+        _mean_pull,
+        attributes=("dims", "keepdim"),
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
@@ -799,22 +797,18 @@ OPS = (
     selection("nanmedian_along", "NanmedianBackward1"),
     selection("kthvalue", "KthvalueBackward0"),
     selection("mode", "ModeBackward0"),
-    operation(
+    linear(
         "along",
         _along,
-        "x",
-        "indices dim keepdim",
-        pulls={"x": _along_pull},
-        pushes={"x": lambda F, t, indices, dim, keepdim: F.along(t, indices, dim, keepdim)},
+        _along_pull,
+        attributes=("indices", "dim", "keepdim"),
         node="GatherBackward0",
     ),
-    operation(
+    linear(
         "put_along",
         _put_along,
-        "x",
-        "indices dim shape",
-        pulls={"x": lambda F, g, indices, dim: F.along(g, indices, dim, True)},
-        pushes={"x": lambda F, t, indices, dim, shape: F.put_along(t, indices, dim, shape)},
+        lambda F, g, indices, dim: F.along(g, indices, dim, True),
+        attributes=("indices", "dim", "shape"),
     ),
     operation(
         "logsumexp",
