@@ -1,6 +1,7 @@
 """Break single lines of the package at random, and see whether the tests notice.
 
     python tools/mutation_check.py --count 30 --seed 0
+    python tools/mutation_check.py --count 30 --seed 0 --first 12 --last 15      a share of them
 
 Each break is tried by itself, in a copy of the tree, with the tests that `tools/tests_of.py` names
 for its module. The same seed breaks the same places of the same package, whatever its tests are.
@@ -201,19 +202,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=30, help="how many places are broken")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
+    parser.add_argument("--first", type=int, default=1, help="the first one tried, from 1")
+    parser.add_argument("--last", type=int, help="the last one tried")
     parser.add_argument("--limit", type=float, default=900, help="seconds for the tests of one")
     parser.add_argument("--list", action="store_true", help="only say what would be broken")
     options = parser.parse_args()
+    tried = breaks(options.seed, options.count)[options.first - 1 : options.last]
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         if not options.list:
             shutil.copytree(ROOT, tree, ignore=_NOT_COPIED)
             compileall.compile_dir(tree / "asyncgrad", quiet=1)
-        for one in breaks(options.seed, options.count):
+        for number, one in enumerate(tried, options.first):
             source = (ROOT / "asyncgrad" / one.module).read_bytes()
             old = " ".join(source[one.start : one.end].decode().split())
-            said = f"asyncgrad/{one.module}:{one.line}  {one.kind}: {old[:50]} -> {one.text[:50]}"
+            said = f"{number:2}: asyncgrad/{one.module}:{one.line}  {one.kind}: {old[:50]} -> {one.text[:50]}"
             if options.list:
                 print(said)
                 continue
@@ -223,7 +227,7 @@ def main() -> int:
             took = time.monotonic() - begun
             print("caught" if caught else "MISSED", f"{took:4.0f} s ", said, flush=True)
     if not options.list:
-        print(f"{options.count - missed} of {options.count} caught")
+        print(f"{len(tried) - missed} of {len(tried)} caught")
     return int(missed > 0)
 
 
