@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed, stored_edges
 from asyncgrad.core.recording import copied
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.rule import Run
     from asyncgrad.core.variable import Variable
-    from asyncgrad.core.versions import VersionCounter
 
 
 def values_of(node: Node) -> tuple[Any, ...]:
@@ -60,6 +60,15 @@ def _guards(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     if guards is None:
         return (), ()
     return (guards, node.version) if guards.__class__ is tuple else ((guards,), (node.version,))
+
+
+def _replace_counter(node: Node, old: VersionCounter | None, new: VersionCounter) -> None:
+    """Check another counter instead of one; the order stays that of `watched`."""
+    guards, versions = _guards(node)
+    node.guard = tuple([new if guard is old else guard for guard in guards])
+    node.version = tuple(
+        [new.value if g is old else v for g, v in zip(guards, versions, strict=True)]
+    )
 
 
 def further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -130,12 +139,11 @@ def check_version(node: Node, *, running: bool = True) -> Saved:
             return node.saved
     for guard, version in zip(guards, versions):  # noqa: B905  they are made together
         if guard.value != version:
-            if guard.changed_since(version):
-                if _renews(node, guard):
-                    break
+            if not guard.changed_since(version):
+                if running:
+                    _refuse_detached(node, guard.cuts_since(version))
+            elif not _renews(node, guard):
                 refuse_modified(node, node.output_metadata, guard, version)
-            if running:
-                _refuse_detached(node, guard.cuts_since(version))
     return node.saved
 
 
@@ -143,14 +151,16 @@ def _renews(node: Node, changed: VersionCounter) -> bool:
     """Whether the changed value is the node's output and could be computed again."""
     rule, guards = node.rule, node.guard
     assert rule is not None
-    # The output's counter is the last.
-    if rule.renew is None or guards.__class__ is not tuple or guards[-1] is not changed:
+    if rule.renew is None or guards.__class__ is not tuple:
+        return False
+    ((number, place),) = [(n, at) for n, (at, where) in enumerate(rule.arrays) if where < 0]
+    if guards[number] is not changed:
         return False
     values = list(values_of(node))
-    (place,) = [position for position, where in rule.arrays if where < 0]
     values[place] = rule.renew(first_metadata(node).F, values)
     node.saved = tuple(values)
-    node.guard, node.version = guards[:-1], node.version[:-1]
+    # Nobody else has the new array: the new counter never changes.
+    _replace_counter(node, changed, VersionCounter())
     return True
 
 
@@ -196,8 +206,7 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
         if node is None or node.rule is None or node.sequence_nr <= since:
             continue
         stack += stored_edges(node)
-        guards, versions = _guards(node)
-        if counter not in guards:
+        if counter not in _guards(node)[0]:
             continue
         values = list(values_of(node))
         for position, where in node.rule.arrays:
@@ -209,9 +218,8 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
                 if level is not None:
                     level.copy(value, values[position])
         node.saved = values[0] if len(values) == 1 else tuple(values)
-        kept = [(g, v) for g, v in zip(guards, versions, strict=True) if g is not counter]
-        node.guard = tuple([g for g, _ in kept])
-        node.version = tuple([v for _, v in kept])
+        # Nobody else has the copies: the new counter never changes.
+        _replace_counter(node, counter, VersionCounter())
 
 
 def watch_result(edge: StoredEdge, result: Variable, counter: VersionCounter) -> None:
@@ -228,7 +236,4 @@ def watch_result(edge: StoredEdge, result: Variable, counter: VersionCounter) ->
     if node.guard is None:
         node.guard, node.version = counter, counter.value
         return
-    guards, versions = _guards(node)
-    own = [guard is result._counter for guard in guards]
-    node.guard = tuple([counter if o else g for o, g in zip(own, guards, strict=True)])
-    node.version = tuple([counter.value if o else v for o, v in zip(own, versions, strict=True)])
+    _replace_counter(node, result._counter, counter)
