@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from asyncgrad.core.node import Edge, as_edge, extras_of
+from asyncgrad.core.node import as_edge, extras_of
 from asyncgrad.core.variable import (
     AutogradMeta,
     Variable,
@@ -79,20 +79,6 @@ def lead_elsewhere(variable: Variable, edge: StoredEdge) -> None:
     variable._edge = edge
     if retains and edge is not None:
         retain(variable)
-
-
-def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
-    """The stored edges of an operation's inputs, None for those that need no gradient."""
-    return tuple(gradient_edge(variable) for variable in variables)
-
-
-def set_history(variable: Variable, edge: StoredEdge) -> None:
-    """Make the variable a function's output: its gradient will go to `edge`."""
-    variable._edge = edge
-    counter = variable._counter
-    if counter is not None and edge.__class__ is not Edge:
-        edge.guard = counter
-        edge.version = counter.value
 
 
 def cut_off(variable: Variable) -> None:

@@ -75,9 +75,18 @@ class SoftMarginLoss(_Loss, function=F.soft_margin_loss):
     """
 
 
-class TripletMarginLoss(
-    _Loss, function=F.triplet_margin_loss, inputs=("anchor", "positive", "negative")
-):
+class _TripletLoss(_Loss, inputs=("anchor", "positive", "negative"), shown=()):
+    """The base of losses of three tensors."""
+
+    if TYPE_CHECKING:
+
+        def forward(  # type: ignore[override]
+            self, anchor: Tensor, positive: Tensor, negative: Tensor
+        ) -> Tensor:  # fmt: skip
+            """Call the function with the options."""
+
+
+class TripletMarginLoss(_TripletLoss, function=F.triplet_margin_loss):
     """`max(0, distance to the positive - distance to the negative + margin)`.
 
     Args:
@@ -89,13 +98,6 @@ class TripletMarginLoss(
     The other arguments are those of `L1Loss`.
     """
 
-    if TYPE_CHECKING:
-
-        def forward(  # type: ignore[override]
-            self, anchor: Tensor, positive: Tensor, negative: Tensor
-        ) -> Tensor:  # fmt: skip
-            """Call the function with the options."""
-
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
         size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -105,9 +107,7 @@ class TripletMarginLoss(
         self._keep(locals())
 
 
-class TripletMarginWithDistanceLoss(
-    _Loss, function=F.triplet_margin_with_distance_loss, inputs=("anchor", "positive", "negative")
-):
+class TripletMarginWithDistanceLoss(_TripletLoss, function=F.triplet_margin_with_distance_loss):
     """`TripletMarginLoss` with any distance.
 
     Args:
@@ -117,13 +117,6 @@ class TripletMarginWithDistanceLoss(
 
     The other arguments are those of `L1Loss`.
     """
-
-    if TYPE_CHECKING:
-
-        def forward(  # type: ignore[override]
-            self, anchor: Tensor, positive: Tensor, negative: Tensor
-        ) -> Tensor:  # fmt: skip
-            """Call the function with the options."""
 
     def __init__(
         self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,

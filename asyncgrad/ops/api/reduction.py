@@ -229,6 +229,14 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
             )
 
 
+def _needs_dim(name: str) -> RuntimeError:
+    """The error for a maximum or minimum of no elements at all."""
+    return RuntimeError(
+        f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+        f"reduction dim with the 'dim' argument."
+    )
+
+
 def _extreme(name: str) -> Callable[..., Any]:
     def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Tensor:
         x = _operand(name, input, keepdim)
@@ -237,10 +245,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         dims = many_dims(name, dim, len(shape))
         if metadata.size == 0:
             if dim is None or dim == ():
-                raise RuntimeError(
-                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                    f"Specify the reduction dim with the 'dim' argument."
-                )
+                raise _needs_dim(name)
             _no_identity(name, shape, dims)
         return getattr(R, name)(x, dims, keepdim)
 
@@ -274,10 +279,7 @@ def _with_index(name: str) -> Callable[..., Any]:
         metadata = x._metadata
         if dim is None and other is None:
             if metadata.size == 0:
-                raise RuntimeError(
-                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                    f"Specify the reduction dim with the 'dim' argument."
-                )
+                raise _needs_dim(name)
             return getattr(R, name)(x)
         if isinstance(dim, Variable) or other is not None:
             return getattr(R, f"{name}imum")(x, dim if other is None else other)

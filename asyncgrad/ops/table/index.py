@@ -12,10 +12,12 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.op import Refused, linear, operation
+from asyncgrad.ops.op import Op, Refused, linear, operation
 from asyncgrad.ops.tensors.sparse_rows import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: Below this number of elements the library's own indexing is the fastest.
@@ -260,6 +262,20 @@ def _last_step(index: tuple[Any, ...]) -> str:
 
 _WHOLE = slice(None)
 
+
+def _into_zeros(name: str, forward: Callable[..., Any]) -> Op:
+    """An op that puts values at an index of a new array of zeros."""
+    return linear(
+        name,
+        forward,
+        lambda F, g, index: F.index(g, index),
+        attributes=("shape", "index"),
+        batch=batch_rules.from_index,
+        host_indices=True,
+        repeats=False,
+    )
+
+
 OPS = (
     linear(
         "getitem",
@@ -290,15 +306,7 @@ OPS = (
         batch=batch_rules.index,
         host_indices=True,
     ),
-    linear(
-        "zeros_plus",
-        _zeros_plus,
-        lambda F, g, index: F.index(g, index),
-        attributes=("shape", "index"),
-        batch=batch_rules.from_index,
-        host_indices=True,
-        repeats=False,
-    ),
+    _into_zeros("zeros_plus", _zeros_plus),
     # The gradient of `lookup` holds only the rows that were looked up, and no zeros.
     linear(
         "lookup",
@@ -335,15 +343,7 @@ OPS = (
         host_indices=True,
         repeats=False,
     ),
-    linear(
-        "zeros_put",
-        _zeros_put,
-        lambda F, g, index: F.index(g, index),
-        attributes=("shape", "index"),
-        batch=batch_rules.from_index,
-        host_indices=True,
-        repeats=False,
-    ),
+    _into_zeros("zeros_put", _zeros_put),
     # These two change their first input in place; the second has the shape of the indexed part.
     operation(
         "put",
