@@ -147,7 +147,7 @@ class Memory(NamedTuple):
 
     @property
     def saved_nbytes(self) -> int:
-        """The bytes without leaves, which usually live anyway."""
+        """The bytes without those of leaves, which usually outlive the graph."""
         return sum(one.nbytes for one in self.kept if one.name != "variable")
 
     def __str__(self) -> str:

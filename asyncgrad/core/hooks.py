@@ -47,7 +47,6 @@ class NodeExtras:
     __slots__ = ("_metadata", "packed", "post", "pre", "retain", "tensor")
 
     def __init__(self) -> None:
-        """Start without hooks."""
         #: Hooks on each forward output, by its number.
         self.tensor: dict[int, Hooks] = {}
         #: By output number: a weak reference to the tensor that retains its gradient (after hooks).

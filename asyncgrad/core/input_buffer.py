@@ -19,7 +19,6 @@ class InputBuffer:
     __slots__ = ("held", "owned", "values")
 
     def __init__(self, size: int) -> None:
-        """Start with every input undefined."""
         self.values: list[Any] = [None] * size
         #: The value may be added into: it was summed here, or the producer gave up its array.
         self.owned = [False] * size

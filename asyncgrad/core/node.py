@@ -283,7 +283,6 @@ class Callbacks(Node):
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Make a node without edges."""
         init_node(self, (), ())
 
 
@@ -293,7 +292,6 @@ class Devices(Node):
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Make a node without edges."""
         init_node(self, (), ())
 
 

@@ -34,7 +34,6 @@ class Member(Node):
     __slots__ = ("given", "participant")
 
     def __init__(self, participant: Participant) -> None:
-        """Make a node without edges."""
         init_node(self, (), ())
         self.participant = participant
         #: The leaves for which the participant has given a gradient.

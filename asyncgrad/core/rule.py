@@ -37,7 +37,6 @@ class Rule:
         renew: Callable[[Namespace, Saved], Any] | None = None,
         keepable: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
-        """Store the entry; see the attributes."""
         #: The node's name, as PyTorch spells it.
         self.name = name
         #: Computes the name where it depends on the call, from the saved values in `plain`.
@@ -57,7 +56,7 @@ class Rule:
         self.unpack = unpack
         #: Extracts the saved values that are not arrays from `saved`; None if there are none.
         self.outliving = outliving
-        #: Their names.
+        #: The names of those values.
         self.plain = plain
         #: The positions of the inputs that the next edges belong to, and the number of inputs.
         self.places = places

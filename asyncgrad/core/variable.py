@@ -36,7 +36,6 @@ class AutogradMeta:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """Start with nothing set."""
         #: The tensor is a leaf that gradients are accumulated for.
         self.requires_grad = False
         #: The accumulated gradient.

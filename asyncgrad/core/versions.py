@@ -25,7 +25,6 @@ class VersionCounter:
     _cuts: list[tuple[int, weakref.ref[Node], int]]
 
     def __init__(self) -> None:
-        """Start with no changes."""
         self.value = 0
         #: Weak references to views that have an edge to their base.
         self.views: list[weakref.ref[HasEdge]] | None = None

@@ -45,7 +45,6 @@ class _Block:
     __slots__ = ("address", "lease", "memory", "size")
 
     def __init__(self, memory: np.ndarray[Any, Any]) -> None:
-        """Hold an array of bytes."""
         self.memory = memory
         self.size = memory.nbytes
         self.address: int = memory.__array_interface__["data"][0]
@@ -126,7 +125,6 @@ class Pool:
         self, allocate: Callable[[tuple[int], Any], Any] = _aligned,
         rounded: Callable[[int], int] = _rounded, limit: int = LIMIT, pinned: bool = False,
     ) -> None:  # fmt: skip
-        """Start without blocks."""
         self._allocate = allocate
         self._rounded = rounded
         self.limit = limit

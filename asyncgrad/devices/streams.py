@@ -79,7 +79,6 @@ class Reading:
     __slots__ = ("kept", "marks")
 
     def __init__(self) -> None:
-        """Start without arrays."""
         #: Arrays kept since the last mark; and marks: an event with the arrays kept before it.
         self.kept: list[Any] = []
         self.marks: deque[tuple[Any, list[Any]]] = deque()

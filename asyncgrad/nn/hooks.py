@@ -131,7 +131,6 @@ class HookedCall:
     __slots__ = ("_args", "_backward", "_called", "_kwargs", "_module")
 
     def __init__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep the arguments; `run` makes the call."""
         self._module = module
         self._args = args
         self._kwargs = kwargs

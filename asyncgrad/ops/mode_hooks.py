@@ -28,7 +28,6 @@ class Computed:
     __slots__ = ("_known",)
 
     def __init__(self, sources: Sequence[Variable]) -> None:
-        """Start with the source tensors."""
         self._known = {id(x): weakref.ref(x) for x in sources}
 
     def __contains__(self, x: Variable) -> bool:

@@ -294,7 +294,6 @@ class Refused:
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        """Remember the op's name for the error."""
         self._name = name
 
     def __call__(self, F: Any, g: Any) -> Any:

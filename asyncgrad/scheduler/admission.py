@@ -29,7 +29,7 @@ class Admission:
         #: How many passes run at once, None for any number.
         self.limit: int | None = None
         self._live = live
-        #: The waiting passes: minus the priority and the deadline are their urgency.
+        #: The waiting passes, by their urgency: minus the priority, and the deadline.
         self._queue: FairQueue[tuple[int, float], GraphTask] = FairQueue(_PATIENCE)
         #: The place of each of them in the queue, for one that ends while it waits.
         self.held: dict[GraphTask, list[GraphTask]] = {}

@@ -45,7 +45,6 @@ class CoroutineNodes:
     """The coroutine nodes that wait on one engine's loop."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self.limit = LIMIT
         self.grace = GRACE
         #: The asyncio tasks of each pass. A pass that is ending has been removed.
@@ -80,7 +79,7 @@ class CoroutineNodes:
             self._full[task] = call_later(host.loop, STALLED, self._warn, task)
 
     def moved(self) -> tuple[GraphTask, ...]:
-        """The passes with nodes, which may start more of them when the limit has changed."""
+        """Start what a new limit allows; returns the passes that have nodes here."""
         tasks = tuple(self._running)
         for task in tasks:
             self._moves(task)

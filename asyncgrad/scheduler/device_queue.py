@@ -41,7 +41,6 @@ class DeviceQueue:
                  "waits")  # fmt: skip
 
     def __init__(self) -> None:
-        """Start empty."""
         #: The passes, each with its time of arrival.
         self._queue: FairQueue[Urgency, tuple[GraphTask, int]] = FairQueue(_PATIENCE)
         #: How many there are, including any that have ended meanwhile.

@@ -158,7 +158,7 @@ class Engine(RunningPasses):
     # -- the end of passes ------------------------------------------------
 
     def stop(self) -> None:
-        """Close, and be used no more."""
+        """Close the engine for good."""
         self.close()
         self._forget(self)
 

@@ -22,7 +22,6 @@ class ForgottenAwaits:
     __slots__ = ("lost", "unobserved")
 
     def __init__(self) -> None:
-        """Start with none."""
         #: By the `id` of each unobserved future, the `id` of the task that started the pass. The
         #: future keeps its starter alive, and a starter may hold the future (a cancelled task has
         #: the frame that started the pass), so references in here would leak. Futures may die in

@@ -35,7 +35,7 @@ resolve = asyncio.Future.set_result
 class Runner(Protocol):
     """What a future uses of the engine that runs its pass."""
 
-    #: By the `id` of each future whose outcome was not looked at, the `id` of the starter.
+    #: Futures whose outcome nobody has looked at: the `id` of each, with that of its starter.
     unobserved: dict[int, int]
     #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
     spent: bool

@@ -26,7 +26,6 @@ class Host:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the host of a loop."""
         self._loop = weakref.ref(loop)
         self.slice_ns = SLICE_NS
         self.clock: Callable[[], int] = perf_counter_ns

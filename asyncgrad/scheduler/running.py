@@ -56,7 +56,6 @@ class RunningPasses(Host):
     """The passes of one event loop; `Engine` adds how it begins and ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start without passes."""
         super().__init__(loop)
         self.queue = DeviceQueue()
         #: Passes that were not finished by their first slice.

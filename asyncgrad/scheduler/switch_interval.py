@@ -28,7 +28,6 @@ class SwitchInterval:
     __slots__ = ("_closed", "_working")
 
     def __init__(self) -> None:
-        """Start without jobs."""
         self._working = 0
         self._closed = False
 

@@ -28,7 +28,6 @@ class _Waiting:
     """Tasks that wait, in order."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._waiting: deque[Future[None]] = deque()
         #: A callback of the loop will look for whom to resume.
         self.looking = False
@@ -111,10 +110,9 @@ class YieldQueue:
 
 
 class IdleQueue:
-    """Of tasks that yield to everything else one resumes in each turn in which the loop is idle."""
+    """Tasks that yield to everything else: whenever the loop is idle, one of them resumes."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.waiting = _Waiting()
         #: When `_look` ran last, and when a task resumed last.
         self._last = self._since = 0

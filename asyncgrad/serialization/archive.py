@@ -121,7 +121,7 @@ def load(
 
 
 def _is_safetensors(data: bytes) -> bool:
-    """Whether data begin with the length of a JSON object, and with it."""
+    """Whether data begin as safetensors do: with the length of a JSON object, then the object."""
     return data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= len(data) - 8
 
 

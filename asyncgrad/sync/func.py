@@ -43,7 +43,7 @@ def _making(transform: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _giving(transform: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a transform blocking that returns a value and a function, and that function, too."""
+    """Make a transform that returns a value and a function blocking, and that function as well."""
     blocked = ended(transform)
 
     @functools.wraps(transform)

@@ -52,7 +52,6 @@ class Flags:
     __slots__ = ("c_contiguous", "f_contiguous", "owndata")
 
     def __init__(self, flags: Any) -> None:
-        """Copy the flags of a NumPy array."""
         self.c_contiguous: bool = flags.c_contiguous
         self.f_contiguous: bool = flags.f_contiguous
         self.owndata: bool = flags.owndata

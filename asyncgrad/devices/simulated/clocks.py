@@ -9,7 +9,6 @@ class VirtualClock:
     """A clock that advances only while somebody waits."""
 
     def __init__(self) -> None:
-        """Start at 0 seconds."""
         self.time = 0.0
 
     def now(self) -> float:

@@ -51,7 +51,6 @@ class SimDevice(Device):
     streamed = True
 
     def __init__(self, index: int, machine: Machine) -> None:
-        """Make the device of an index."""
         super().__init__("sim", index)
         self._library = Library(self)
         self.plug_into(machine)

@@ -30,7 +30,6 @@ class Function:
     __slots__ = ("_device", "_function", "_name")
 
     def __init__(self, device: Device, name: str, function: Callable[..., Any]) -> None:
-        """Wrap a NumPy function."""
         self._device = device
         self._name = name
         self._function = function
@@ -50,7 +49,6 @@ class Library(base.Library):
     """NumPy's array functions on a simulated device, which has no compiled kernels."""
 
     def __init__(self, device: Device, module: ModuleType = np) -> None:
-        """Wrap NumPy or a module of it."""
         super().__init__(device, module)
         if module is np:
             self.ndarray = SimArray

@@ -61,7 +61,6 @@ class Machine:
         schedule: str | Callable[[Sequence[Operation]], int] | None = None,
         memory: int | None = None, detect_races: bool = True,
     ) -> None:  # fmt: skip
-        """Start with empty streams and memory."""
         if clock not in {"virtual", "real"}:
             raise ValueError(f"simulate: clock must be 'virtual' or 'real', not {clock!r}")
         if isinstance(schedule, str) and schedule != "manual":

@@ -28,7 +28,6 @@ class Block:
     __slots__ = ("history", "size")
 
     def __init__(self, size: int) -> None:
-        """Make a block that was never used."""
         self.size = size
         #: By stream, kind of access, first and last byte: the stream's tick, the operation's name,
         #: and whether the memory had another owner then.
@@ -39,7 +38,6 @@ class Memory:
     """The allocated memory of one device."""
 
     def __init__(self, machine: Machine, place: int, limit: int | None) -> None:
-        """Start without blocks."""
         self.machine = machine
         self.place = place
         self.limit = limit

@@ -18,7 +18,6 @@ class Operation:
                  "sources", "start", "stream")  # fmt: skip
 
     def __init__(self, name: str, stream: SimStream, number: int) -> None:
-        """Make an operation without times."""
         self.name = name
         self.stream = stream
         #: Its position among all operations of the machine.
@@ -46,7 +45,6 @@ class SimStream:
     __slots__ = ("clock", "device", "number", "priority", "queue", "ready_at", "ticks")
 
     def __init__(self, device: Device, number: int, priority: int) -> None:
-        """Make an empty stream."""
         self.device = device
         self.number = number
         self.priority = priority
@@ -68,7 +66,6 @@ class SimEvent:
     __slots__ = ("clock", "operation", "timing")
 
     def __init__(self, *, timing: bool) -> None:
-        """Make an event that is not recorded yet."""
         self.timing = timing
         self.operation: Operation | None = None
         self.clock: dict[int, int] = {}

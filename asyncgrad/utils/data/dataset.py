@@ -69,7 +69,6 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __len__(self) -> int:
-        """The number of samples."""
         return int(self.tensors[0].shape[0])
 
 
@@ -102,7 +101,6 @@ class StackDataset(Dataset[Any]):
         return tuple(dataset[index] for dataset in self.datasets)
 
     def __len__(self) -> int:
-        """The number of samples."""
         return self._length
 
 
@@ -134,7 +132,6 @@ class ConcatDataset(Dataset[_Sample_co]):
         return self.datasets[place][index - (self.cumulative_sizes[place - 1] if place else 0)]
 
     def __len__(self) -> int:
-        """The number of samples."""
         return self.cumulative_sizes[-1]
 
 
@@ -173,7 +170,6 @@ class Subset(Dataset[_Sample_co]):
         return self.dataset[self.indices[index]]
 
     def __len__(self) -> int:
-        """The number of samples."""
         return len(self.indices)
 
 

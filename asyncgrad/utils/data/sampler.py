@@ -22,7 +22,6 @@ class Sampler(Generic[_Index_co]):
     """Indices in some order. Subclasses define `__iter__`, and most of them `__len__`."""
 
     def __iter__(self) -> Iterator[_Index_co]:
-        """Iterate over the indices."""
         raise NotImplementedError("Subclasses of Sampler should implement __iter__.")
 
 
@@ -33,11 +32,9 @@ class SequentialSampler(Sampler[int]):
         self.data_source = data_source
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the indices."""
         return iter(range(len(self.data_source)))
 
     def __len__(self) -> int:
-        """The number of indices."""
         return len(self.data_source)
 
 
@@ -70,7 +67,6 @@ class RandomSampler(Sampler[int]):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the indices."""
         return islice(self._drawn(), self.num_samples)
 
     def _drawn(self) -> Iterator[int]:
@@ -82,7 +78,6 @@ class RandomSampler(Sampler[int]):
                 yield from randperm(count, generator=generator).tolist()
 
     def __len__(self) -> int:
-        """The number of indices."""
         return self.num_samples
 
 
@@ -99,12 +94,10 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the indices."""
         for place in randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[place]
 
     def __len__(self) -> int:
-        """The number of indices."""
         return len(self.indices)
 
 
@@ -137,14 +130,12 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the indices."""
         drawn = multinomial(
             self.weights, self.num_samples, self.replacement, generator=self.generator
         )
         return iter(drawn.tolist())
 
     def __len__(self) -> int:
-        """The number of indices."""
         return self.num_samples
 
 
