@@ -217,7 +217,8 @@ def main() -> int:
         for number, one in enumerate(tried, options.first):
             source = (ROOT / "asyncgrad" / one.module).read_bytes()
             old = " ".join(source[one.start : one.end].decode().split())
-            said = f"{number:2}: asyncgrad/{one.module}:{one.line}  {one.kind}: {old[:50]} -> {one.text[:50]}"
+            change = f"{one.kind}: {old[:50]} -> {one.text[:50]}"
+            said = f"{number:2}: asyncgrad/{one.module}:{one.line}  {change}"
             if options.list:
                 print(said)
                 continue
