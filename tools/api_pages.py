@@ -78,9 +78,7 @@ PAGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("comparison", "Comparisons and counts", ("ops.api.comparison",)),
     ("complex", "Complex numbers", ("ops.api.complex_parts",)),
     ("reductions", "Reductions", ("ops.api.reduction",)),
-    ("sorting", "Sorting and quantiles", (
-        "ops.api.median_mode", "ops.api.quantile", "ops.api.sort",
-    )),
+    ("sorting", "Sorting and quantiles", ("ops.api.quantile", "ops.api.sort")),
     ("shapes", "Shapes and axes", (
         "ops.api.rearrange", "ops.api.shape", "ops.api.strided", "ops.api.transpose_in_place",
         "ops.api.windows",

@@ -97,7 +97,6 @@ TITLES = {
     "complex_parts": "Complex numbers",
     "reduction": "Reductions",
     "sort": "Sorting and quantiles",
-    "median_mode": "Sorting and quantiles",
     "quantile": "Sorting and quantiles",
     "shape": "Shapes and axes",
     "rearrange": "Shapes and axes",

@@ -23,7 +23,6 @@ from asyncgrad.ops.api import (
     linalg,
     linalg_legacy,
     loss,
-    median_mode,
     normalisation,
     pooling,
     quantile,
@@ -45,7 +44,7 @@ from asyncgrad.ops.api import (
 #: The chapters whose functions are methods; where two define one name, the later one wins.
 CHAPTERS = (
     elementwise, reduction, shape, strided, transpose_in_place, conversion, transfer, dlpack, index,
-    sort, median_mode, quantile, windows, linalg, linalg_legacy, activation, activation_composite,
+    sort, quantile, windows, linalg, linalg_legacy, activation, activation_composite,
     loss, creation, data, dtypes, complex_parts, random, sparse, rearrange, composite, comparison,
     scatter, distances, transcendental, grids, signals,
 )  # fmt: skip

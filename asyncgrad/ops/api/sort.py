@@ -1,27 +1,31 @@
-"""Sorting and `topk`."""
+"""Sorting, `topk`, medians, `kthvalue` and `mode`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from asyncgrad.core.recording import followed, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf
-from asyncgrad.ops.tensors.out import writes_exactly
+from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.ops.namespace import Raw
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+    from asyncgrad.types import Array, Library
 
-__all__ = ["argsort", "sort", "topk"]
-METHODS = ("argsort", "sort", "topk")
+__all__ = ["argsort", "kthvalue", "median", "mode", "nanmedian", "sort", "topk"]
+METHODS = tuple(__all__)
 
 #: In longer lines, `topk` partitions first and sorts only the `k` elements.
 _PARTED = 64
@@ -161,3 +165,157 @@ def _first(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
     near = parted[(*front, slice(cut, None) if largest else slice(count))]
     order = _order(F, F.along(array, near, axis, True), axis, largest)
     return F.along(near, order, axis, True)
+
+
+# -- elements at a rank ---------------------------------------------------------------------------
+
+
+def _found(
+    name: str, op: str, function: Callable[..., Any], input: Tensor, dim: int, keepdim: bool,
+    place: Callable[..., Any],
+) -> Any:  # fmt: skip
+    """The elements at a rank in each line along an axis, and their indices.
+
+    Args:
+        name: the function.
+        op: the op of the table.
+        function: the calling function, applied again under `vmap`: `function(x, dim)`.
+        keepdim: keep the axis with length 1.
+        place: computes the ranks to take from the lines, sorted along the last axis.
+    """
+    x = as_tensor_operand(input, name, 1)
+    check_bool(name, "keepdim", keepdim)
+    metadata = x._metadata
+    if metadata.is_complex or (metadata.dtype.kind == "b" and name != "mode"):
+        raise NotImplementedError(f'"{name}" not implemented for {metadata.dtype}')
+    shape = metadata.shape
+    axis = one_dim(name, dim, len(shape))
+    if x._batched:
+        if not shape:
+            return by_parts(function, x, dim)
+        return mapped(lambda batch: function(batch, axis + 1), x)
+    xp = metadata.F.xp
+    kind = getattr(return_types, name)
+    if not shape:
+        place(xp, x._array.reshape(1))
+        return kind(*selected(x, op, xp.zeros((), dtype=xp.int64), 0, True))
+    if not shape[axis]:
+        raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
+
+    def found(array: Array) -> Any:
+        # NumPy does not sort NaN of bfloat16 to the end.
+        wide = array.astype(np.float32) if metadata.dtype.kind == "V" else array
+        lines = xp.moveaxis(wide, axis, -1)
+        order = xp.argsort(lines, axis=-1, kind="stable")
+        places = place(xp, xp.take_along_axis(lines, order, -1))
+        indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)
+        return metadata.F.as_array(indices)
+
+    indices = found(x._array)
+    if recorders:
+        followed(indices, found, x._array)
+    return kind(*selected(x, op, indices, axis, keepdim))
+
+
+def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def function(
+        input: Tensor, dim: int | None = None, keepdim: bool = False
+    ) -> Tensor | return_types.median | return_types.nanmedian:
+        if dim is not None:
+            along = lambda x, axis: function(x, axis, keepdim)  # noqa: E731  a name for it
+            return _found(name, f"{name}_along", along, input, dim, keepdim, place)
+        if keepdim is not False:
+            raise TypeError(f"{name}() missing 1 required positional argument: 'dim'")
+        x = as_tensor_operand(input, name, 1)
+        if x._metadata.dtype.kind in "bc":
+            raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+        return getattr(R, name)(x)
+
+    doc = f"""{doc}
+
+    Args:
+        input: a real tensor.
+        dim: None for the middle of all elements, whose gradient is shared among ties; an axis for a
+            named tuple of `values` and `indices`, where all of the gradient goes to the index.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+        NotImplementedError: for booleans and complex numbers.
+    """
+    return writes(named(function, name, doc))
+
+
+def _median_place(xp: Library, lines: Array) -> Any:
+    length = lines.shape[-1]
+    # NaN is sorted to the end, so the first NaN has rank `known`.
+    known = length - xp.count_nonzero(xp.isnan(lines), axis=-1, keepdims=True)
+    return xp.where(known == length, (length - 1) // 2, known)
+
+
+def _nanmedian_place(xp: Library, lines: Array) -> Any:
+    known = lines.shape[-1] - xp.count_nonzero(xp.isnan(lines), axis=-1, keepdims=True)
+    return xp.maximum(known - 1, 0) // 2
+
+
+median = _middle(
+    "median", "The middle element, the lower of two; NaN where there is any.", _median_place
+)
+nanmedian = _middle(
+    "nanmedian", "The middle element of those that are not NaN, the lower of two.", _nanmedian_place
+)
+
+
+@writes
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
+    """The `k`-th smallest element along an axis, counted from 1, and its index.
+
+    Args:
+        input: a real tensor. NaN is greater than all numbers.
+        k: the rank, from 1.
+
+    Returns:
+        A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+        RuntimeError: if there are not `k` elements.
+        NotImplementedError: for booleans and complex numbers.
+    """
+    count = one_int("kthvalue", "k", k)
+
+    def place(xp: Library, lines: Array) -> Any:
+        if not 0 < count <= lines.shape[-1]:
+            raise RuntimeError(
+                f"kthvalue(): selected number k out of range for dimension {dim}: {count} of "
+                f"{lines.shape[-1]}"
+            )
+        return xp.full((*lines.shape[:-1], 1), count - 1)
+
+    along = lambda x, axis: kthvalue(x, k, axis, keepdim)  # noqa: E731  a name for it
+    return _found("kthvalue", "kthvalue", along, input, dim, keepdim, place)
+
+
+@writes
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
+    """The most frequent element along an axis, the least of several, and its index.
+
+    Args:
+        input: a real tensor.
+
+    Returns:
+        A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+    """
+    along = lambda x, axis: mode(x, axis, keepdim)  # noqa: E731  a name for it
+    return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)
+
+
+def _most_frequent(xp: Library, lines: Array) -> Any:
+    """The last index of the longest run of equal elements."""
+    places = xp.broadcast_to(xp.arange(lines.shape[-1]), lines.shape)
+    begins = xp.ones(lines.shape, dtype=bool)
+    begins[..., 1:] = lines[..., 1:] != lines[..., :-1]
+    starts = xp.maximum.accumulate(xp.where(begins, places, 0), axis=-1)
+    return xp.argmax(places - starts, axis=-1)[..., None]
