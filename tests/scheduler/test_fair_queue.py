@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.fair_queue import FairQueue
 
 
@@ -52,3 +56,52 @@ def test_an_urgency_that_has_changed_counts_as_it_is_now() -> None:
     now = {"has used its time": 2, "has not": 1}
     assert queue.pop(lambda _, name: now[name]) == "has not"
     assert queue.pop(lambda _, name: now[name]) == "has used its time"
+
+
+# -- passes ----------------------------------------------------------------------------------------
+
+
+def waiting(priority: int = 0, parent: Any = None) -> Any:
+    """What the queue knows of a pass."""
+    return SimpleNamespace(
+        priority=priority, deadline=None, depth=0, parent=parent, virtual_time=-1, queued=True,
+        future=object(),
+    )  # fmt: skip
+
+
+def test_a_pass_that_waited_alone_is_overtaken_by_a_more_urgent_one() -> None:
+    queue = DeviceQueue()
+    first, second, urgent = waiting(), waiting(), waiting(priority=1)
+    for now, task in enumerate((first, second, urgent)):
+        queue.enter(task, now)
+    assert queue.qsize() == queue.waiting() == 3
+    assert [queue.next_turn(10) for _ in range(4)] == [(urgent, 8), (first, 10), (second, 9), None]
+    assert queue.empty()
+    assert (queue.waits, queue.waited_ns, queue.longest_ns) == (3, 27, 10)
+    assert not any(task.queued for task in (first, second, urgent))
+
+
+def test_of_two_passes_the_one_goes_first_whose_family_has_used_less_time() -> None:
+    queue = DeviceQueue()
+    parent, other = waiting(), waiting()
+    queue.charge(parent, 5)
+    queue.charge(other, 3)
+    child = waiting(parent=parent)
+    queue.enter(child, 0)
+    queue.enter(other, 0)
+    assert [queue.next_turn(0) for _ in range(2)] == [(other, 0), (child, 0)]
+    newcomer = waiting()
+    assert queue.charge(newcomer, 1) == 6, "it starts from the time of who had the last turn"
+
+
+def test_a_pass_that_has_ended_meanwhile_gets_no_turn() -> None:
+    queue = DeviceQueue()
+    ended, other = waiting(), waiting()
+    ended.future = None
+    queue.enter(ended, 0)
+    assert (queue.qsize(), queue.waiting()) == (1, 0)
+    assert queue.next_turn(1) is None
+    queue.enter(ended, 0)
+    queue.enter(other, 0)
+    assert queue.next_turn(1) == (other, 1)
+    assert queue.empty()
