@@ -20,7 +20,7 @@ _R_co = TypeVar("_R_co", covariant=True)
 
 
 class Product(Protocol):
-    """Of a Jacobian or Hessian with a vector."""
+    """A function that computes the product of a Jacobian or Hessian with a vector."""
 
     @overload
     def __call__(

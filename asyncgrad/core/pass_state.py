@@ -167,11 +167,13 @@ class PassState:
         self.timer: Any = None
         #: The last events, unless the pass ended in its first slice.
         self.story: Any = None
-        #: In this order: it waits in a queue; a slice of it is running; it was asked to end; its
-        #: gradients are being committed.
+        #: It waits in a queue.
         self.queued = False
+        #: A slice of it is running.
         self.running = False
+        #: It was asked to end.
         self.cancelling = False
+        #: Its gradients are being committed.
         self.ending = False
         #: How long it and the passes nested in it have run; -1 before the first slice.
         self.virtual_time = -1

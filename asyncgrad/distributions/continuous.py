@@ -91,7 +91,7 @@ class Laplace(_LocationScale):
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         u = 2 * open_uniform(self.loc, shape) - 1
-        # Not -1, of which there is no result.
+        # At -1 the logarithm below would be infinite.
         u = u.clamp(min=-1 + float(floating_info(u.dtype).eps) / 2)
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
@@ -329,7 +329,7 @@ class Gamma(Distribution):
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         value = standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
-        # Not 0, of which there is no logarithm.
+        # 0 has no logarithm, which `log_prob` takes of samples.
         value.detach().clamp_(min=float(floating_info(value.dtype).tiny))
         return value
 

@@ -38,7 +38,7 @@ class ASGD(ElementwiseOptimizer):
             state["mu"] = host_number(1.0)
         eta, mu = state["eta"]._array, state["mu"]._array
         length, weight = float(eta), float(mu)
-        # Of the next step; kept in single precision, as in PyTorch.
+        # The next step uses these. As in PyTorch, they have single precision.
         eta[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
         mu[...] = np.float32(1 / max(1, step - group["t0"]))
 
