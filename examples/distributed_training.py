@@ -15,6 +15,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
@@ -124,12 +125,16 @@ async def train(client: Client, data: Any, checkpoint: Any, *, kill: bool) -> An
 async def main() -> float:
     """Train, lose a worker, and go on."""
     data = digits()
+    # A machine that is busy starts a new worker more slowly than Dask would wait for it.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
     async with (
         LocalCluster(
             n_workers=3, threads_per_worker=1, dashboard_address=None, asynchronous=True,
             silence_logs=50,
         ) as cluster,
-        Client(cluster, asynchronous=True) as client,
+        # By its address: `wait_for_workers` asks the scheduler, and not the cluster's copy of what
+        # the scheduler knows, which it would spoil.
+        Client(cluster.scheduler_address, asynchronous=True) as client,
     ):  # fmt: skip
         found = await train(client, data, None, kill=True)
         print(f"          waiting for a new worker, to go on from step {found['step']}")

@@ -144,8 +144,9 @@ def join(participant: Participant) -> None:
     pass without a loop awaits them on a loop in another thread.
 
     Raises:
-        RuntimeError: outside of a pass, when its gradients have been added, and in a pass that
-            blocks an event loop, which could then not run the participant.
+        RuntimeError: outside of a pass, when its gradients have been added (one of them, if a leaf
+            has a post-accumulate hook), and in a pass that blocks an event loop, which could then
+            not run the participant.
         TypeError: if a method is missing.
 
     Example:
@@ -180,6 +181,11 @@ def join(participant: Participant) -> None:
         raise AutogradError(
             "join: the pass has added its gradients, or has ended: join in a hook or node of it, "
             "not in what follows its last node"
+        )
+    if task.early:
+        raise AutogradError(
+            "join: the pass has added to a leaf with a post-accumulate hook, which does not wait "
+            "for participants: use a tensor hook, register_hook(), in its place"
         )
     if task.future is None and current().in_node and _get_running_loop() is not None:
         raise AutogradError(

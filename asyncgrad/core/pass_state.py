@@ -63,11 +63,11 @@ class PassState:
     __slots__ = (
         "__weakref__", "after", "asked", "callbacks", "cancelling", "captured", "captures",
         "careful", "collect", "context", "create_graph", "deadline", "dependencies", "depth",
-        "ending", "error", "exec_info", "freed", "future", "inbox", "keep_graph", "later_errors",
-        "launched", "members", "not_ready", "observer", "order", "parent", "priority", "queued",
-        "ready", "recorded", "result", "revoke", "root", "running", "secured", "share_ns", "staged",
-        "state", "stepping", "story", "streams", "suspended", "timer", "virtual_time",
-        "wait_enqueued", "walk",
+        "early", "ending", "error", "exec_info", "freed", "future", "inbox", "keep_graph",
+        "later_errors", "launched", "members", "not_ready", "observer", "order", "parent",
+        "priority", "queued", "ready", "recorded", "result", "revoke", "root", "running", "secured",
+        "share_ns", "staged", "state", "stepping", "story", "streams", "suspended", "timer",
+        "virtual_time", "wait_enqueued", "walk",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +146,8 @@ class PassState:
         self.staged: list[tuple[Variable, Gradient, bool]] = []
         #: How many of them, from the first, no longer share memory with what user code can see.
         self.secured = 0
+        #: Whether a leaf with post-accumulate hooks was reached, which is not staged.
+        self.early = False
         #: Who takes part in the pass, and how many of them, from the first, have been asked.
         self.members: Sequence[Any] = ()  # `Member`, which knows this class
         self.asked = 0

@@ -26,6 +26,7 @@ from asyncgrad.core.recording import recorders, watch_of
 from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, grad_dtype
+from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -313,6 +314,13 @@ def accumulate_now(
     task: PassState, node: AccumulateGrad, gradient: Gradient, owned: bool
 ) -> Generator[Any, Any, None]:
     """Commit a leaf's gradient, and call the hooks that run after it."""
+    if task.members:
+        raise AutogradError(
+            "a pass with participants has reached a leaf with a post-accumulate hook, to which it "
+            "would add before all of them have agreed: use a tensor hook, register_hook(), or call "
+            "its function after the pass"
+        )
+    task.early = True
     variable = node.variable
     if gradient is not None:
         yield from in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))

@@ -324,7 +324,14 @@ class Host(Inbox):
     ) -> None:
         """Make an optimizer of parts."""
         async with self._lives.scope(("optimizer", number)):
-            parameters = [p for part in parts for p in self.part(part).parameters()]
+            modules = [self.part(part) for part in parts]
+            for module in modules:
+                if not hasattr(module, "parameters"):
+                    raise TypeError(
+                        f"optimizer: a part is a {type(module).__name__}, which has no parameters: "
+                        f"give the optimizer only parts that are Modules"
+                    )
+            parameters = [p for module in modules for p in module.parameters()]
             self._optimizers[number] = kind(list(dict.fromkeys(parameters)), **defaults)
 
     async def on_optimize(self, number: int, method: str, args: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
@@ -11,6 +12,7 @@ from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.staging import context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
+from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +35,7 @@ class Pipeline:
 
     Raises:
         ValueError: for another schedule, or without stages or micro-batches.
-        TypeError: if a stage is no part.
+        TypeError: if a stage is no part, or the number of micro-batches no integer.
 
     Example:
         >>> import asyncgrad as ag
@@ -54,6 +56,7 @@ class Pipeline:
         """Check the stages."""
         if schedule not in {"1f1b", "gpipe"}:
             raise ValueError(f"Pipeline: schedule={schedule!r}: it is '1f1b' or 'gpipe'")
+        microbatches = index(microbatches)
         if microbatches < 1 or not stages:
             raise ValueError(
                 f"Pipeline: {len(stages)} stages, {microbatches} micro-batches: at least one each"
@@ -92,6 +95,7 @@ class Pipeline:
 
         Raises:
             ValueError: if there are fewer examples than micro-batches, or not as many targets.
+            RuntimeError: if x or the target is no leaf and requires grad.
             TimeoutError: if the deadline has passed.
             WorkerLostError: if a worker is lost.
         """
@@ -102,6 +106,13 @@ class Pipeline:
                 f"{self._microbatches} micro-batches: give as many examples at least, and as many "
                 f"targets as examples"
             )
+        for given in (x, target):
+            if given.requires_grad and not given.is_leaf:
+                raise AutogradError(
+                    "Pipeline.step: x or the target has been computed from what requires grad, and "
+                    "each micro-batch's pass would go through that graph: compute it in the first "
+                    "stage, or give x.detach()"
+                )
         shared = context()
         losses: list[Any] = []
         try:

@@ -8,7 +8,7 @@ them succeed: rank 0 collects their votes, and its own commit decides.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -195,6 +195,18 @@ class _Reduction:
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest, and agree with the other ranks."""
+        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare(gradients))
+        return found
+
+    async def commit(self) -> None:
+        """Tell the others, if this rank decides."""
+        await self._group.site.on_loop(self._commit())
+
+    async def abort(self) -> None:
+        """Tell the others, and learn whether they have committed without this rank."""
+        await self._group.site.on_loop(self._abort())
+
+    async def _prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         running = graph.current_pass()
         assert running is not None
         if not running.accumulates:
@@ -265,13 +277,13 @@ class _Reduction:
             for one in waiting:
                 one.cancel()
 
-    async def commit(self) -> None:
+    async def _commit(self) -> None:
         self._model.running = None
         self._model.pending.clear()
         if self._group.rank == 0:
             await self._tell("decision", True)
 
-    async def abort(self) -> None:
+    async def _abort(self) -> None:
         self._ended = True
         tasks = tuple(self._reducing.values())
         for task in tasks:
@@ -280,20 +292,27 @@ class _Reduction:
             await asyncio.wait(tasks)
         self._model.running = None
         group = self._group
+        telling = [self._tell("abort", None)]
         if group.rank == 0:
-            await self._tell("decision", False)
-        await self._tell("abort", None)
+            telling.append(self._tell("decision", False))
         if self._decision is not None:
-            # The others may have committed what this rank has not.
-            try:
-                async with asyncio.timeout(group.site.grace):
-                    committed = await self._decision
-            except Exception:
-                committed = True
+            telling.append(self._learn(self._decision))
+        await asyncio.gather(*telling)
+
+    async def _learn(self, decision: asyncio.Task[Any]) -> None:
+        """Learn whether the others have committed what this rank has not."""
+        committed = True
+        try:
+            with suppress(Exception):
+                async with asyncio.timeout(self._group.site.grace):
+                    committed = await decision
+        finally:
+            # Rank 0 may have, too, if it has not answered before the grace was over.
             if committed:
                 self._model.broken = (
                     "this rank gave up a pass of the model after it had voted for it, and the "
-                    "others have committed it: the ranks' parameters differ. Load a checkpoint."
+                    "others have committed it, or may have: the ranks' parameters may differ. Load "
+                    "a checkpoint."
                 )
 
     async def _tell(self, what: str, content: Any) -> None:

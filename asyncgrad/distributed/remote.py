@@ -143,6 +143,12 @@ class RemoteCall:
         self._sent: asyncio.Task[Any] | None = None
         self._values: Any = None
 
+    def __reduce__(self) -> Any:
+        raise AutogradError(
+            "a part's call was sent as plain data: await it, or give it to another part's call as "
+            "an argument, alone or in lists, tuples and dictionaries"
+        )
+
     @property
     def ref(self) -> Ref:
         """What it has computed."""

@@ -92,7 +92,7 @@ class ReplicatedModel:
             )
             for rank in range(site.size)
         ]
-        losses = await site.call_each("in_group", arguments)
+        losses = await site.call_each("in_group", arguments, deadline=deadline)
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
 

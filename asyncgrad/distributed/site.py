@@ -138,6 +138,12 @@ class Site:
         else:
             self.host.drop_sender(rank)
 
+    async def on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Await a coroutine on this site's loop: a pass that blocks its thread has another."""
+        if asyncio.get_running_loop() is self.loop:
+            return await coroutine
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
+
     def tell(self, rank: int, method: str, *args: Any) -> asyncio.Task[Any]:
         """Call a host in the background; what comes of it is in the task."""
         return self.spawn(self.call(rank, method, *args))
@@ -150,10 +156,18 @@ class Site:
         task.add_done_callback(retrieve)
         return task
 
-    async def tell_all(self, ranks: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
+    async def tell_all(
+        self, ranks: Iterable[int], method: str, *args: Any, deadline: float | None = None
+    ) -> dict[int, Any]:
         """Call hosts at the same time, and wait for the grace at most.
 
         A call that has not ended by then goes on in the background.
+
+        Args:
+            ranks: those of the hosts; lost ones are left out.
+            method: the method.
+            args: its arguments.
+            deadline: when the grace began, if that is before now.
 
         Returns:
             By rank the error of each call that has failed, and a TimeoutError for a late one.
@@ -162,7 +176,10 @@ class Site:
         if not calls:
             return {}
         # If cancelled here, the calls go on all the same.
-        await asyncio.wait(calls, timeout=self.grace)
+        timeout = self.grace
+        if deadline is not None:
+            timeout = min(max(deadline + self.grace - self.loop.time(), 0), self.grace)
+        await asyncio.wait(calls, timeout=timeout)
         errors: dict[int, Any] = {}
         for task, rank in calls.items():
             if not task.done():
@@ -174,7 +191,11 @@ class Site:
         return errors
 
     async def call_each(
-        self, method: str, arguments: Sequence[tuple[Any, ...]], call: Any = None
+        self,
+        method: str,
+        arguments: Sequence[tuple[Any, ...]],
+        call: Any = None,
+        deadline: float | None = None,
     ) -> list[Any]:
         """Call a method of each host; if it fails on one, it is ended on all.
 
@@ -182,6 +203,7 @@ class Site:
             method: the method, which takes a key under which it is ended.
             arguments: for each rank, the arguments that follow the key.
             call: the key.
+            deadline: when the hosts give up by themselves: the grace begins there.
         """
         call = ("call", next(self.numbers)) if call is None else call
         calls = [
@@ -206,7 +228,7 @@ class Site:
                 if one.done() and not one.cancelled():
                     one.exception()
             if self.ended is None:
-                await self.tell_all(range(self.size), "stop", call)
+                await self.tell_all(range(self.size), "stop", call, deadline=deadline)
             del calls
 
     def drop(self, rank: int, kind: str, number: Any) -> None:

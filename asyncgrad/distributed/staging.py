@@ -192,6 +192,7 @@ class context:
         self.own = Staged()
         self.committed = False
         self._decision: Decision | None = None
+        self._aborting: asyncio.Task[None] | None = None
         self._failed = self._ended = False
         self._outer: context | None = None
         #: The first pass, whose place those have that are numbered by `turn_of_passes`.
@@ -238,11 +239,14 @@ class context:
             )
 
     async def give_up(self) -> None:
-        """Drop what has been staged."""
+        """Drop what has been staged; the hosts are told once, and refuse what comes later."""
         self._failed = True
         self.own = Staged()
         if self._decision is not None:
-            await self._decision.abort()
+            if self._aborting is None:
+                self._aborting = self._decision.site.spawn(self._decision.abort())
+            # If cancelled here, they are told all the same.
+            await asyncio.wait([self._aborting])
 
     async def __aenter__(self) -> Self:
         self._outer = _context.get()

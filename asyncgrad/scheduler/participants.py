@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import DONE
@@ -79,5 +80,7 @@ async def _tell(task: GraphTask, members: Sequence[Member], grace: float) -> Non
 
 
 async def _call(function: Callable[[], Any]) -> None:
-    """Await a method of a participant."""
-    await function()
+    """Call a method of a participant, a coroutine function or a plain one as for `prepare`."""
+    found: Any = function()
+    if isawaitable(found):
+        await found

@@ -314,6 +314,8 @@ async def misuse() -> None:
         DDP(ag.nn.Tanh())
     with pytest.raises(ValueError, match="no bucket"):
         DDP(Net(), bucket_cap_mb=0)
+    with pytest.raises(TypeError, match="expected a Module"):
+        DDP(mean_square)
     model = DDP(Net())
     with pytest.raises(RuntimeError, match="await the model once"):
         model(batch())
@@ -322,6 +324,11 @@ async def misuse() -> None:
         await mean_square(model, batch()).backward(inputs=[model.module.first])
     (found,) = await ag.grad(mean_square(model, batch()), model.module.first)
     assert found.shape == (3, 4)
+    # Its gradient would be this rank's own.
+    handle = model.module.first.register_post_accumulate_grad_hook(lambda leaf: None)
+    with pytest.raises(RuntimeError, match="post-accumulate hook"):
+        await mean_square(model, batch()).backward()
+    handle.remove()
     with pytest.raises(RuntimeError, match="at the same time"):
         await asyncio.gather(*[mean_square(model, batch()).backward() for _ in range(2)])
     # Nothing of these passes is left in the way.
@@ -448,6 +455,63 @@ async def test_a_rank_goes_on_unless_the_others_have_committed_without_it() -> N
         ):
             _seen[arrived] = asyncio.Event()
             assert await world.run(refuses_late, rank, arrived) == [first, second]
+
+
+async def gives_up_unanswered() -> Any:
+    model = await DDP(Net())
+    if dist.get_rank() == 0:
+        await mean_square(model, batch()).backward()
+        return model.module.first.grad is not None
+    running = mean_square(model, batch()).backward()
+    await _seen["vote"].wait()
+    # Rank 0 does not answer: the engine's grace ends the pass before it does.
+    ag.engine().limit(grace=0.01)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    _seen["given up"].set()
+    with pytest.raises(dist.PassEndedError, match="parameters may differ"):
+        model(batch())
+    return model.module.first.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on() -> None:
+    engine = Engine(2)
+    _seen.update({"vote": asyncio.Event(), "given up": asyncio.Event()})
+
+    async def hold(rank: int, message: Any) -> None:
+        """Rank 0 hears nothing more, and its decision is on its way until rank 1 has given up."""
+        if message.method == "mail" and message.args[1][-1] == "vote":
+            _seen["vote"].set()
+        elif message.method == "mail" and _seen["vote"].is_set():
+            await _seen["given up"].wait()
+
+    engine.on_message = hold
+    async with world_of(engine, grace=60.0) as world:
+        assert await world.run(gives_up_unanswered) == [True, False]
+
+
+async def blocks_a_thread() -> Any:
+    model = await DDP(Net(), bucket_cap_mb=1e-4)
+    await asyncio.to_thread(lambda: mean_square(model, batch()).backward())
+    with suppress(ValueError, dist.PassEndedError):
+        y = mean_square(model, batch())
+        if dist.get_rank() == 1:
+            y.register_hook(lambda gradient: ag.autograd.graph.join(Refuses("vote")))
+        await asyncio.to_thread(y.backward)
+    return model.module.first.grad.tolist()
+
+
+@pytest.mark.asyncio
+async def test_a_pass_that_blocks_a_thread_of_a_rank_is_reduced() -> None:
+    _seen["vote"] = asyncio.Event()
+    _seen["vote"].set()
+    async with world_of(Engine(2)) as world:
+        results = await world.run(blocks_a_thread)
+    net = Net()
+    await mean_square(net, batch()).backward()
+    assert results == [net.first.grad.tolist()] * 2
 
 
 # -- the caller's view --------------------------------------------------------

@@ -183,6 +183,18 @@ async def test_a_deadline_ends_what_runs_on_workers() -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_grace_begins_at_the_deadline() -> None:
+    engine = Engine(1)
+    async with world_of(engine, grace=1_000.0) as world:
+        site = world._site
+        engine.stop(0)
+        # It would wait for the host.
+        errors = await site.tell_all([0], "statistics", deadline=site.loop.time() - 1_000)
+        assert isinstance(errors[0], TimeoutError)
+        engine.wake(0)
+
+
+@pytest.mark.asyncio
 async def test_what_comes_late_or_twice_is_refused() -> None:
     engine = Engine(1)
     async with world_of(engine) as world:

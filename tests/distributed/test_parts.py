@@ -387,6 +387,8 @@ async def test_a_tensor_that_requires_grad_is_no_plain_data() -> None:
         ):
             with pytest.raises(RuntimeError, match="requires grad"):
                 await use()
+        with pytest.raises(RuntimeError, match="call was sent as plain data"):
+            await part.apply(second, part(weight))
         assert await part.apply(second, Settings(3)) == Settings(3)
 
 
@@ -460,7 +462,8 @@ async def test_a_context_commits_several_passes_at_once() -> None:
 
 @pytest.mark.asyncio
 async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
-    async with world_of(Engine(2)) as world:
+    engine = Engine(2)
+    async with world_of(engine) as world:
         part, bad = await world.remote(1, Affine), await world.remote(0, Failing, "backward")
         x = leaf()
 
@@ -474,6 +477,8 @@ async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
 
         with pytest.raises(dist.PassEndedError, match="has failed"):
             await step()
+        # Told once: a host that does not answer is waited for once.
+        assert [name for _, name, _ in engine.log].count("abort") == 2
         assert (x.grad, await part.apply(gradients)) == (None, [None, None])
         assert kept(await world.statistics()) == [0, 0]
 
@@ -582,6 +587,10 @@ async def test_one_trace_shows_what_all_have_computed(tmp_path: Path) -> None:
 # -- optimizers ---------------------------------------------------------------
 
 
+def method_of() -> Any:
+    return Affine().forward
+
+
 @pytest.mark.asyncio
 async def test_an_optimizer_steps_parts_and_modules() -> None:
     async with world_of(Engine(2)) as world:
@@ -608,6 +617,8 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
             await optimizer.load_state_dict(state)
         with pytest.raises(TypeError, match="parts and modules"):
             await world.optimizer(ag.optim.Adam, [3], lr=0.1)
+        with pytest.raises(TypeError, match="a method, which has no parameters"):
+            await world.optimizer(ag.optim.Adam, [await world.remote(0, method_of)], lr=0.1)
 
 
 # -- any graph, cut anywhere --------------------------------------------------

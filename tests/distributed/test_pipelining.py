@@ -211,10 +211,18 @@ async def test_arguments_that_make_no_sense_raise() -> None:
             ({"stages": []}, ValueError),
             ({"stages": [stage], "microbatches": 0}, ValueError),
             ({"stages": [Layer(0)]}, TypeError),
+            ({"stages": [stage], "microbatches": 2.5}, TypeError),
         ):
-            with pytest.raises(kind, match="Pipeline"):
+            with pytest.raises(kind, match=r"Pipeline|integer"):
                 Pipeline(**arguments)
         x, target = data(4)
         for given in ((x, target), (x.sum(), target), (x, target[:2])):
             with pytest.raises(ValueError, match="as many"):
                 await Pipeline([stage]).step(*given, mean_square)
+        x, target = data()
+        leaf = x.detach().requires_grad_()
+        for given in ((leaf * 2, target), (x, leaf.sum(1, keepdim=True) * target)):
+            with pytest.raises(RuntimeError, match="each micro-batch's pass"):
+                await Pipeline([stage], microbatches=2).step(*given, mean_square)
+        await Pipeline([stage], microbatches=2).step(leaf, target, mean_square)
+        assert leaf.grad is not None

@@ -410,6 +410,46 @@ async def test_a_participant_without_a_method_is_refused(pair: Any) -> None:
 
 
 @pytest.mark.asyncio
+async def test_plain_methods_take_part_too(pair: Any) -> None:
+    log: list[str] = []
+
+    class Plain:
+        def prepare(self, gradients: Any) -> None:
+            log.append("prepare")
+
+        def commit(self) -> None:
+            log.append("commit")
+
+        def abort(self) -> None:
+            log.append("abort")
+
+    await loss_of(*pair, Plain()).backward()
+    refusing = Member([])
+    refusing.fails["prepare"] = ValueError("planned")
+    with pytest.raises(ValueError, match="planned"):
+        await loss_of(*pair, Plain(), refusing).backward()
+    assert log == ["prepare", "commit", "prepare", "abort"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_leaf_that_does_not_wait_for_the_end_fails_a_pass_with_participants(
+    pair: Any, place: int
+) -> None:
+    """Its gradient would be added before all have agreed; of the second it already is."""
+    member, called = Member([]), []
+    handle = pair[place].register_post_accumulate_grad_hook(called.append)
+    with pytest.raises(RuntimeError, match="post-accumulate hook"):
+        await loss_of(*pair, member).backward()
+    assert [pair[0].grad is None, bool(called)] == [True, place == 1]
+    assert member.verbs() == ([] if place else ["abort", "abort ends"])
+    handle.remove()
+    pair[1].grad = None
+    await loss_of(*pair, Member([])).backward()
+    assert [x.grad.tolist() for x in pair] == [ONES, ONES]
+
+
+@pytest.mark.asyncio
 async def test_who_joins_while_others_prepare_is_asked_after_them(pair: Any) -> None:
     log: list[Any] = []
     first, second = Member(log), Member(log)

@@ -39,6 +39,7 @@ class DistributedDataParallel(Module):
         RuntimeError: outside of `World.run`, if no parameter requires grad, or if one is not on
             the CPU.
         ValueError: if buckets would be empty.
+        TypeError: if the module is none.
 
     Example:
         >>> import asyncgrad as ag
@@ -63,6 +64,10 @@ class DistributedDataParallel(Module):
         super().__init__()
         if not bucket_cap_mb > 0:
             raise ValueError(f"DistributedDataParallel: bucket_cap_mb={bucket_cap_mb}: no bucket")
+        if not isinstance(module, Module):
+            raise TypeError(
+                f"DistributedDataParallel: expected a Module, not {type(module).__name__}"
+            )
         self.module = module
         group = current_group()
         parameters = [p for p in module.parameters() if p.requires_grad]
