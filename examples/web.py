@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import sys
 import threading
@@ -15,6 +16,8 @@ import uvicorn
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from examples.options import whole
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +39,7 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 def add_host_options(parser: argparse.ArgumentParser, port: int) -> None:
     """The options that say where a service listens, and under which names it answers."""
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=port)
+    parser.add_argument("--port", type=whole(1, 65535), default=port)
     parser.add_argument(
         "--allow-host",
         action="append",
@@ -73,8 +76,10 @@ def serve(app: Any, args: argparse.Namespace, welcome: str, **options: Any) -> i
         print(
             f"can't listen on {args.host}:{args.port}: {error.strerror or error}", file=sys.stderr
         )
-        print(f"Another port is chosen by --port, for example --port {args.port + 1}.",
-              file=sys.stderr)  # fmt: skip
+        if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+            other = args.port + 1 if 1024 <= args.port < 65535 else 8000
+            print(f"Another port is chosen by --port, for example --port {other}.",
+                  file=sys.stderr)  # fmt: skip
         return 1
     threading.Thread(target=_say_when_it_answers, args=(args, welcome), daemon=True).start()
     uvicorn.run(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from examples.edge_forecast.hub import Hub, Lateness
 from examples.edge_forecast.readings import load
+from examples.options import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,8 @@ async def live(days: int, tick: float, say: Callable[[str], None]) -> dict[str, 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m examples.edge_forecast", description=__doc__)
-    parser.add_argument("--days", type=int, default=500, help="to live through")
+    most = len(load()) - KNOWN
+    parser.add_argument("--days", type=whole(1, most), default=500, help="to live through")
     parser.add_argument("--tick", type=float, default=0.02, help="seconds that a day takes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args()

@@ -7,7 +7,10 @@ import json
 import os
 from pathlib import Path
 
+from examples.options import whole
 from examples.service.app import SETTINGS
+from examples.service.checkpoint import load
+from examples.service.model import make_model
 from examples.web import LOCAL, add_host_options, allowed_hosts, serve
 
 
@@ -16,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.service")
     add_host_options(parser, 8000)
     parser.add_argument("--weights", type=Path, default=_kept(), help="kept in this file")
-    parser.add_argument("--workers", type=int, default=1, help="one of them learns")
+    parser.add_argument("--workers", type=whole(1, 1000), default=1, help="one of them learns")
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a request")
     parser.add_argument("--grace", type=int, default=2, help="seconds for requests at the end")
     parser.add_argument(
@@ -26,7 +29,12 @@ def main() -> int:
     )
     args = parser.parse_args()
     burden = args.host in LOCAL if args.burden is None else args.burden
-    args.weights.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        args.weights.parent.mkdir(parents=True, exist_ok=True)
+        load(args.weights, make_model())
+    except Exception as error:
+        # A learner that can't read the file ends with a traceback.
+        parser.error(f"--weights {args.weights}: {error}")
     facts = {
         "weights": str(args.weights),
         "timeout": args.timeout,

@@ -43,7 +43,10 @@ def main() -> int:
             f"    {python} -m examples.training_api.script {token} {url}"
         )
     else:
-        listed = json.loads(args.tenants.read_text())
-        plans = {name: Plan(**facts) for name, facts in listed.items()}
+        try:
+            listed = json.loads(args.tenants.read_text())
+            plans = {name: Plan(**facts) for name, facts in listed.items()}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            parser.error(f"--tenants {args.tenants}: {error}")
     world = None if args.dask is None else partial(connected, args.dask)
     return serve(create_app(plans, allowed_hosts(args), world), args, welcome)

@@ -94,6 +94,37 @@ def test_a_port_that_is_taken_is_said_in_two_lines(tmp_path, module):
     assert f"--port {port + 1}" in second
 
 
+@pytest.mark.parametrize(
+    ("module", "options", "said"),
+    [
+        ("service", "--port 80000", "argument --port: expected a number from 1 to 65535"),
+        ("service", "--workers 0", "argument --workers: expected a number from 1 to"),
+        ("service", "--weights {broken}/weights.safetensors", "error: --weights"),
+        ("service", "--weights {broken}", "error: --weights"),
+        ("service", "--host 203.0.113.9", "can't listen on 203.0.113.9:8000"),
+        ("training_api", "--port x", "argument --port: expected a number from 1 to 65535"),
+        ("training_api", "--tenants {broken}", "error: --tenants"),
+        ("training_api", "--tenants {broken}.json", "error: --tenants"),
+        ("training_api", "--tenants {unknown}", "unexpected keyword argument 'rows'"),
+        ("edge_forecast", "--days 0", "argument --days: expected a number from 1 to 561"),
+        ("edge_forecast", "--days 600", "argument --days: expected a number from 1 to 561"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_without_a_traceback(
+    module, options, said, tmp_path
+):
+    """Files among them: damaged, of another kind, and those that are not there."""
+    (tmp_path / "broken").write_text("no weights, no tenants")
+    (tmp_path / "unknown").write_text('{"me": {"rows": 3}}')
+    given = options.format(broken=tmp_path / "broken", unknown=tmp_path / "unknown").split()
+    done = subprocess.run(
+        **_command(f"examples.{module}", tmp_path, *given), capture_output=True, timeout=100
+    )
+    assert done.returncode in {1, 2}
+    assert said in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 def test_the_training_api_prints_the_command_that_trains(tmp_path):
     with started("examples.training_api", tmp_path) as (process, _):
         said = [process.stdout.readline() for _ in range(3)]

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from itertools import chain
 
 import numpy as np
@@ -129,6 +129,8 @@ def test_several_samples_at_once():
             return 3
 
     assert [batch.tolist() for batch in data.DataLoader(Bulk(), batch_size=2)] == [[0, 10], [20]]
+    part = data.Subset(Bulk(), [2, 1, 0])
+    assert [batch.tolist() for batch in data.DataLoader(part, batch_size=2)] == [[20, 10], [0]]
 
 
 # -- on the loop ----------------------------------------------------------------------------------
@@ -173,6 +175,36 @@ async def test_a_cancelled_caller_loses_no_batch():
         await waiting
     dataset.gate.set()
     assert [batch[0].item() async for batch in batches] == [0, 50]
+
+
+@pytest.mark.asyncio
+async def test_tasks_that_share_a_run_get_each_batch_once():
+    """Also when one of them is cancelled, and the last batch is awaited when another asks."""
+    dataset = Gated()
+    batches = aiter(data.DataLoader(dataset, batch_size=10))
+    seen = []
+
+    async def take():
+        seen.extend([batch[0].item() async for batch in batches])
+
+    tasks = [asyncio.create_task(take()) for _ in range(12)]
+    await asyncio.to_thread(dataset.loading.acquire)
+    tasks[1].cancel()
+    await asyncio.gather(tasks[1], return_exceptions=True)
+    dataset.gate.set()
+    await asyncio.gather(tasks[0], *tasks[2:])
+    assert sorted(seen) == list(range(0, 100, 10))
+
+
+@pytest.mark.asyncio
+async def test_tasks_that_share_a_stream_end_with_it():
+    batches = aiter(data.DataLoader(Stream(5), prefetch_factor=4))
+
+    async def take():
+        return [batch.item() async for batch in batches]
+
+    taken = await asyncio.gather(*[take() for _ in range(4)])
+    assert sorted(chain.from_iterable(taken)) == list(range(5))
 
 
 @pytest.mark.asyncio
@@ -224,6 +256,21 @@ def test_nothing_is_left_of_a_run():
             gc.enable()
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_know_which_they_are(workers):
+    dataset = numbers(64)
+
+    def told(samples):
+        worker = data.get_worker_info()
+        assert worker.dataset is dataset
+        assert worker.num_workers == workers
+        return worker.id
+
+    loader = data.DataLoader(dataset, num_workers=workers, collate_fn=told)
+    assert {*loader} <= {*range(workers)}
+    assert data.get_worker_info() is None
+
+
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
@@ -268,6 +315,27 @@ def test_a_dataset_that_raises_stopiteration_does_not_end_the_run_in_silence(awa
         asyncio.run(gathered(loader)) if awaited else list(loader)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_after_an_error_the_next_batch_can_be_asked_for(workers):
+    batches = iter(data.DataLoader(Failing(KeyError("three")), num_workers=workers))
+    assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyError) as caught:
+        next(batches)
+    assert caught.value.__notes__ == ["raised while DataLoader loaded batch 3"]
+    assert [batch.item() for batch in batches] == [4, 5]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_an_error_of_worker_init_fn_is_raised_as_it_is(awaited):
+    def fail(number):
+        raise ValueError("no such file")
+
+    loader = data.DataLoader(numbers(), num_workers=1, worker_init_fn=fail)
+    with pytest.raises(ValueError, match="no such file") as caught:
+        asyncio.run(anext(aiter(loader))) if awaited else next(iter(loader))
+    assert caught.value.__notes__[0] == "raised by worker_init_fn in DataLoader's worker 0"
+
+
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_batch_that_takes_too_long_is_not_waited_for(awaited):
     dataset = Gated()
@@ -281,6 +349,7 @@ WRONG = [
     {"num_workers": -1}, {"timeout": -1}, {"prefetch_factor": -1, "num_workers": 1},
     {"sampler": [1], "shuffle": True}, {"batch_sampler": [[1]], "batch_size": 3},
     {"batch_size": None, "drop_last": True}, {"batch_size": 0}, {"batch_size": -2},
+    {"persistent_workers": True},
 ]  # fmt: skip
 
 
@@ -296,6 +365,37 @@ def test_options_that_pytorch_refuses(options):
         data.DataLoader(numbers(3), **options)
     phrase = str(theirs.value).partition(",")[0].partition(";")[0].removeprefix("DataLoader ")
     assert phrase.removeprefix("with ").partition(" ")[0] in str(ours.value)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", sorted({*data.__all__} - {"WorkerInfo"}))
+def test_arguments_are_pytorchs(name):
+    import inspect
+
+    import torch.utils.data
+
+    def arguments(library):
+        known = inspect.signature(getattr(library, name)).parameters.values()
+        # The default of a random generator is None here, and an object there.
+        return [(p.name, p.kind, p.name == "generator" or p.default) for p in known]
+
+    assert arguments(data) == arguments(torch.utils.data)
+
+
+@pytest.mark.torch
+def test_what_pytorch_lets_nobody_set_later():
+    import torch.utils.data
+
+    loaders = data.DataLoader(range(4), 2), torch.utils.data.DataLoader(range(4), 2)
+    for loader in loaders:
+        for name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset"):
+            with pytest.raises(ValueError, match=f"{name} attribute should not be set"):
+                setattr(loader, name, None)
+        loader.num_workers = 0
+
+
+def test_a_loader_is_generic_as_in_pytorch():
+    assert data.DataLoader[int].__origin__ is data.DataLoader
 
 
 @pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}])
@@ -318,6 +418,7 @@ SAMPLES = {
     "named": [Pair(1, 2.0), Pair(3, 4.0)],
     "dictionaries": [{"x": 1, "y": [1.0]}, {"x": 2, "y": [2.0]}],
     "ordered": [OrderedDict(x=1), OrderedDict(x=2)],
+    "defaults": [defaultdict(list, x=1), defaultdict(list, x=2)],
 }
 
 
@@ -368,7 +469,10 @@ def test_datasets_of_datasets():
     with pytest.raises(IndexError, match="out of range for 5"):
         both[5]
     assert [*(Stream(2) + Stream(3))] == [0, 1, 0, 1, 2]
-    assert data.Subset(numbers(9), [4, 2])[1][1].item() == 2
+    part = data.Subset(numbers(9), [4, 2, 7])
+    assert part[1][1].item() == 2
+    assert part[[0, 2]][1].tolist() == [4, 7]
+    assert data.default_collate(part.__getitems__([0, 2]))[1].tolist() == [4, 7]
     stacked = data.StackDataset(a=range(3), b=range(3, 6))
     assert stacked[1] == {"a": 1, "b": 4}
     assert data.StackDataset(range(3), range(3, 6))[2] == (2, 5)

@@ -24,10 +24,11 @@ from asyncgrad.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from asyncgrad.utils.data.worker import WorkerInfo, get_worker_info
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset",
     "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
-    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate",
-    "default_convert", "random_split",
+    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerInfo",
+    "default_collate", "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind in "biufc":
         return as_tensor(data)
     if isinstance(data, Mapping):
-        return _made(type(data), {key: default_convert(value) for key, value in data.items()})
+        return _mapping(data, {key: default_convert(value) for key, value in data.items()})
     if isinstance(data, (tuple, list)):
         return _sequence(data, list(map(default_convert, data)))
     return data
@@ -55,9 +56,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
-        return _made(
-            type(first), {key: default_collate([one[key] for one in batch]) for key in first}
-        )
+        return _mapping(first, {key: default_collate([one[key] for one in batch]) for key in first})
     if isinstance(first, Sequence):
         if len({len(sample) for sample in batch}) > 1:
             raise RuntimeError("each element in list of batch should be of equal size")
@@ -72,6 +71,15 @@ def _sequence(like: Any, values: list[Any]) -> Any:
     if hasattr(like, "_fields"):
         return type(like)(*values)
     return _made(type(like), values)
+
+
+def _mapping(like: Any, values: dict[Any, Any]) -> Any:
+    """A mapping of the same type, with what it has beside its items: a `defaultdict`'s default."""
+    if not isinstance(like, MutableMapping):
+        return _made(type(like), values)
+    made = copy(like)
+    made.update(values)
+    return made
 
 
 def _made(kind: Callable[[Any], Any], values: Any) -> Any:

@@ -166,8 +166,18 @@ class Subset(Dataset[_Sample_co]):
         self.indices = indices
 
     def __getitem__(self, index: Any) -> _Sample_co:
-        """The sample at an index of the subset."""
+        """The sample at an index of the subset; or what the dataset has for a list of indices."""
+        if isinstance(index, list):
+            return self.dataset[[self.indices[one] for one in index]]
         return self.dataset[self.indices[index]]
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[_Sample_co]:
+        """Several samples, in one call of the dataset's `__getitems__` if it has one."""
+        asked = [self.indices[index] for index in indices]
+        if hasattr(self.dataset, "__getitems__"):
+            several: Sequence[_Sample_co] = self.dataset.__getitems__(asked)
+            return several
+        return [self.dataset[index] for index in asked]
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -10,7 +10,8 @@ from contextvars import copy_context
 from functools import partial
 from itertools import chain, count, islice
 from math import ceil
-from typing import TYPE_CHECKING, Any, Self
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from asyncgrad import accelerator
 from asyncgrad.creation import randint
@@ -21,26 +22,35 @@ from asyncgrad.tensor import Tensor
 from asyncgrad.utils.data.collate import default_collate, default_convert
 from asyncgrad.utils.data.dataset import IterableDataset
 from asyncgrad.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from asyncgrad.utils.data.worker import begin, check_begun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from concurrent.futures import Future
 
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
     from asyncgrad.ops.tensors.rng import Generator
     from asyncgrad.utils.data.dataset import Dataset
 
+    _Sample_co = TypeVarWithDefault("_Sample_co", covariant=True, default=Any)
+else:
+    _Sample_co = TypeVar("_Sample_co", covariant=True)
+
 #: Marks the end of the batches.
 _END: Any = object()
+#: What the order was made of: to set one of these later would change nothing.
+_FIXED = {"dataset", "batch_size", "sampler", "batch_sampler", "drop_last"}
 
 
-class DataLoader:
+class DataLoader(Generic[_Sample_co]):
     """Iterates over the samples of a dataset in batches, with `for` and `async for`.
 
     With workers, and always in `async for`, threads load batches ahead of the consumer; batches
-    still come in order. Random numbers that a dataset draws there come from a separate generator
-    for each batch, seeded from the loader's generator. So they do not depend on the number or the
-    speed of the workers. Without workers, `for` loads in its own thread, with that thread's random
-    generator.
+    still come in order. Tasks may share an iterator: each batch goes to one of them. Random numbers
+    that a dataset draws there come from a separate generator for each batch, seeded from the
+    loader's generator. So they do not depend on the number or the speed of the workers. Without
+    workers, `for` loads in its own thread, with that thread's random generator.
 
     Args:
         dataset: samples by index, or an `IterableDataset`, which a single thread reads.
@@ -54,8 +64,12 @@ class DataLoader:
         drop_last: leave out the last batch if it is smaller.
         timeout: seconds to wait for a batch at most; 0 for no limit.
         worker_init_fn: called with the worker's number in each thread before it loads.
-        prefetch_factor: the number of batches to load ahead for each worker; 2 if None.
+        multiprocessing_context: no effect: workers are threads.
         generator: draws the order and the seeds; the default one if None.
+        prefetch_factor: the number of batches to load ahead for each worker; 2 if None.
+        persistent_workers: no effect: threads start in no time, for each iteration anew.
+        pin_memory_device: no effect: memory is pinned for the accelerator that there is.
+        in_order: no effect: batches come in order.
 
     Raises:
         ValueError: for options that exclude one another, or are negative.
@@ -73,12 +87,13 @@ class DataLoader:
     """
 
     def __init__(
-        self, dataset: Dataset[Any], batch_size: int | None = 1, shuffle: bool | None = None,
+        self, dataset: Dataset[_Sample_co], batch_size: int | None = 1, shuffle: bool | None = None,
         sampler: Iterable[int] | None = None, batch_sampler: Iterable[list[int]] | None = None,
         num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None, *, prefetch_factor: int | None = None,
-        generator: Generator | None = None,
+        worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
+        generator: Generator | None = None, *, prefetch_factor: int | None = None,
+        persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
     ) -> None:  # fmt: skip
         if num_workers < 0:
             raise ValueError("DataLoader: num_workers option should be non-negative")
@@ -86,6 +101,8 @@ class DataLoader:
             raise ValueError("DataLoader: timeout option should be non-negative")
         if prefetch_factor is not None and prefetch_factor < 1:
             raise ValueError("DataLoader: prefetch_factor option should be positive")
+        if persistent_workers and not num_workers:
+            raise ValueError("DataLoader: persistent_workers option needs num_workers > 0")
         streamed = isinstance(dataset, IterableDataset)
         if streamed and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError(
@@ -135,6 +152,14 @@ class DataLoader:
         self.prefetch_factor = prefetch_factor
         self.generator = generator
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FIXED and name in vars(self):
+            raise ValueError(
+                f"DataLoader: {name} attribute should not be set after DataLoader is initialized. "
+                f"Make another loader."
+            )
+        super().__setattr__(name, value)
+
     def __len__(self) -> int:
         """The number of batches."""
         if not isinstance(self.dataset, IterableDataset):
@@ -148,7 +173,7 @@ class DataLoader:
         """Iterate over the batches."""
         # Draw the seed before the order: so the order is the same with and without workers.
         seed = self._draw_seed()
-        return _Ahead(self, seed) if self.num_workers else self._here()
+        return _Ahead(self, seed) if self.num_workers else _Here(self)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Iterate over the batches without blocking the loop."""
@@ -156,14 +181,6 @@ class DataLoader:
 
     def _draw_seed(self) -> int:
         return int(randint(2**62, (), generator=self.generator).item())
-
-    def _here(self) -> Iterator[Any]:
-        """The batches, each loaded when it is requested."""
-        for load in self._loads():
-            batch = load()
-            if batch is _END:
-                return
-            yield batch
 
     def _loads(self) -> Iterator[Callable[[], Any]]:
         """Functions that each load the next batch; they return `_END` after the last one."""
@@ -197,6 +214,26 @@ class DataLoader:
         return tree_map(_pinned, batch) if self.pin_memory else batch
 
 
+class _Here:
+    """An iteration over a loader that loads each batch when it is requested.
+
+    No generator: after an error, which would end one, the next batch can be requested.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loads: Iterator[tuple[int, Any]] = enumerate(loader._loads())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        batch = _load(*next(self._loads))
+        if batch is _END:
+            self._loads = enumerate(())
+            raise StopIteration
+        return batch
+
+
 class _Ahead:
     """An iteration over a loader whose batches are loaded ahead in threads.
 
@@ -212,9 +249,10 @@ class _Ahead:
         self._loads: Iterator[tuple[int, Any]] = enumerate(loader._loads())
         #: In order: the batch's number, the function that loads it, and the future of its result.
         self._pending: deque[tuple[int, Callable[[], Any], Future[Any]]] = deque()
-        self._threads = ThreadPoolExecutor(
-            workers, "asyncgrad-data", _begin, (loader.worker_init_fn, count())
-        )
+        start = partial(begin, loader.worker_init_fn, count(), workers, seed, loader.dataset)
+        #: How many tasks wait for a batch that they have taken.
+        self._waiting = 0
+        self._threads = ThreadPoolExecutor(workers, "asyncgrad-data", start)
 
     def __iter__(self) -> Self:
         return self
@@ -237,15 +275,20 @@ class _Ahead:
         """The next batch; if the caller is cancelled, the next call gets it."""
         if not self._fill():
             raise StopAsyncIteration
-        _, _, future = self._pending[0]
+        # Taken at once: several tasks may wait, each for a batch of its own.
+        taken = self._pending.popleft()
+        future = taken[2]
+        self._waiting += 1
         loaded = asyncio.wrap_future(future)
         try:
             # Unlike `wait_for`, `wait` does not cancel the future when it is cancelled itself.
             await asyncio.wait([loaded], timeout=self._timeout)
         except asyncio.CancelledError:
+            self._pending.appendleft(taken)
             self._pause()
             raise
-        self._pending.popleft()
+        finally:
+            self._waiting -= 1
         self._check_late(future)
         # Mark asyncio's future as retrieved; its exception may be a copy of the error.
         loaded.exception()
@@ -260,19 +303,21 @@ class _Ahead:
             number, load = next(self._loads, (0, None))
             if load is None:
                 break
-            call = partial(_load, load, self._seed + number, number)
+            call = partial(_load_apart, number, load, self._seed + number)
             future = self._threads.submit(copy_context().run, call)
             self._pending.append((number, load, future))
-        if not self._pending:
+        if not self._pending and not self._waiting:
             self._close()
         return bool(self._pending)
 
     def _pause(self) -> None:
         """Stop starting loads until the next batch is requested."""
-        again = [(number, load) for number, load, future in self._pending if future.cancel()]
-        for _ in again:
-            self._pending.pop()
-        self._loads = chain(again, self._loads)
+        again: list[Any] = []
+        begun: list[Any] = []
+        for one in sorted(self._pending, key=itemgetter(0)):
+            (again if one[2].cancel() else begun).append(one)
+        self._pending = deque(begun)
+        self._loads = chain([(number, load) for number, load, _ in again], self._loads)
 
     def _taken(self, batch: Any) -> Any:
         if batch is _END:
@@ -286,29 +331,33 @@ class _Ahead:
 
     def _close(self) -> None:
         self._loads = enumerate(())
+        # Those that other tasks wait for are no longer here, and are loaded.
+        for _, _, future in self._pending:
+            future.cancel()
         self._pending.clear()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False)
 
     __del__ = _close
 
 
-def _begin(prepare: Callable[[int], None] | None, numbers: Iterator[int]) -> None:
-    if prepare is not None:
-        prepare(next(numbers))
+def _load(number: int, load: Callable[[], Any]) -> Any:
+    """Load a batch; an error says which."""
+    try:
+        return load()
+    except StopIteration as error:
+        # A StopIteration raised here would end the caller's iteration.
+        raise RuntimeError(f"DataLoader: batch {number} raised StopIteration") from error
+    except Exception as error:
+        add_note(error, f"raised while DataLoader loaded batch {number}")
+        raise
 
 
-def _load(load: Callable[[], Any], seed: int, number: int) -> Any:
+def _load_apart(number: int, load: Callable[[], Any], seed: int) -> Any:
     """Load a batch in a thread, with its own random generator."""
+    check_begun()
     with fork_rng():
         manual_seed(seed)
-        try:
-            return load()
-        except StopIteration as error:
-            # A StopIteration raised here would end the caller's iteration.
-            raise RuntimeError(f"DataLoader: batch {number} raised StopIteration") from error
-        except Exception as error:
-            add_note(error, f"raised while DataLoader loaded batch {number}")
-            raise
+        return _load(number, load)
 
 
 def _pinned(part: Any) -> Any:
