@@ -91,6 +91,8 @@ class Reached(Unchanged):
         self._work: list[tuple[Any, str]] = []
         #: The attributes that the code names.
         self._names: set[str] = set()
+        #: Strings that are met: `getattr` may get them.
+        self._strings: set[str] = set()
         #: Python modules and classes, whose attributes are followed by the names in the code.
         self._spaces: list[tuple[Any, str]] = []
         self._taken: set[tuple[int, str]] = set()
@@ -116,6 +118,8 @@ class Reached(Unchanged):
         while self._work or self._name_spaces():
             while self._work:
                 value, where = self._work.pop()
+                if value.__class__ is str:
+                    self._strings.add(value)
                 if isinstance(value, VALUES) or id(value) in self._seen:
                     continue
                 self._seen[id(value)] = value
@@ -141,7 +145,7 @@ class Reached(Unchanged):
         for space, where in self._spaces:
             table = vars(space)
             # Calling a module calls its `forward`.
-            for name in (*self._names, "forward"):
+            for name in {*self._names, *self._strings, "forward"}:
                 if name in table and (id(space), name) not in self._taken:
                     self._taken.add((id(space), name))
                     if isinstance(space, type):

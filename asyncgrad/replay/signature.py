@@ -29,7 +29,8 @@ class Signature:
         Raises:
             UnrepeatableError: if a program can't start from one of the tensors.
         """
-        #: The tensors, each once, and the values that are followed: functions, modules, instances.
+        #: The tensors, each once, and the values that are followed: functions, modules, instances,
+        #: and strings, which may be names of attributes.
         self.tensors: list[Any] = []
         self.others: list[Any] = []
         self._numbers: dict[int, int] = {}
@@ -115,6 +116,8 @@ class Signature:
         elif kind in _VALUES or is_number(kind):
             name = self._constant(value)
             self._refuse_if(f"{text} is not {name} and not same({text}, {name})")
+            if kind is str:
+                self.others.append(value)
         elif kind in {tuple, list}:
             if kind is list:
                 self._held.append((value, _contents(value)))
@@ -141,8 +144,7 @@ class Signature:
             wrong = f"{text}.__class__ is not dict or {wrong}"
         self._refuse_if(wrong)
         for key, value in values.items():
-            if type(key) not in _VALUES:
-                self.others.append(key)
+            self.others.append(key)
             self._value(value, f"{text}[{self._constant(key)}]")
 
     def _tensor(self, tensor: Any, text: str) -> None:

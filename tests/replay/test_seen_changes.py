@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import gc
+import operator
 import types
 import weakref
 from typing import NamedTuple
@@ -210,12 +211,33 @@ def method_of_a_named_tuple():
     return lambda x: x * pair.scale(), lambda: setattr(knob, "scale", 3.0)
 
 
+def attribute_by_a_string():
+    class Knobs:
+        first = second = third = fourth = 2.0
+
+    names = ["first"]
+    reads = operator.attrgetter("second")
+
+    def inner(x, name="third"):
+        text = "{0.fourth}".format(Knobs)  # noqa: UP030, UP032
+        return x * getattr(Knobs, name) * reads(Knobs) + float(text)
+
+    return (
+        lambda x: inner(x) * getattr(Knobs, names[0]),
+        *[
+            functools.partial(setattr, Knobs, name, 3.0)
+            for name in ("first", "second", "third", "fourth")
+        ],
+    )
+
+
 CHANGED = {
     make.__name__: make
     for make in (
         attribute_of_a_subclass, method_of_a_subclass, special_method_of_a_subclass,
         class_of_an_instance, code_of_a_function, function_by_class, function_that_keeps_results,
-        members_of_a_set, order_of_a_set, method_of_an_enumeration, method_of_a_named_tuple,
+        attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
+        method_of_a_named_tuple,
     )
 }  # fmt: skip
 
@@ -372,3 +394,15 @@ def test_arguments_are_not_kept():
     finally:
         gc.enable()
     assert "float32[1]" in fast.explain()
+
+
+def test_an_argument_that_names_an_attribute():
+    """What it names is compared."""
+
+    class Knobs:
+        scale = 2.0
+
+    fast = ag.compile(lambda x, name: x * getattr(Knobs, name))
+    for value in (2.0, 3.0):
+        Knobs.scale = value
+        assert [fast(at(1), "scale").item() for _ in range(2)] == [value] * 2
