@@ -284,6 +284,8 @@ class Tensor(Methods):
     @property
     def grad_fn(self) -> Node | None:
         """The node that computed the tensor, None for leaves."""
+        if recorders and (recorder := current().recorder) is not None:
+            recorder.shows_node(self)
         return shown(as_edge(self._edge_now()).node)
 
     def _edge_now(self) -> Any:

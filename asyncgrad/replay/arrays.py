@@ -138,7 +138,10 @@ class KnownArrays:
         self._kept.append(value)
 
     def forget(self) -> None:
-        """Drop the arrays; the pool keeps no more memory than it had for eager calls."""
+        """Drop arrays and arguments; the pool keeps no more than it had for eager calls."""
+        for source in self.sources.values():
+            if source.argument is not None:
+                source.tensor = None
         self._kept.clear()
         self.known.clear()
         self.places.clear()

@@ -378,6 +378,7 @@ class Compiled(Generic[_P, _R]):
         try:
             signature = Signature(args, kwargs)
             reached = Reached(self._function, tuple(signature.others))
+            signature.tell_apart(reached.tensors)
         except UnrepeatableError as error:
             return str(error)
         recorder = Recorder(
@@ -419,6 +420,7 @@ class Compiled(Generic[_P, _R]):
                 raise AutogradError(f"compile(fullgraph=True): {error}") from None
         finally:
             recorder.forget()
+            signature.forget()
         entry.reason = recorder.reason
         if not reached.holds():
             # The next call finds another state anyway.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import re
 import types
 
 from asyncgrad.replay.steps import UnrepeatableError
@@ -11,6 +12,9 @@ from asyncgrad.replay.steps import UnrepeatableError
 _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
+_DOTTED = re.compile(r"\w+(\.\w+)+")
+#: A field of a template, as in `"{0.scale:.2f}"`.
+_FIELD = re.compile(r"\{([\w.]+)")
 
 
 @functools.lru_cache(1024)
@@ -65,6 +69,9 @@ def names_in(
             found |= inner
             attributes |= named
         elif isinstance(constant, str):
-            # It may name an attribute in `getattr`.
+            # It may name an attribute in `getattr`, or several in `attrgetter` and in templates.
             attributes.add(constant)
+            for part in (constant, *_FIELD.findall(constant)):
+                if _DOTTED.fullmatch(part):
+                    attributes.update(part.split("."))
     return frozenset(found), frozenset(attributes)

@@ -102,6 +102,11 @@ class Passes(Changes):
         """Call a `Function`, and note it."""
         return record_function(self, function, args)
 
+    def shows_node(self, tensor: Any) -> None:
+        """Take note that the node of a tensor is seen: that of an argument may be any other."""
+        if tensor._edge is not None and id(tensor) in self.sources:
+            self.refuse("it uses .grad_fn of an argument")
+
     def check_lasting(self, hook: Any) -> None:
         """Raise for a hook that is made in the call, and that a later call would make otherwise."""
         check_lasting(hook, self._is_there)

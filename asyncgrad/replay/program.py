@@ -150,9 +150,11 @@ class Program:
 
     def take_memory(self) -> Any:
         """The buffers for one replay."""
-        memories = self._memories
-        if memories:
-            return memories.pop()
+        try:
+            return self._memories.pop()
+        except IndexError:
+            # None is left, or another thread was faster.
+            pass
         return () if self._plan is None else self._plan.new_memory()
 
     def give_memory(self, memory: Any) -> None:

@@ -24,8 +24,6 @@ import operator
 import types
 import typing
 from collections import OrderedDict, defaultdict
-from itertools import chain
-from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -36,18 +34,13 @@ from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.devices import Device
 from asyncgrad.nn.hooks import EVERYWHERE
 from asyncgrad.nn.module import Module
-from asyncgrad.ops.dtype import DType
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.names import names_in
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.unchanged import VALUES, Unchanged, hooked
 
 _PACKAGE = __name__.partition(".")[0]
-#: Values that never change. Others of these types are compared by value.
-_VALUES: tuple[type, ...] = (
-    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
-    np.dtype, DType, range, np.number, np.bool_,
-)  # fmt: skip
 #: Modules whose functions depend on their arguments alone.
 _PURE = (math, cmath, operator, itertools, functools, typing, enum)
 _PURE_NAMES = frozenset(module.__name__ for module in _PURE) | {"_operator", "collections"}
@@ -74,21 +67,17 @@ _EFFECTS = tuple(
 #: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
 _MOVING = frozenset({
     "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
-    "manual_seed", "set_state", "get_state", "initial_seed",
+    "manual_seed", "set_state", "get_state", "initial_seed", "storage_offset", "_base", "_is_view",
+    "output_nr", "retains_grad", "next_functions",
 })  # fmt: skip
 #: What may be called of optimisers and schedules: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
 #: A module's hooks in passes.
 _BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
-_ABSENT: Any = object()
-_tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
-meta_state = attrgetter(
-    "requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference"
-)
 
 
-class Reached:
+class Reached(Unchanged):
     """What a function can read."""
 
     def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
@@ -97,96 +86,23 @@ class Reached:
         Raises:
             UnrepeatableError: if something can't be followed.
         """
-        #: All tensors, each once.
-        self.tensors: list[Any] = []
+        super().__init__()
         self._seen: dict[int, Any] = {}
         self._work: list[tuple[Any, str]] = []
         #: The attributes that the code names.
         self._names: set[str] = set()
+        #: Strings that are met: `getattr` may get them.
+        self._strings: set[str] = set()
         #: Python modules and classes, whose attributes are followed by the names in the code.
         self._spaces: list[tuple[Any, str]] = []
         self._taken: set[tuple[int, str]] = set()
-        self._dicts: list[Any] = []
-        self._lists: list[Any] = []
-        self._sets: list[tuple[Any, frozenset[Any]]] = []
-        self._cells: list[Any] = []
-        #: By globals: the names that the code reads there, and those that it finds in builtins.
-        self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
-        self._attributes: list[tuple[Any, str]] = []
-        self._members: list[tuple[Any, str]] = []
         self._optimizers: list[Any] = []
-        self._functions: list[Any] = []
+        self._anew: list[Any] = []
         self._follow(function, "the function")
         for argument in arguments:
             self._follow(argument, "an argument")
         self._finish()
         self._snapshot()
-
-    # -- comparison -------------------------------------------------------------------------------
-
-    def _snapshot(self) -> None:
-        self._tables = [
-            (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
-            for table, names, absent in self._globals.values()
-        ]
-        containers = [*self._dicts, *self._lists, *[held for held, _ in self._sets]]
-        #: Most containers of modules are for hooks, and are empty.
-        self._empty = [held for held in containers if not held]
-        self._sized = [held for held in containers if held]
-        self._lengths = list(map(len, self._sized))
-        self._full = [held for held in self._dicts if held]
-        self._sets = [(held, members) for held, members in self._sets if members]
-        self._values = self._present()
-        self._keys = tuple(chain.from_iterable(self._full))
-        self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and _hooked(m)]
-        self._hooks = list(map(_hooks_state, self._hooked))
-        self._tensor_states = list(map(_tensor_state, self.tensors))
-        self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
-        self._meta_states = list(map(meta_state, self._metas))
-
-    def _present(self) -> list[Any]:
-        values: list[Any] = []
-        for table, getter, count, absent in self._tables:
-            if getter is not None:
-                if count == 1:
-                    values.append(getter(table))
-                else:
-                    values.extend(getter(table))
-            if absent and not absent.isdisjoint(table):
-                raise KeyError
-        values.extend([cell.cell_contents for cell in self._cells])
-        for owner, name in self._attributes:
-            values.append(getattr(owner, name, _ABSENT))
-        for table, name in self._members:
-            values.append(table.get(name, _ABSENT))
-        for held in self._full:
-            values.extend(held.values())
-        for held in self._lists:
-            values.extend(held)
-        return values
-
-    def holds(self) -> bool:
-        """Whether all that the function can read is as it was."""
-        try:
-            if any(self._empty) or list(map(len, self._sized)) != self._lengths:
-                return False
-            if self._sets and any(held != members for held, members in self._sets):
-                return False
-            values, known = self._present(), self._values
-            if not (len(values) == len(known) and all(map(is_, values, known))):
-                if len(values) != len(known) or not all(map(_alike, values, known)):
-                    return False
-                self._values = values
-            if self._full and tuple(chain.from_iterable(self._full)) != self._keys:
-                return False
-        except (KeyError, ValueError, RuntimeError):
-            # A name or cell is gone, or another thread changes a dictionary now.
-            return False
-        return not self.tensors or (
-            list(map(_tensor_state, self.tensors)) == self._tensor_states
-            and list(map(meta_state, self._metas)) == self._meta_states
-            and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
-        )
 
     def has_met(self, value: Any) -> bool:
         """Whether the function has reached a value, or a cell, before the call."""
@@ -202,7 +118,9 @@ class Reached:
         while self._work or self._name_spaces():
             while self._work:
                 value, where = self._work.pop()
-                if isinstance(value, _VALUES) or id(value) in self._seen:
+                if value.__class__ is str:
+                    self._strings.add(value)
+                if isinstance(value, VALUES) or id(value) in self._seen:
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
@@ -212,7 +130,7 @@ class Reached:
             # One of them may refer to another.
             others = {k for k, v in vars(value).items() if isinstance(v, (Optimizer, LRScheduler))}
             moving |= (self._names & attributes) - _CALLED_ANEW - others
-        for kind in self._functions:
+        for kind in self._anew:
             # `backward` is a method of tensors, too.
             own = {x for base in kind.__mro__ if base is not object for x in vars(base)}
             moving |= {x for x in self._names & own if x[:2] != "__"} - {"apply", "backward"}
@@ -227,15 +145,14 @@ class Reached:
         for space, where in self._spaces:
             table = vars(space)
             # Calling a module calls its `forward`.
-            for name in (*self._names, "forward"):
+            for name in {*self._names, *self._strings, "forward"}:
                 if name in table and (id(space), name) not in self._taken:
                     self._taken.add((id(space), name))
-                    value = table[name]
                     if isinstance(space, type):
                         self._members.append((table, name))
-                    elif not _is_own(space.__name__):
-                        self._attributes.append((space, name))
-                    self._follow(value, f"{where}.{name}")
+                    else:
+                        self._reads(table, name)
+                    self._follow(table[name], f"{where}.{name}")
         return bool(self._work)
 
     def _take(self, value: Any, where: str) -> None:
@@ -245,6 +162,7 @@ class Reached:
         if take is not None:
             take(self, value, where)
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            self._follow(kind, kind.__name__)
             self._parts(value, where)
         elif isinstance(value, Variable):
             if not _is_own(kind.__module__):
@@ -257,8 +175,9 @@ class Reached:
             self._instance(value, where)
             self._follow(EVERYWHERE, "hooks of all modules")
         elif isinstance(value, enum.Enum):
-            # A constant.
-            return
+            if not _is_own(kind.__module__):
+                self._follow(kind, kind.__name__)
+                self._dict(vars(value), where)
         elif _is_own(kind.__module__):
             self._own(value, where)
         else:
@@ -273,10 +192,6 @@ class Reached:
         self._lists.append(value)
         self._parts(value, where)
 
-    def _set(self, value: Any, where: str) -> None:
-        self._sets.append((value, frozenset(value)))
-        self._parts(value, where)
-
     def _slice(self, value: slice, where: str) -> None:
         self._parts((value.start, value.stop, value.step), where)
 
@@ -286,6 +201,9 @@ class Reached:
     def _partial(self, value: Any, where: str) -> None:
         self._parts((value.func, value.args), where)
         self._dict(value.keywords, where)
+
+    def _cached(self, value: Any, where: str) -> None:
+        raise UnrepeatableError(f"{where} keeps earlier results")
 
     def _wrapped(self, value: Any, where: str) -> None:
         self._follow(value.__func__, where)
@@ -359,6 +277,7 @@ class Reached:
             self._seen[id(base)] = base
             self._spaces.append((base, base.__name__))
             table = vars(base)
+            self._classes.append(table)
             if table.get("__slots__"):
                 raise UnrepeatableError(f"{where} has __slots__")
             # Python calls these without naming them; other attributes are followed if named.
@@ -375,11 +294,12 @@ class Reached:
 
     def _function_class(self, kind: Any, where: str) -> None:
         """A `Function`, which is called anew if it is called by `apply`."""
-        self._functions.append(kind)
+        self._anew.append(kind)
 
     def _instance(self, value: Any, where: str) -> None:
         kind = type(value)
         if isinstance(value, types.SimpleNamespace) or is_plain(kind):
+            self._instances.append(value)
             if not _is_own(kind.__module__) and kind is not types.SimpleNamespace:
                 self._follow(kind, kind.__name__)
             held = vars(value)
@@ -398,7 +318,10 @@ class Reached:
                 self._captured(cell, where)
             return
         if module.partition(".")[0] in _PURE_NAMES:
+            if hasattr(function, "registry"):
+                raise UnrepeatableError(f"{where} chooses a function by the class of its argument")
             return
+        self._functions.append(function)
         for cell, name in zip(
             function.__closure__ or (), function.__code__.co_freevars, strict=True
         ):
@@ -413,10 +336,10 @@ class Reached:
         if vars(function):
             self._dict(vars(function), where)
         table = function.__globals__
-        _, names, absent = self._globals.setdefault(id(table), (table, set(), set()))
+        *_, absent = self._globals.setdefault(id(table), (table, set(), set()))
         for name, *chain_of_names in self._code(function.__code__, function.__code__.co_freevars):
             if name in table:
-                names.add(name)
+                self._reads(table, name)
                 self._chain(table[name], name, chain_of_names)
             elif hasattr(builtins, name):
                 absent.add(name)
@@ -435,9 +358,12 @@ class Reached:
         while type(value) is types.ModuleType and names and value not in _PURE:
             name = names.pop(0)
             where = f"{where}.{name}"
-            if not _is_own(value.__name__):
+            found = getattr(value, name, None)
+            if name in vars(value):
+                self._reads(vars(value), name)
+            else:
                 self._attributes.append((value, name))
-            value = getattr(value, name, None)
+            value = found
         if names[:1] == ["backward"] and isinstance(value, type) and issubclass(value, Function):
             raise UnrepeatableError(f"its code uses {where}.backward")
         self._follow(value, where)
@@ -468,7 +394,7 @@ _BY_TYPE: dict[type, Any] = {
     tuple: Reached._parts,
     frozenset: Reached._parts,
     list: Reached._list,
-    set: Reached._set,
+    set: Reached._list,
     slice: Reached._slice,
     dict: Reached._dict,
     OrderedDict: Reached._dict,
@@ -480,6 +406,7 @@ _BY_TYPE: dict[type, Any] = {
     types.BuiltinFunctionType: Reached._builtin,
     types.ModuleType: Reached._module,
     functools.partial: Reached._partial,
+    type(functools.lru_cache(len)): Reached._cached,
     staticmethod: Reached._wrapped,
     classmethod: Reached._wrapped,
     property: Reached._property,
@@ -508,33 +435,6 @@ def _is_generated(kind: type, name: str, function: Any) -> bool:
     return code is not None and code.co_filename == "<string>"
 
 
-def is_number(kind: type) -> bool:
-    """Whether values of a type are NumPy's scalars, which are compared by value."""
-    return issubclass(kind, (np.number, np.bool_)) and kind.__module__ == "numpy"
-
-
-def _hooked(meta: Any) -> bool:
-    return meta.extras is not None or meta.post_accumulate is not None
-
-
-def _hooks_state(meta: Any) -> tuple[Any, ...]:
-    """The hooks of a leaf."""
-    extras = meta.extras
-    kinds = () if extras is None else (*extras.tensor.values(), extras.pre, extras.post)
-    held = [tuple(hooks.values()) for hooks in (meta.post_accumulate or {}, *kinds)]
-    return (*held, extras is not None and bool(extras.retain))
-
-
-def _alike(value: Any, known: Any) -> bool:
-    """Whether two values are one, or equal numbers, strings or dtypes."""
-    if value is known:
-        return True
-    kind = type(value)
-    if kind is not type(known) or not (kind in _VALUES or is_number(kind)):
-        return False
-    return bool(value == known) and repr(value) == repr(known)
-
-
 def check_tensor(tensor: Any, *, argument: bool = False) -> None:
     """Raise for a tensor that a program can't start from; an argument may have a graph."""
     meta = tensor._autograd
@@ -544,7 +444,7 @@ def check_tensor(tensor: Any, *, argument: bool = False) -> None:
         raise UnrepeatableError("it uses a sparse tensor")
     if meta is None or tensor._edge is not None:
         return
-    if meta.retains_grad or (argument and _hooked(meta)):
+    if meta.retains_grad or (argument and hooked(meta)):
         raise UnrepeatableError("it uses a tensor with hooks")
     if requires_grad(tensor) and (not meta.requires_grad or meta.view is not None):
         raise UnrepeatableError("it uses a view of a tensor that requires grad")

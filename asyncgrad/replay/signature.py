@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
-from asyncgrad.replay.reach import check_tensor, is_number, meta_state
+from asyncgrad.replay.reach import check_tensor
+from asyncgrad.replay.unchanged import is_number, meta_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,10 +29,13 @@ class Signature:
         Raises:
             UnrepeatableError: if a program can't start from one of the tensors.
         """
-        #: The tensors, each once, and the values that are followed: functions, modules, instances.
+        #: The tensors, each once, and the values that are followed: functions, modules, instances,
+        #: and strings, which may be names of attributes.
         self.tensors: list[Any] = []
         self.others: list[Any] = []
         self._numbers: dict[int, int] = {}
+        #: The lists and dictionaries, each with what it holds.
+        self._held: list[tuple[Any, list[Any]]] = []
         self._constants: dict[str, Any] = {
             "is_constant": _is_constant,
             "meta_state": meta_state,
@@ -45,8 +50,9 @@ class Signature:
         tensors = "".join(f"t{number}, " for number in range(len(self.tensors)))
         if len(self.tensors) > 1:
             self._refuse_if(f"len({{{tensors}}}) != {len(self.tensors)}")
-        self._lines.append(f"return ({tensors})")
+        self._last = f"return ({tensors})"
         self._states = list(map(_state, self.tensors))
+        self._metadata = [tensor._metadata for tensor in self.tensors]
         self._code: Callable[[Any, Any], Any] | None = None
 
     @property
@@ -55,22 +61,43 @@ class Signature:
         code = self._code
         if code is None:
             parameters = "".join(f", {name}={name}" for name in self._constants)
-            lines = "".join(f"    {line}\n" for line in self._lines)
+            lines = "".join(f"    {line}\n" for line in (*self._lines, self._last))
             scope = dict(self._constants)
             text = f"def match(args, kwargs{parameters}):\n{lines}"
             exec(compile(text, "<asyncgrad signature>", "exec"), scope)
             code = self._code = scope["match"]
         return code
 
+    def tell_apart(self, reached: list[Any]) -> None:
+        """Match only arguments that are those of the tensors that the function reaches, too.
+
+        Args:
+            reached: these tensors.
+        """
+        known = set(reached)
+        for number, tensor in enumerate(self.tensors):
+            if tensor in known:
+                self._refuse_if(f"t{number} is not {self._constant(tensor)}")
+        known.difference_update(self.tensors)
+        if known and self.tensors:
+            self._refuse_if(f"not {self._constant(known)}.isdisjoint({self._last[7:]})")
+
     def holds(self) -> bool:
-        """Whether the tensors are still as they were when they were described."""
-        return list(map(_state, self.tensors)) == self._states
+        """Whether the arguments are still as they were when they were described."""
+        return list(map(_state, self.tensors)) == self._states and all(
+            _same_objects(_contents(held), known) for held, known in self._held
+        )
+
+    def forget(self) -> None:
+        """Drop the arguments: a tensor may have a large graph."""
+        self.tensors.clear()
+        self._states.clear()
+        self._held.clear()
 
     def words(self) -> str:
         """The tensors, in words."""
-        return ", ".join(
-            f"{t._metadata.dtype}{list(t._metadata.shape)}" for t in self.tensors
-        ) or "no tensors"  # fmt: skip
+        shown = [f"{metadata.dtype}{list(metadata.shape)}" for metadata in self._metadata]
+        return ", ".join(shown) or "no tensors"
 
     def _refuse_if(self, condition: str) -> None:
         self._lines.append(f"if {condition}: return None")
@@ -89,9 +116,14 @@ class Signature:
         elif kind in _VALUES or is_number(kind):
             name = self._constant(value)
             self._refuse_if(f"{text} is not {name} and not same({text}, {name})")
+            if kind is str:
+                self.others.append(value)
         elif kind in {tuple, list}:
+            if kind is list:
+                self._held.append((value, _contents(value)))
             self._sequence(value, text)
         elif kind is dict:
+            self._held.append((value, _contents(value)))
             self._dict(value, text)
         else:
             self._refuse_if(f"{text} is not {self._constant(value)}")
@@ -112,8 +144,7 @@ class Signature:
             wrong = f"{text}.__class__ is not dict or {wrong}"
         self._refuse_if(wrong)
         for key, value in values.items():
-            if type(key) not in _VALUES:
-                self.others.append(key)
+            self.others.append(key)
             self._value(value, f"{text}[{self._constant(key)}]")
 
     def _tensor(self, tensor: Any, text: str) -> None:
@@ -146,6 +177,15 @@ class Signature:
             self._refuse_if(f"{name}._autograd is None or not is_constant({name}, True)")
         else:
             self._refuse_if(f"{name}._autograd is not None and not is_constant({name}, False)")
+
+
+def _contents(container: Any) -> list[Any]:
+    """What a list or dictionary holds."""
+    return [*container, *container.values()] if container.__class__ is dict else [*container]
+
+
+def _same_objects(values: list[Any], known: list[Any]) -> bool:
+    return len(values) == len(known) and all(map(is_, values, known))
 
 
 def _state(tensor: Any) -> tuple[Any, ...]:

@@ -1,0 +1,150 @@
+"""Whether what a function can read is as it was when a call of it was recorded.
+
+All is compared by identity, and plain values that are other objects by value.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.ops.dtype import DType
+
+#: Values that never change. Others of these types are compared by value.
+VALUES: tuple[type, ...] = (
+    type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented),
+    np.dtype, DType, range, np.number, np.bool_,
+)  # fmt: skip
+_ABSENT: Any = object()
+_tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
+#: What is compared of a leaf.
+meta_state = attrgetter(
+    "requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference"
+)
+#: What tools that load code anew exchange in a function.
+_function_state = attrgetter("__code__", "__defaults__", "__kwdefaults__")
+
+
+class Unchanged:
+    """What is compared. Abstract: `Reached` finds it."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        #: All tensors, each once.
+        self.tensors: list[Any] = []
+        self._dicts: list[Any] = []
+        #: Lists, and sets: they are gone through in an order of their own.
+        self._lists: list[Any] = []
+        self._cells: list[Any] = []
+        #: By table of globals or of a module: the names that are read there, and those that are
+        #: not there, but among the builtins.
+        self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
+        self._attributes: list[tuple[Any, str]] = []
+        self._members: list[tuple[Any, str]] = []
+        #: The tables of classes: one that gets another attribute may hide that of a base.
+        self._classes: list[Any] = []
+        self._functions: list[Any] = []
+        self._instances: list[Any] = []
+
+    def _reads(self, table: dict[str, Any], name: str) -> None:
+        """Note a name that is read in a table of globals."""
+        self._globals.setdefault(id(table), (table, set(), set()))[1].add(name)
+
+    def _snapshot(self) -> None:
+        """Note how everything is now."""
+        self._tables = [
+            (table, itemgetter(*sorted(names)) if names else None, len(names), frozenset(absent))
+            for table, names, absent in self._globals.values()
+        ]
+        containers = [*self._dicts, *self._lists]
+        #: Most containers of modules are for hooks, and are empty.
+        self._empty = [held for held in containers if not held]
+        self._sized = [*[held for held in containers if held], *self._classes]
+        self._lengths = list(map(len, self._sized))
+        self._full = [held for held in self._dicts if held]
+        self._values = self._present()
+        self._keys = tuple(chain.from_iterable(self._full))
+        self._kinds = list(map(type, self._instances))
+        self._codes = list(map(_function_state, self._functions))
+        self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and hooked(m)]
+        self._hooks = list(map(_hooks_state, self._hooked))
+        self._tensor_states = list(map(_tensor_state, self.tensors))
+        self._metas = [t._autograd for t in self.tensors if t._autograd is not None]
+        self._meta_states = list(map(meta_state, self._metas))
+
+    def _present(self) -> list[Any]:
+        values: list[Any] = []
+        for table, getter, count, absent in self._tables:
+            if getter is not None:
+                if count == 1:
+                    values.append(getter(table))
+                else:
+                    values.extend(getter(table))
+            if absent and not absent.isdisjoint(table):
+                raise KeyError
+        values.extend([cell.cell_contents for cell in self._cells])
+        for owner, name in self._attributes:
+            values.append(getattr(owner, name, _ABSENT))
+        for table, name in self._members:
+            values.append(table.get(name, _ABSENT))
+        for held in self._full:
+            values.extend(held.values())
+        for held in self._lists:
+            values.extend(held)
+        return values
+
+    def holds(self) -> bool:
+        """Whether all that the function can read is as it was."""
+        try:
+            if any(self._empty) or list(map(len, self._sized)) != self._lengths:
+                return False
+            values, known = self._present(), self._values
+            if not (len(values) == len(known) and all(map(is_, values, known))):
+                if len(values) != len(known) or not all(map(_alike, values, known)):
+                    return False
+                self._values = values
+            if self._full and tuple(chain.from_iterable(self._full)) != self._keys:
+                return False
+            if list(map(_function_state, self._functions)) != self._codes:
+                return False
+        except (KeyError, ValueError, RuntimeError):
+            # A name or cell is gone, or another thread changes a dictionary now.
+            return False
+        if self._instances and list(map(type, self._instances)) != self._kinds:
+            return False
+        return not self.tensors or (
+            list(map(_tensor_state, self.tensors)) == self._tensor_states
+            and list(map(meta_state, self._metas)) == self._meta_states
+            and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
+        )
+
+
+def is_number(kind: type) -> bool:
+    """Whether values of a type are NumPy's scalars, which are compared by value."""
+    return issubclass(kind, (np.number, np.bool_)) and kind.__module__ == "numpy"
+
+
+def hooked(meta: Any) -> bool:
+    """Whether a leaf has hooks."""
+    return meta.extras is not None or meta.post_accumulate is not None
+
+
+def _hooks_state(meta: Any) -> tuple[Any, ...]:
+    """The hooks of a leaf."""
+    extras = meta.extras
+    kinds = () if extras is None else (*extras.tensor.values(), extras.pre, extras.post)
+    held = [tuple(hooks.values()) for hooks in (meta.post_accumulate or {}, *kinds)]
+    return (*held, extras is not None and bool(extras.retain))
+
+
+def _alike(value: Any, known: Any) -> bool:
+    """Whether two values are one, or equal numbers, strings or dtypes."""
+    if value is known:
+        return True
+    kind = type(value)
+    if kind is not type(known) or not (kind in VALUES or is_number(kind)):
+        return False
+    return bool(value == known) and repr(value) == repr(known)

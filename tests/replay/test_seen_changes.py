@@ -1,0 +1,408 @@
+"""What Python code can see and others can change: a call after a change is as an eager one."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+import operator
+import types
+import weakref
+from typing import NamedTuple
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+
+
+def at(value):
+    """A tensor of one number."""
+    return ag.tensor([float(value)])
+
+
+def plain(value):
+    """A value that can be compared."""
+    if isinstance(value, ag.Tensor):
+        return value.detach().numpy().tobytes(), value.shape, value.requires_grad
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(part) for part in value]
+    return value
+
+
+def compare(scenario):
+    """A scenario gives the same with compiled functions as with eager ones.
+
+    Args:
+        scenario: a generator function of what compiles, which makes everything anew.
+    """
+    expected = [plain(value) for value in scenario(lambda function: function)]
+    assert [plain(value) for value in scenario(ag.compile)] == expected
+
+
+def around(make):
+    """A scenario: calls before and after a change.
+
+    Args:
+        make: returns a function of a tensor, and changes.
+    """
+
+    def scenario(compiler):
+        function, *changes = make()
+        fast = compiler(function)
+        for change in (lambda: None, *changes):
+            change()
+            for number in range(3):
+                yield fast(at(number + 1))
+
+    return scenario
+
+
+# -- classes, instances and functions that change -------------------------------------------------
+
+
+def attribute_of_a_subclass():
+    class Base:
+        scale = 2.0
+
+    class Derived(Base):
+        pass
+
+    made = Derived()
+    return (
+        lambda x: x * made.scale,
+        lambda: setattr(Derived, "scale", 3.0),
+        lambda: setattr(Base, "scale", 4.0),
+        lambda: delattr(Derived, "scale"),
+    )
+
+
+def method_of_a_subclass():
+    class Base(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    class Derived(Base):
+        pass
+
+    return Derived(), lambda: setattr(Derived, "forward", lambda self, x: x * 3)
+
+
+def special_method_of_a_subclass():
+    class Base:
+        def __add__(self, other):
+            return other * 2
+
+    class Derived(Base):
+        pass
+
+    made = Derived()
+    return (
+        lambda x: made + x if made else x - 1,
+        lambda: setattr(Derived, "__add__", lambda self, other: other * 3),
+        lambda: setattr(Derived, "__len__", lambda self: 0),
+    )
+
+
+def class_of_an_instance():
+    class First(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    class Second(nn.Module):
+        def forward(self, x):
+            return x * 3
+
+    made = First()
+    return lambda x: made.forward(x), lambda: setattr(made, "__class__", Second)
+
+
+def code_of_a_function():
+    def inner(x, by=2.0, *, more=1.0):
+        return x * by + more
+
+    def other(x, by=2.0, *, more=1.0):
+        return x - by * more
+
+    return (
+        lambda x: inner(x),
+        lambda: setattr(inner, "__code__", other.__code__),
+        lambda: setattr(inner, "__defaults__", (3.0,)),
+        lambda: setattr(inner, "__kwdefaults__", {"more": 5.0}),
+    )
+
+
+def function_by_class():
+    knob = types.SimpleNamespace(scale=2.0)
+
+    @functools.singledispatch
+    def inner(x):
+        return x * knob.scale
+
+    return (
+        lambda x: inner(x),
+        lambda: setattr(knob, "scale", 3.0),
+        lambda: inner.register(ag.Tensor)(lambda x: x - 1),
+    )
+
+
+def function_that_keeps_results():
+    knob = types.SimpleNamespace(scale=2.0)
+
+    @functools.lru_cache
+    def inner(factor):
+        return factor * knob.scale
+
+    return lambda x: x * inner(3), lambda: setattr(knob, "scale", 3.0), inner.cache_clear
+
+
+def members_of_a_set():
+    held = {1}
+
+    def function(x):
+        for member in held:
+            x = x - 1 if member is True else x * member
+        return x
+
+    return function, lambda: (held.clear(), held.add(True))
+
+
+def order_of_a_set():
+    held = {0, 8}
+
+    def function(x):
+        for member in held:
+            x = x * 3 + member
+        return x
+
+    return function, lambda: (held.clear(), held.add(8), held.add(0))
+
+
+def method_of_an_enumeration():
+    knob = types.SimpleNamespace(scale=2.0)
+
+    class Kind(enum.Enum):
+        FIRST = (1,)
+        SECOND = ([2.0],)
+
+        def scale(self):
+            return knob.scale
+
+    kinds = [Kind.FIRST, Kind.SECOND]
+    return (
+        lambda x: x * kinds[0].scale() + kinds[1].value[0][0],
+        lambda: setattr(knob, "scale", 3.0),
+        lambda: Kind.SECOND.value[0].append(kinds[1].value[0].pop() + 1),
+    )
+
+
+def method_of_a_named_tuple():
+    knob = types.SimpleNamespace(scale=2.0)
+
+    class Pair(NamedTuple):
+        first: float
+
+        def scale(self):
+            return self.first * knob.scale
+
+    pair = Pair(3.0)
+    return lambda x: x * pair.scale(), lambda: setattr(knob, "scale", 3.0)
+
+
+def attribute_by_a_string():
+    class Knobs:
+        first = second = third = fourth = 2.0
+
+    names = ["first"]
+    reads = operator.attrgetter("second")
+
+    def inner(x, name="third"):
+        text = "{0.fourth}".format(Knobs)  # noqa: UP030, UP032
+        return x * getattr(Knobs, name) * reads(Knobs) + float(text)
+
+    return (
+        lambda x: inner(x) * getattr(Knobs, names[0]),
+        *[
+            functools.partial(setattr, Knobs, name, 3.0)
+            for name in ("first", "second", "third", "fourth")
+        ],
+    )
+
+
+CHANGED = {
+    make.__name__: make
+    for make in (
+        attribute_of_a_subclass, method_of_a_subclass, special_method_of_a_subclass,
+        class_of_an_instance, code_of_a_function, function_by_class, function_that_keeps_results,
+        attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
+        method_of_a_named_tuple,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_changes_is_noticed(name):
+    """A class, an instance, a function or a set that is another than when a call was recorded."""
+    compare(around(CHANGED[name]))
+
+
+def test_replaced_functions_of_the_package_are_noticed(monkeypatch):
+    """A test that replaces `asyncgrad.tanh` gets what it has put there."""
+    direct = ag.compile(lambda x: ag.tanh(x))
+    layered = ag.compile(lambda x: nn.functional.relu(x))
+    for _ in range(2):
+        direct(at(1)), layered(at(1))
+    monkeypatch.setattr(ag, "tanh", lambda x: x * 9)
+    monkeypatch.setattr(nn.functional, "relu", lambda x: x * 8)
+    for _ in range(2):
+        assert (direct(at(1)).item(), layered(at(1)).item()) == (9, 8)
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def appends(held, x):
+    held.append(x * 2)
+    return x * 3
+
+
+def replaces(held, x):
+    held[0] = x * 2
+    return x * 3
+
+
+def removes(held, x):
+    return held.pop() * x
+
+
+def reverses(held, x):
+    held.reverse()
+    return held[0] * x
+
+
+@pytest.mark.parametrize("change", [appends, replaces, removes, reverses])
+def test_lists_that_the_call_changes(change):
+    """They are changed at each call."""
+
+    def scenario(compiler):
+        fast = compiler(change)
+        for number in range(4):
+            held = [at(5), at(6)]
+            yield fast(held, at(number)), held
+
+    compare(scenario)
+
+
+def test_dictionaries_that_the_call_changes():
+    """They are changed at each call, whether the key is new or not."""
+
+    def sets(held, x):
+        held["key"] = x * 2
+        return x * 3
+
+    def scenario(compiler):
+        fast = compiler(sets)
+        for number in range(6):
+            held = {} if number < 3 else {"key": at(1)}
+            yield fast(held, at(number)), held
+
+    compare(scenario)
+
+
+def test_an_argument_that_the_call_keeps():
+    """The last argument is kept, also if the same has been given twice."""
+
+    class Keeping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = None
+
+        def forward(self, x):
+            self.last = x
+            return x * 2
+
+    def scenario(compiler):
+        module = Keeping()
+        fast = compiler(module)
+        x, y = at(1), at(2)
+        for argument in (x, x, x, y, x):
+            yield fast(argument), module.last is argument
+
+    compare(scenario)
+
+
+def test_an_argument_that_the_function_reaches_too():
+    """It is told from others, in the code and by gradients, whichever comes first."""
+
+    def scenario(compiler):
+        weight, other = at(2).requires_grad_(), at(3).requires_grad_()
+        fast = compiler(lambda x: ag.grad((x * weight).sum(), (x, weight)))
+        by_identity = compiler(lambda x: x * 2 if x is weight else x * 3)
+        for first, second in ((weight, other), (other, weight)):
+            for argument in (first, first, second, second, first):
+                yield fast(argument), by_identity(argument)
+            fast, by_identity = compiler(lambda x: x * weight), compiler(lambda x: x is weight)
+
+    compare(scenario)
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        lambda x: x.storage_offset(),
+        lambda x: x._base is None,
+        lambda x: x._is_view(),
+        lambda x: x.output_nr,
+        lambda x: x.retains_grad,
+        lambda x: x.grad_fn is not None and "Mul" in x.grad_fn.name(),
+    ],
+)
+def test_facts_that_differ_between_like_tensors(fact):
+    """Arguments of one shape and dtype may be views, or have other nodes."""
+
+    def scenario(compiler):
+        fast = compiler(lambda x: x * (2 + fact(x)))
+        weight = ag.tensor([1.0, 2.0]).requires_grad_()
+        retaining = weight[:1] * 2
+        retaining.retain_grad()
+        both = weight.split(1)
+        many = ag.tensor([1.0, 2.0])
+        for x in (
+            at(1), at(2), many[:1], many[1:], weight[:1] * 2, weight[:1] + 2, *both, *both,
+            retaining, weight[:1] * 2,
+        ):  # fmt: skip
+            yield fast(x)
+
+    compare(scenario)
+
+
+def test_arguments_are_not_kept():
+    """Neither a recording nor a replay keeps an argument, which may have a large graph."""
+    weight = at(2).requires_grad_()
+    fast = ag.compile(lambda x, scale: (x * scale).tanh())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            x = weight * 3
+            known = weakref.ref(x), weakref.ref(x.grad_fn), weakref.ref(x._array)
+            fast(x, 2.0)
+            del x
+            assert [one() for one in known] == [None] * 3
+    finally:
+        gc.enable()
+    assert "float32[1]" in fast.explain()
+
+
+def test_an_argument_that_names_an_attribute():
+    """What it names is compared."""
+
+    class Knobs:
+        scale = 2.0
+
+    fast = ag.compile(lambda x, name: x * getattr(Knobs, name))
+    for value in (2.0, 3.0):
+        Knobs.scale = value
+        assert [fast(at(1), "scale").item() for _ in range(2)] == [value] * 2
