@@ -289,7 +289,7 @@ class GraphTask(PassState):
 
     def _is_direct(self, node: Node) -> bool:
         """Whether running a node without a rule means calling its `apply`, and nothing else."""
-        plain = node.direct and node.extras is None
+        plain = node.direct and node.extras is None and self.observer is None
         return plain and not self.careful and self.exec_info is None
 
     def _resume(
