@@ -376,8 +376,20 @@ class Tensor(Methods):
         return grad  # type: ignore[return-value]
 
     @grad.setter
-    @called_anew
     def grad(self, value: Tensor | None) -> None:
+        meta = self._autograd
+        if value is None and meta.__class__ is AutogradMeta and not recorders:
+            # What every training step does to every parameter.
+            meta.grad = None
+        else:
+            self._set_grad(value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @called_anew
+    def _set_grad(self, value: Tensor | None) -> None:
         if value is not None:
             if not isinstance(value, Variable):
                 raise TypeError(
@@ -405,15 +417,7 @@ class Tensor(Methods):
                     f"of size '{list(self.shape)}'. Please ensure that the gradient and the "
                     f"tensor are the same size"
                 )
-        meta = self._autograd
-        if meta.__class__ is not AutogradMeta:
-            meta = autograd_meta(self)
-        meta.grad = value
-
-    @grad.deleter
-    @called_anew
-    def grad(self) -> None:
-        autograd_meta(self).grad = None
+        autograd_meta(self).grad = value
 
     @property
     def grad_dtype(self) -> DType | None:

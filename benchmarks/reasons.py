@@ -3,7 +3,7 @@
 _CALLS = "several calls of NumPy, each of about a microsecond, where PyTorch makes one"
 _NEW = "no gradient: a call of NumPy and a tensor of Python's against one call in C++"
 _DRAWN = "NumPy's generator, under a lock that lets threads share it; bounds are checked first"
-_PARTS = "several results: their gradients meet in a node that takes the engine's general way"
+_PARTS = "a tensor, a view and an edge for each result, in Python"
 _PUT = "a copy changed in place: both steps are checked and recorded in Python"
 _ROOT = "the gradient is copied: PyTorch lets .grad share the memory of what it was given"
 _ONE_PASS = "NumPy goes through memory once for every step, PyTorch once for all"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import replace
 from statistics import median
@@ -44,13 +45,13 @@ class _Setup(NamedTuple):
 
 def measure_tiny(setting: Setting) -> Iterator[Row]:
     """Every function on 16 elements, in turns long enough for the clock."""
-    setup = _Setup("small", TINY, setting.repetitions(16), _TURN, 0.9, 1.5, AT_TINY)
+    setup = _Setup("small", TINY, setting.repetitions(16), _TURN, 0.6, 1.5, AT_TINY)
     yield from _rows(setup, "us", MICROSECONDS)
 
 
 def measure_large(setting: Setting) -> Iterator[Row]:
     """Every function on 4 M elements (products of matrices: 512x512), call by call."""
-    setup = _Setup("large", LARGE, setting.repetitions(5), 0, 1.5, 2.0, AT_LARGE)
+    setup = _Setup("large", LARGE, setting.repetitions(5), 0, 0.9, 2.0, AT_LARGE)
     yield from _rows(setup, "ms", MILLISECONDS)
 
 
@@ -59,6 +60,9 @@ def _rows(setup: _Setup, unit: str, scale: float) -> Iterator[Row]:
     rows = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    # What both libraries have made at their import: to look through it takes longer than a turn.
+    gc.collect()
+    gc.freeze()
     try:
         with blas_threads(1):
             for case in CASES:
@@ -82,6 +86,7 @@ def _rows(setup: _Setup, unit: str, scale: float) -> Iterator[Row]:
                 note = "" if row.reached else setup.reasons.get(case.name, "")
                 rows.append(replace(row, note=note))
     finally:
+        gc.unfreeze()
         torch.set_num_threads(threads)
     ratios = Spread.of([row.result for row in rows])
     figure = f"median of {len(rows)} functions"

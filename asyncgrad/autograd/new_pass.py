@@ -16,7 +16,7 @@ from asyncgrad.core.pass_state import running_pass
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.errors import AutogradError, NestingError
 from asyncgrad.ops.namespace import RECORDED
-from asyncgrad.scheduler import check_deadline, start
+from asyncgrad.scheduler import check_deadline, start, start_chain
 
 if TYPE_CHECKING:
     from asyncgrad.aliases import Namespace, Value
@@ -48,6 +48,26 @@ def start_pass(task: GraphTask, priority: int | None = None, deadline: float | N
     return start(task)
 
 
+def pass_along_chain(root: Value, given: Value, retain_graph: bool | None) -> Any:
+    """Run a pass of `backward()` at once if it goes along a chain and no mode is in force.
+
+    Returns:
+        What `start_pass` returns; None, with nothing done, if it is any other pass.
+    """
+    if current() is not DEFAULT or not isinstance(root, Variable) or root._edge is None:
+        return None
+    metadata = root._metadata
+    if given is None:
+        gradient = ONES.get(metadata)
+    elif isinstance(given, Variable) and given._metadata is metadata and not given._batched:
+        gradient = given._array
+    else:
+        gradient = None
+    if gradient is None:
+        return None
+    return start_chain(root._edge, gradient, retain_graph is not None and is_set(retain_graph))
+
+
 def new_pass(
     roots: tuple[Any, ...], given: Value, retain_graph: bool | None, create_graph: bool,
     inputs: list[Any] | None, grad: bool, recorded: Namespace = None,
@@ -57,7 +77,8 @@ def new_pass(
     Arguments are passed by position here and below: keywords would cost a tenth of a small pass.
     """
     if given is not None:
-        given = sequence_of(given)
+        # No call for a tensor, the usual case.
+        given = (given,) if isinstance(given, Variable) else sequence_of(given)
         if len(given) != len(roots):
             raise wrong_number(roots, given)
     edges: list[Any] = []
@@ -87,7 +108,7 @@ def new_pass(
                 f"{type(root).__name__}"
             )
         gradient = None if given is None else given[place]
-        if gradient is not None:
+        if gradient is not None and getattr(gradient, "_metadata", None) is not metadata:
             gradient = fitting(place, metadata, gradient)
         if edge is None:
             raise AutogradError(

@@ -15,7 +15,7 @@ from asyncgrad.autograd.arguments import (
     sequence_of,
 )
 from asyncgrad.autograd.edges import GradientEdge, metadata_at
-from asyncgrad.autograd.new_pass import is_set, new_pass, start_pass
+from asyncgrad.autograd.new_pass import is_set, new_pass, pass_along_chain, start_pass
 from asyncgrad.core.history import retain_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import (
@@ -96,6 +96,10 @@ def backward_from(
     """`backward`, with the roots as a tuple."""
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
+        if create_graph is False and priority is None and deadline is None and len(roots) == 1:
+            done = pass_along_chain(roots[0], grad_tensors, retain_graph)
+            if done is not None:
+                return done  # type: ignore[no-any-return]
         task = new_pass(roots, grad_tensors, retain_graph, create_graph, None, False)
         task.wait_enqueued = enqueued
         return start_pass(task, priority, deadline)  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import Callbacks, Devices, Freed, stored_edges
 from asyncgrad.core.parallel_nodes import is_early, share
 from asyncgrad.core.pass_state import PassState, close
-from asyncgrad.core.run_node import evaluate, secure, wanted_rule
+from asyncgrad.core.run_node import evaluate, in_own_dtypes, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.states import (
     CANCELLED,
@@ -273,10 +273,24 @@ class GraphTask(PassState):
         if gradient.__class__ is Resumed:
             self.launched[node] = node.sequence_nr
             self._resume(node, gradient.evaluation, gradient.result)
+        elif self.streams is None and self._is_direct(node):
+            try:
+                received = node.apply(tuple(in_own_dtypes(self, node, gradient)), self)
+            except BaseException as error:
+                self.fail(error, node)
+                # The traceback holds this frame, which must not keep the gradients alive.
+                gradient = None
+            else:
+                deliver(self, node, stored_edges(node), received, node.fresh)
         elif self.streams is None:
             self._resume(node, evaluate(self, node, gradient, owned), None)
         else:
             self._resume(node, self.streams.evaluate(self, node, gradient, owned), None)
+
+    def _is_direct(self, node: Node) -> bool:
+        """Whether running a node without a rule means calling its `apply`, and nothing else."""
+        plain = node.direct and node.extras is None and self.observer is None
+        return plain and not self.careful and self.exec_info is None
 
     def _resume(
         self, node: Node, evaluation: Generator[Any, Any, Any], result: Value, *,

@@ -98,6 +98,8 @@ class Node:
 
     #: In a pass on arrays, `apply` may run code that asks for the modes.
     sees_modes = True
+    #: `apply` is a function of arrays: it awaits nothing, and there is nothing saved to release.
+    direct = False
     #: Nothing else refers to what `apply` returns.
     fresh: Any = False
 
@@ -266,6 +268,7 @@ class GraphRoot(Node):
     __slots__ = ("gradients",)
 
     sees_modes = False
+    direct = True
 
     def __init__(self, edges: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Make a node with an edge to each root."""

@@ -55,7 +55,7 @@ def evaluate(
         and current().graph_task is not task
     ):
         install(modes_within(task))
-    gradients = _in_own_dtypes(task, node, gradient)
+    gradients = in_own_dtypes(task, node, gradient)
     extras = node.extras
     info = task.exec_info
     if info is not None:
@@ -327,7 +327,7 @@ def accumulate_now(
     yield from post_accumulate_hooks(variable, autograd_meta(variable).post_accumulate or {})
 
 
-def _in_own_dtypes(task: PassState, node: Node, gradient: NodeGradient) -> list[Gradient]:
+def in_own_dtypes(task: PassState, node: Node, gradient: NodeGradient) -> list[Gradient]:
     """A node's gradients in the dtypes of its outputs, or in that which a leaf asks for.
 
     Rules for half precision may return float32, which user code must not see.

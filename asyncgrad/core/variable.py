@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
 from asyncgrad._unbound import unbound
-from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, extras_of
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.views import refuse_change
@@ -131,8 +130,6 @@ class AccumulateGrad(Node):
     guard = None
 
 
-#: Held while an accumulator is created, so that two threads never make two for one leaf.
-_accumulators = lasting_lock()
 # Set in `asyncgrad/_wiring.py`.
 #: Makes an empty tensor of the public class.
 new_tensor: Callable[[], Variable] = Variable
@@ -203,25 +200,21 @@ def gradient_edge(variable: Variable) -> Any:
     if meta.inference:
         # No gradient flows to a tensor made in inference mode, even if it requires grad.
         return None
-    # `with`, because an interrupt between `acquire()` and `try` would leave the lock taken.
-    with _accumulators:
-        latest = meta.accumulator
-        if latest is not reference and latest is not None:
-            # Another thread has just replaced it.
-            accumulator = latest()
-            if accumulator is not None:
-                return accumulator
-        accumulator = AccumulateGrad()
-        accumulator.following = ()
-        accumulator.topological_nr = 0
-        accumulator.sequence_nr = MAX_SEQUENCE_NR
-        accumulator.output_metadata = metadata = variable._metadata
-        # The cost matters only with hooks; `GraphTask.run` counts none for other leaves.
-        accumulator.cost = metadata.cost
-        accumulator.extras = meta.extras
-        accumulator.variable = variable
-        meta.accumulator = ref(accumulator)
-        return accumulator
+    accumulator = AccumulateGrad()
+    accumulator.following = ()
+    accumulator.topological_nr = 0
+    accumulator.sequence_nr = MAX_SEQUENCE_NR
+    accumulator.output_metadata = metadata = variable._metadata
+    # The cost matters only with hooks; `GraphTask.run` counts none for other leaves.
+    accumulator.cost = metadata.cost
+    accumulator.variable = variable
+    latest = ref(accumulator)
+    # Another thread may have made one during a call; from here on there is no switch.
+    if meta.accumulator is not reference:
+        return gradient_edge(variable)
+    accumulator.extras = meta.extras
+    meta.accumulator = latest
+    return accumulator
 
 
 def _renewed_edge(variable: Variable, view: View) -> Any:

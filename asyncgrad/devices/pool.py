@@ -25,7 +25,7 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import plain_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.aliases import Array, DType, Value
 
@@ -274,10 +274,29 @@ def _empty_like(like: Value, dtype: DType = None, order: Value = "K") -> Any:
     return np.empty_like(like, dtype=dtype, order=order)
 
 
+def _concatenate(arrays: Sequence[Array], axis: int = 0) -> Any:
+    """Arrays joined along an axis, in the pool's memory if they are large and lie in rows."""
+    shape, dtype = arrays[0].shape, arrays[0].dtype
+    alike = dtype.kind == "f" and all(x.dtype == dtype and x.flags.c_contiguous for x in arrays)
+    if not shape or not alike or sum([x.nbytes for x in arrays]) < Pool.large:
+        return np.concatenate(arrays, axis=axis)
+    axis %= len(shape)
+    length = sum([x.shape[axis] for x in arrays])
+    out = POOL.take((*shape[:axis], length, *shape[axis + 1 :]), dtype)
+    return np.concatenate(arrays, axis=axis, out=out)
+
+
+def _stack(arrays: Sequence[Array], axis: int = 0) -> Any:
+    """Arrays of one shape joined along a new axis."""
+    axis %= arrays[0].ndim + 1
+    return _concatenate([x[(slice(None),) * axis + (None,)] for x in arrays], axis)
+
+
 def pooled_numpy() -> Any:
     """NumPy, with large results of elementwise functions in the pool's memory."""
     pooled: dict[str, Any] = {
-        "dot": _dot, "empty": _empty, "empty_like": _empty_like, "zeros": _zeros,
+        "concatenate": _concatenate, "dot": _dot, "empty": _empty, "empty_like": _empty_like,
+        "stack": _stack, "zeros": _zeros,
     }  # fmt: skip
     for name, function in vars(np).items():
         elementwise = isinstance(function, np.ufunc) and function.signature is None

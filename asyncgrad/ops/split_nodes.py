@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.history import note_view
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Node, init_node
-from asyncgrad.core.variable import gradient_edge, view_of, zeros_of
-from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.core.variable import gradient_edge, view_of, wrap, zeros_of
+from asyncgrad.ops.namespace import RECORDED, metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ class _Parts(Node):
 
     fresh = True
     sees_modes = False
+    direct = True
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Concatenate the parts' gradients, with zeros for parts that have none."""
@@ -65,27 +67,38 @@ class UnbindBackward0(_Parts):
         return F.reshape(g, (*shape[: self.axis], 1, *shape[self.axis :]))
 
 
-def several(x: Any, parts: Sequence[Any], kind: type[_Parts], axis: int) -> tuple[Any, ...]:
-    """Make views of one tensor the results of one function, sharing a node.
+def several(
+    x: Any, name: str, places: Sequence[tuple[Any, ...]], kind: type[_Parts], axis: int
+) -> tuple[Any, ...]:
+    """Views of one tensor as the results of one function, which share a node.
 
     As in PyTorch, none of them may be changed in place.
 
     Args:
-        parts: views of all its parts along an axis, in order, each with a node of its own.
-        kind: the class of the shared node that replaces these.
+        x: the tensor.
+        name: the op that makes a view.
+        places: the op's attributes for each part along an axis, in order.
+        kind: the class of the shared node.
     """
-    shared = len(parts) > 1 and current().plain and not x._metadata.device.streamed
-    for part in parts:
-        seen = view_of(part)
-        if seen is not None and seen.creation is None:
-            seen.creation = "several"
-        if part._edge is None:
-            shared = False
-    if shared:
-        node = kind()
-        init_node(node, gradient_edge(x), tuple([part._metadata for part in parts]))
-        node.axis = axis
-        node.cost = x._metadata.cost
-        for place, part in enumerate(parts):
-            part._edge = Edge(node, place)
+    modes, known = current(), x._metadata
+    shared = len(places) > 1 and modes.plain and modes.grad and not known.device.streamed
+    edge = gradient_edge(x) if shared else None
+    parts: list[Any] = []
+    if edge is None:
+        for place in places:
+            part = getattr(RECORDED, name)(x, *place)
+            seen = view_of(part)
+            if seen is not None and seen.creation is None:
+                seen.creation = "several"
+            parts.append(part)
+        return tuple(parts)
+    node = kind()
+    view = known.kernels[name]
+    for place in places:
+        array = view(x._array, *place)
+        part = wrap(array, metadata_of(array, known.device), Edge(node, len(parts)))
+        note_view(part, x, name, place, "several")
+        parts.append(part)
+    init_node(node, edge, tuple([part._metadata for part in parts]), known.cost)
+    node.axis = axis
     return tuple(parts)

@@ -126,7 +126,8 @@ def is_lasting(step: Any, graded: bool) -> bool:
         return True
     if step.users is not None:
         return bool(step.users.commits)
-    if step.name in GRADIENTS_ONLY or (step.name == "Tensor.grad" and step.arguments[1:] in _UNSET):
+    unset = step.name == "Tensor._set_grad" and step.arguments[1] is None
+    if unset or step.name in GRADIENTS_ONLY:
         return graded
     return True
 
@@ -134,10 +135,6 @@ def is_lasting(step: Any, graded: bool) -> bool:
 def is_graded(step: Any) -> bool:
     """Whether a step adds to some `.grad`, or reads one."""
     return step.__class__ is Commit or (step.__class__ is Load and step.gradient)
-
-
-#: What `.grad` is set to, or nothing where it is deleted.
-_UNSET = ((), (None,))
 
 
 def loads_first(steps: list[Any]) -> list[Any]:

@@ -6,12 +6,13 @@ from asyncio.events import _get_running_loop
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.chain import is_chain
 from asyncgrad.core.modes import current
 from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import BackwardFuture
-from asyncgrad.scheduler.inline import run_inline
+from asyncgrad.scheduler.inline import run_chain, run_inline
 from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
 from asyncgrad.scheduler.offload import cooperate, offload
 from asyncgrad.scheduler.portal import portal
@@ -20,13 +21,15 @@ from asyncgrad.scheduler.registry import check_loop, engine, engine_of
 from asyncgrad.scheduler.results import awaitable, ended
 
 if TYPE_CHECKING:
+    from asyncgrad.aliases import Gradient
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
 
 __all__ = [
     "BackwardFuture", "Engine", "MultiPass", "awaitable", "awaits", "call", "check_awaited",
     "check_deadline", "cooperate", "engine", "offload", "portal", "run_multi_pass", "start",
-    "until_free_for", "waits",
+    "start_chain", "until_free_for", "waits",
 ]  # fmt: skip
 
 
@@ -46,6 +49,25 @@ def start(task: GraphTask) -> Any:
     elif "trio" in modules and not current().blocking:
         check_loop("backward")
     return ended(run_inline(task))
+
+
+def start_chain(root: Node, gradient: Gradient, keep_graph: bool) -> Any:
+    """Run a pass along a chain, without a `GraphTask`: see `core.chain`.
+
+    Args:
+        root: the first node.
+        gradient: its gradient, an array.
+        keep_graph: saved values survive.
+
+    Returns:
+        What `start` returns; None, with nothing done, on a loop and where the graph is no chain.
+    """
+    if _get_running_loop() is not None or not is_chain(root):
+        return None
+    if "trio" in modules:
+        check_loop("backward")
+    run_chain(root, gradient, keep_graph)
+    return ended(None)
 
 
 def awaits(task: PassState | None) -> bool:

@@ -15,6 +15,8 @@ from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, Timer
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core import chain
+from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.states import FINISHED, RUNNING
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.errors import AutogradError
@@ -27,7 +29,9 @@ from asyncgrad.scheduler.portal import OnPortal
 if TYPE_CHECKING:
     from contextvars import Context
 
+    from asyncgrad.aliases import Gradient
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.node import Node
     from asyncgrad.core.states import Suspended
 
 #: A budget, in nanoseconds, that no pass uses up.
@@ -46,6 +50,30 @@ def run_inline(task: GraphTask) -> Any:
     if task.parent is not None and reentrant.is_short(task):
         return reentrant.fresh(_run, task)
     return _run(task)
+
+
+def run_chain(root: Node, gradient: Gradient, keep_graph: bool) -> None:
+    """Run a pass along a chain to its end in this thread: see `core.chain`.
+
+    Raises:
+        BaseException: the error that the pass ended with.
+    """
+    for token in fp_errors_ignored:
+        try:
+            staged, error = chain.run_chain(root, gradient, keep_graph)
+        finally:
+            restore_fp_errors(token)
+            del token
+        break
+    if staged:
+        error = chain.commit_chain(staged)
+    if error is None:
+        return
+    clear_frames(error)
+    try:
+        raise as_failure(error)
+    finally:
+        del error, root, gradient, staged
 
 
 def _run(task: GraphTask) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from integer_graphs import ENDLESS, Step, by_rule, finish, leaf, pass_over, run_through, staged
@@ -294,3 +295,20 @@ class TestResumableWalk:
         assert log == []
         task.release()
         task.validate()
+
+
+def test_threads_that_need_a_leafs_accumulator_at_once_get_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Gradients of both graphs go to the leaf; a pass sums them in one place."""
+    x = leaf()
+    others: list[AccumulateGrad] = []
+
+    def switched(accumulator: AccumulateGrad) -> Any:
+        monkeypatch.undo()
+        others.append(gradient_edge(x))
+        return weakref.ref(accumulator)
+
+    monkeypatch.setattr("asyncgrad.core.variable.ref", switched)
+    assert gradient_edge(x) is others[0]
+    assert gradient_edge(x) is others[0]

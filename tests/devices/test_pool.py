@@ -266,3 +266,25 @@ async def test_an_idle_process_gives_its_memory_back(
     await idle.wait()
     assert len(looks) == busy_turns + 1
     assert all(looks)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_large_joined_arrays_are_lent(pool: Pool, axis: int) -> None:
+    """New memory would be touched page by page, which takes longer than the copy."""
+    xp = pooled_numpy()
+    parts = [np.full((2, LARGE // 32), number) for number in (1.0, 2.0)]
+    for joined, expected in (
+        (xp.concatenate(parts, axis=axis), np.concatenate(parts, axis=axis)),
+        (xp.stack(parts, axis=axis), np.stack(parts, axis=axis)),
+    ):
+        np.testing.assert_array_equal(joined, expected)
+    assert pool.lent == 2 * LARGE
+
+
+def test_joined_arrays_that_are_small_or_turned_are_not_lent(pool: Pool) -> None:
+    """Their results keep NumPy's order in memory."""
+    xp = pooled_numpy()
+    turned = np.ones((LARGE // 8, 2)).T
+    assert xp.concatenate([turned, turned], axis=1).flags.f_contiguous
+    assert xp.concatenate([np.ones(3), np.ones(2)]).tolist() == [1.0] * 5
+    assert not pool.lent

@@ -55,6 +55,15 @@ def test_many_elements_by_number_along_an_axis(call):
     _assert_equal(call, _X, more=(_ALONG, _ONCE))
 
 
+@pytest.mark.parametrize("name", ["softplus", "logsigmoid"])
+def test_small_logarithms_are_precise(name):
+    """In single precision 1 + exp(x) loses most of a small exponential."""
+    x = np.linspace(-18, -1, 5000, dtype=np.float32) * (-1 if name == "logsigmoid" else 1)
+    ours = getattr(ag.nn.functional, name)(ag.from_numpy(x))
+    exact = getattr(torch.nn.functional, name)(torch.from_numpy(x).double())
+    np.testing.assert_allclose(ours.numpy(), exact.numpy(), rtol=5e-7)
+
+
 def test_many_elements_at_pairs_of_places():
     """Some counted from the end, some twice."""
     _assert_equal(lambda L, x, i, j: x[i, j], _X, more=_PAIR)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import oracle
 import pytest
 from promised import MUST
 
 import asyncgrad as ag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -116,3 +121,16 @@ def test_nothing_joined_gets_no_gradient_but_a_place_in_the_graph():
         nothing, x = m.ones(0, requires_grad=True), m.ones(2, 3)
         m.cat([nothing, x], 1).sum().backward()
         assert tuple(nothing.grad.shape) == (0,)
+
+
+@pytest.mark.parametrize("function", [lambda x: x.split(2), lambda x: x.chunk(2), ag.unbind])
+def test_the_gradients_of_parts_take_the_short_way(
+    function: Callable[[ag.Tensor], tuple[ag.Tensor, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their node is no user's code, so a pass without hooks calls it and nothing else."""
+    monkeypatch.setattr("asyncgrad.core.graph_task.evaluate", None)
+    x = ag.ones(4, 2, requires_grad=True)
+    parts = function(x)
+    ag.autograd.backward(parts[:2], [ag.full_like(part, 2) for part in parts[:2]])
+    assert x.grad is not None
+    assert x.grad.sum().item() == 2 * sum(part.numel() for part in parts[:2])

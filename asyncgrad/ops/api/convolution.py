@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.arguments import whole_numbers
@@ -43,17 +44,15 @@ def for_each(name: str, what: str, value: Ints, ndim: int) -> tuple[int, ...]:
 
 
 def _sides(
-    name: str, padding: Ints | str, kernel: Shape, stride: Shape, dilation: Shape
+    name: str, padding: Shape | str, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[tuple[int, int], ...]:
     """The padding before and after each axis."""
-    ndim = len(kernel)
     if not isinstance(padding, str):
-        numbers = for_each(name, "padding", padding, ndim)
-        if min(numbers) < 0:
-            raise RuntimeError(f"{name}: negative padding is not supported, got {padding}")
-        return tuple((p, p) for p in numbers)
+        if min(padding) < 0:
+            raise RuntimeError(f"{name}: negative padding is not supported, got {list(padding)}")
+        return tuple((p, p) for p in padding)
     if padding == "valid":
-        return ((0, 0),) * ndim
+        return ((0, 0),) * len(kernel)
     if padding != "same":
         raise RuntimeError(f"{name}: padding must be numbers, 'valid' or 'same', got {padding!r}.")
     if any(s != 1 for s in stride):
@@ -62,6 +61,23 @@ def _sides(
         )
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((r // 2, r - r // 2) for r in reach)
+
+
+@functools.lru_cache(1024)
+def _geometry(
+    name: str, image: Shape, kernel: Shape, padding: Shape | str, stride: Shape, dilation: Shape,
+    groups: int,
+) -> Geometry:  # fmt: skip
+    """How the kernel moves over the image; a cache holds it, as most calls repeat another."""
+    sides = _sides(name, padding, kernel, stride, dilation)
+    geometry = Geometry(stride, sides, dilation, groups)
+    if min(geometry.out_shape(image, kernel)) <= 0:
+        raise RuntimeError(
+            f"{name}: Kernel size can't be greater than actual input size: the image is "
+            f"{list(image)}, padded by {list(sides)}, the kernel {list(kernel)} with dilation "
+            f"{dilation}"
+        )
+    return geometry
 
 
 def _operands(
@@ -120,14 +136,9 @@ def _convolve(
             f"groups, but got input of size {list(shape)}"
         )
     _check_bias(name, bias, w, kernel[0])
-    sides = _sides(name, padding, kernel[2:], strides, dilations)
-    geometry = Geometry(strides, sides, dilations, groups)
-    if any(n <= 0 for n in geometry.out_shape(shape[-ndim:], kernel[2:])):
-        raise RuntimeError(
-            f"{name}: Kernel size can't be greater than actual input size: the image is "
-            f"{list(shape[-ndim:])}, padded by {list(sides)}, the kernel {list(kernel[2:])} with "
-            f"dilation {dilations}"
-        )
+    if not isinstance(padding, str):
+        padding = for_each(name, "padding", padding, ndim)
+    geometry = _geometry(name, shape[-ndim:], kernel[2:], padding, strides, dilations, groups)
     batched = len(shape) == ndim + 2
     if not batched:
         x = R.reshape(x, (1, *shape))

@@ -495,12 +495,12 @@ def _in_turn(
     x: Tensor, axis: int, lengths: list[int], kind: type[Any] = SplitBackward0
 ) -> tuple[Any, ...]:
     """Consecutive views of given lengths along an axis."""
-    parts = []
+    places = []
     start = 0
     for length in lengths:
-        parts.append(R.narrow(x, axis, start, length))
+        places.append((axis, start, length))
         start += length
-    return several(x, parts, kind, axis)
+    return several(x, "narrow", places, kind, axis)
 
 
 def _axis_to_divide(name: str, input: Tensor, dim: int) -> tuple[Any, int, int]:
@@ -543,8 +543,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     if not shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
     before = (slice(None),) * axis
-    parts = [R.getitem(x, (*before, i, Ellipsis)) for i in range(shape[axis])]
-    return several(x, parts, UnbindBackward0, axis)
+    places = [((*before, i, Ellipsis),) for i in range(shape[axis])]
+    return several(x, "getitem", places, UnbindBackward0, axis)
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:

@@ -6,6 +6,8 @@ import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, bounded, elementwise, inverted
 from asyncgrad.ops.op import fused, operation, unary
@@ -21,17 +23,17 @@ _FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
-#: atanh(2 cdf(x) - 1) / x, with the normal distribution's cdf, as a polynomial in x * x for |x| <
+#: log(1 / cdf(x) - 1) / x, with the normal distribution's cdf, as a polynomial in x * x for |x| <
 #: 5.8. It is the minimax approximation: the largest error of the cdf is 3e-8. For larger ones it
-#: grows, so that its tanh is 1.
+#: falls, so that the cdf is 0 or 1.
 _CDF = (
-    1.7561627848223995e-09,
-    -1.3226304521444942e-07,
-    3.9647405647651135e-06,
-    -5.530617167846634e-05,
-    -3.259503016575673e-05,
-    0.03633308462124521,
-    0.7978849414593275,
+    -3.512325569644799e-09,
+    2.6452609042889884e-07,
+    -7.929481129530227e-06,
+    0.00011061234335693268,
+    6.519006033151346e-05,
+    -0.07266616924249042,
+    -1.595769882918655,
 )
 
 
@@ -125,13 +127,29 @@ def _silu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     return xp.multiply(d, g, d)
 
 
+def log_one_plus(xp: Library, x: Array) -> Any:
+    """Replace numbers from 0 to 1 by log(1 + x).
+
+    NumPy's `log1p` calls the C library for each number on processors without AVX-512. Here the
+    logarithm of the rounded sum is corrected by what the rounding has left out.
+    """
+    if x.dtype.itemsize != 4 or x.size < _FEW or xp.ndarray is not np.ndarray:
+        return xp.log1p(x, x)
+    total = xp.add(x, 1)
+    error = xp.subtract(total, 1)
+    xp.subtract(error, x, error)
+    xp.divide(error, total, error)
+    xp.log(total, total)
+    return xp.subtract(total, error, x)
+
+
 @elementwise()
 def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
     z = x if beta == 1 else x * beta
     y = xp.abs(z, out)
     xp.negative(y, y)
     xp.exp(y, y)
-    xp.log1p(y, y)
+    log_one_plus(xp, y)
     xp.add(y, at_least(xp, None, z, 0), y)
     if beta != 1:
         xp.divide(y, beta, y)
@@ -152,7 +170,7 @@ def _logsigmoid(xp: Library, out: Array | None, x: Array) -> Any:
     y = xp.abs(x, out)
     xp.negative(y, y)
     xp.exp(y, y)
-    xp.log1p(y, y)
+    log_one_plus(xp, y)
     return xp.subtract(at_most(xp, None, x, 0), y, y)
 
 
@@ -178,9 +196,10 @@ def _cdf(xp: Library, out: Array | None, x: Array) -> Any:
         xp.multiply(p, s, p)
     xp.add(p, _CDF[-1], p)
     xp.multiply(p, x, p)
-    xp.tanh(p, p)
-    xp.multiply(p, 0.5, p)
-    return xp.add(p, 0.5, p)
+    # NumPy's `exp` takes less time than its `tanh`, and is as precise for the smallest results.
+    xp.exp(p, p)
+    xp.add(p, 1, p)
+    return inverted(xp, p)
 
 
 def _pdf(xp: Library, out: Array | None, x: Array) -> Any:

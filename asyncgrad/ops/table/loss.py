@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, elementwise, masked, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
-from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
+from asyncgrad.ops.table.activation import at_least, at_most, line_total, log_one_plus, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import kept_shape
 
@@ -242,7 +242,7 @@ def _binary_logits(
     d = xp.abs(x, out)
     xp.negative(d, d)
     xp.exp(d, d)
-    xp.log1p(d, d)
+    log_one_plus(xp, d)
     xp.subtract(d, at_most(xp, None, x, 0), d)
     return xp.add(d, (1 - y) * x, d)
 

@@ -1,0 +1,134 @@
+"""Passes along a chain: table nodes without hooks, each of which leads to leaves and to one node.
+
+Every node gets one gradient there. So nothing is counted, put in order, summed or held back, and
+such a pass needs no `GraphTask`, which would take most of the time of a small one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.commit import commit
+from asyncgrad.core.node import Edge, Freed, OpNode
+from asyncgrad.core.saved_values import check_saved
+from asyncgrad.core.variable import AccumulateGrad
+from asyncgrad.core.versions import VersionCounter
+from asyncgrad.errors import note_failure
+
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Gradient, StoredEdge
+    from asyncgrad.core.node import Node
+    from asyncgrad.core.variable import Variable
+
+#: The most nodes of a chain: where the walk finds a branch, it was in vain.
+_LONGEST = 64
+#: The frames from the release of what a node has saved to the call of `backward()`.
+_DEPTH = 7
+
+
+def is_chain(edge: StoredEdge) -> bool:
+    """Whether a chain starts here that reaches each of its leaves once, on devices without streams.
+
+    Args:
+        edge: the stored edge of the root.
+    """
+    node: Any = edge
+    leaves: list[Any] = []
+    for _ in range(_LONGEST):
+        if (
+            node.__class__ is Edge
+            or node.rule is None
+            or node.extras is not None
+            or node.output_metadata.__class__ is tuple
+            or node.output_metadata.device.streamed
+        ):
+            return False
+        following = node.following
+        if following.__class__ is OpNode:
+            node = following
+            continue
+        node = None
+        for target in following if following.__class__ is tuple else (following,):
+            if target.__class__ is AccumulateGrad:
+                if target.extras is not None or target.output_metadata.device.streamed:
+                    return False
+                leaves.append(target)
+            elif node is None:
+                node = target
+            else:
+                return False
+        if node is None:
+            return len(leaves) == 1 or len(leaves) == len(set(leaves))
+    return False
+
+
+def run_chain(
+    node: Node, gradient: Gradient, keep_graph: bool
+) -> tuple[list[tuple[Variable, Gradient, bool]], BaseException | None]:
+    """Run the nodes of a chain.
+
+    Args:
+        node: the first one.
+        gradient: its gradient, an array.
+        keep_graph: saved values survive.
+
+    Returns:
+        What `commit` has to add to the leaves, and the error, if a node has raised one.
+    """
+    staged: list[tuple[Variable, Gradient, bool]] = []
+    freed: Freed | None = None
+    owned = False
+    received: Any = None
+    try:
+        while gradient is not None:
+            rule: Any = node.rule
+            run, saved = rule.run, node.saved
+            if rule.saves:
+                # As in `GraphTask.run`.
+                guard = node.guard
+                if saved.__class__ is Freed or (
+                    guard is not None
+                    and (guard.__class__ is not VersionCounter or guard.value != node.version)
+                ):
+                    saved = check_saved(node)
+                received = run(node.output_metadata.F, gradient, saved)
+                if not keep_graph:
+                    if freed is None:
+                        freed = Freed().remember(_DEPTH)
+                    outliving = rule.outliving
+                    node.guard = None if outliving is None else outliving(saved)
+                    node.saved = freed
+            else:
+                received = run(node.output_metadata.F, gradient, saved)
+            following = node.following
+            gradient = None
+            if following.__class__ is tuple:
+                owned = rule.fresh
+                if received is None:
+                    break
+                for target, value in zip(following, received):  # noqa: B905  quicker
+                    if target.__class__ is not AccumulateGrad:
+                        node, gradient = target, value
+                    elif value is not None:
+                        staged.append((target.variable, value, owned))
+                continue
+            owned = rule.fresh or (owned and rule.passes)
+            if following.__class__ is not AccumulateGrad:
+                node, gradient = following, received
+            elif received is not None:
+                staged.append((following.variable, received, owned))
+    except BaseException as error:
+        note_failure(error, node)
+        # The traceback holds this frame, which must not keep the graph alive.
+        del node, gradient, received, staged
+        return [], error
+    return staged, None
+
+
+def commit_chain(staged: list[tuple[Variable, Gradient, bool]]) -> BaseException | None:
+    """Commit what a chain has staged; return the error, if there is one."""
+    try:
+        commit(staged, None, True)
+    except BaseException as error:
+        return error
+    return None
