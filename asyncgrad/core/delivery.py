@@ -167,8 +167,16 @@ def _note_early(task: PassState, target: Node, sequence_nr: int, overtakes: bool
             task.after[target] = sequence_nr, task.order
 
 
-def take_report(task: PassState, node: Node, gradients: Sequence[Gradient], fresh: bool) -> None:
+def take_report(
+    task: PassState, node: Node, gradients: Sequence[Gradient] | None, fresh: bool,
+    following: tuple[StoredEdge, ...] | None = None,
+) -> None:  # fmt: skip
     """Take the gradients of a node that was handed out by `PassState.launch`.
+
+    Args:
+        gradients: for the next edges.
+        fresh: nothing else refers to the gradients' arrays.
+        following: the next edges, if not all of them.
 
     Raises:
         ValueError: if the pass has not handed out the node, or it has reported already.
@@ -177,4 +185,4 @@ def take_report(task: PassState, node: Node, gradients: Sequence[Gradient], fres
         raise ValueError(f"{node!r} was not handed out by this pass, or has reported already")
     del task.launched[node]
     if task.state is RUNNING:
-        deliver(task, node, stored_edges(node), gradients, fresh)
+        deliver(task, node, following or stored_edges(node), gradients, fresh)

@@ -44,10 +44,13 @@ class InputBuffer:
         if gradient is not None:
             self.held.append((-sequence_nr, position, gradient, owned))
 
-    def admit(self, before: int, F: Namespace) -> None:
-        """Add the held gradients of producers with a number greater than `before`."""
+    def admit(self, number: int, F: Namespace) -> None:
+        """Add the held gradients of producers down to a number.
+
+        What is held of that one came first: it may report its gradients in two parts.
+        """
         if self.held:
             self.held.sort(key=lambda entry: entry[0])
-            while self.held and -self.held[0][0] > before:
+            while self.held and -self.held[0][0] >= number:
                 _, position, gradient, owned = self.held.pop(0)
                 self.add(position, gradient, owned, F)

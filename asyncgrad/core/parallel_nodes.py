@@ -15,11 +15,13 @@ from asyncgrad.core.delivery import deliver, take_report
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.states import HEAVY_NS, RUNNING
+from asyncgrad.core.variable import AccumulateGrad
+from asyncgrad.errors import note_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.aliases import NodeGradient
+    from asyncgrad.aliases import Gradient, NodeGradient
     from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.states import Ready
@@ -42,11 +44,13 @@ class Helpers(Protocol):
     def splits(self) -> bool:
         """Whether the parts of one node may go to different threads, too."""
 
-    def lend(self, job: Callable[[], None]) -> None:
-        """Run a job, which does not raise, in another thread."""
+    def lend(self, job: Callable[[], None], *, part: bool = False) -> None:
+        """Run a job, which does not raise, in another thread.
 
-    def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run calls in parallel, the first in this thread, and wait for all."""
+        Args:
+            job: computes a node's gradients.
+            part: it computes not all of them.
+        """
 
 
 def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient) -> bool:
@@ -68,25 +72,24 @@ def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient)
         return False
     rule = node.rule
     assert rule is not None
-    if not rule.apart or rule.pulls is None:
+    if not rule.apart or rule.pulls is None or rule.renew is not None:
         return False
+    # The pass goes on behind the first node that is no leaf, and need not wait for the others.
+    following = node.following
+    place = next((i for i, edge in enumerate(following) if edge.__class__ is not AccumulateGrad), 0)
+    others = tuple([i for i in range(len(following)) if i != place])
+    task.launched[node] = node.sequence_nr
+    helpers.lend(partial(_run_others, task, node, gradient, others), part=True)
     try:
-        pulls = rule.pulls
-        received = run_rule(
-            node,
-            lambda F, gradient, saved: helpers.together(
-                [partial(pull, F, gradient, saved) for pull in pulls]
-            ),
-            node.output_metadata.F,
-            gradient,
-            task,
-        )
+        received = run_rule(node, rule.pulls[place], node.output_metadata.F, gradient, None)
     except BaseException as error:
-        task.fail(error, node)
+        # The node stays launched until the others report.
+        note_failure(error, node)
+        task.fail(error)
         # The traceback holds this frame, which must not keep the graph alive.
-        del node, gradient, task
+        del node, gradient, task, following
         return True
-    deliver(task, node, node.following, received, rule.fresh)
+    deliver(task, node, (following[place],), (received,), rule.fresh)
     return True
 
 
@@ -139,3 +142,40 @@ def _run_lent(task: PassState, entry: Ready | None) -> None:
     finally:
         # An error's traceback holds this frame, which must not keep the graph alive.
         del task, entry, node, gradient, received
+
+
+def _run_others(
+    task: PassState, node: Node, gradient: NodeGradient, places: tuple[int, ...]
+) -> None:
+    """Compute some of a node's gradients in a helper thread, and report to the inbox."""
+    rule = node.rule
+    assert rule is not None
+    assert rule.pulls is not None
+    pulls = [rule.pulls[place] for place in places]
+    received: Any = None
+    try:
+        if task.state is RUNNING:
+            received = run_rule(
+                node,
+                lambda F, gradient, saved: [pull(F, gradient, saved) for pull in pulls],
+                node.output_metadata.F,
+                gradient,
+                None,
+            )
+        task.inbox.append(partial(_take_others, task, node, places, received))
+    except BaseException as error:
+        task.inbox.append(partial(task.fail, error, node))
+    finally:
+        # An error's traceback holds this frame, which must not keep the graph alive.
+        del task, node, gradient, received
+
+
+def _take_others(
+    task: PassState, node: Node, places: tuple[int, ...], received: Sequence[Gradient] | None
+) -> None:
+    """Take the rest of the gradients of a node, which has run then."""
+    following, rule = node.following, node.rule
+    assert rule is not None
+    if not task.keep_graph:
+        node.release_saved(task.freed)
+    take_report(task, node, received, rule.fresh, tuple([following[place] for place in places]))

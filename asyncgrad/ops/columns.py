@@ -14,12 +14,12 @@ import numpy as np
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from asyncgrad.types import Array, Library, Shape
 
 #: The most elements of the columns that are made at a time.
 COLUMNS = 1 << 18
+#: The same for images side by side: all cores share a batch of small images.
+_BESIDE = 1 << 17
 #: Rows with fewer elements are short; from this many images on they are put side by side.
 _SHORT, _SIDE_BY_SIDE = 32, 8
 #: Numbers in a line of the cache.
@@ -114,34 +114,31 @@ def _layout(
     )
 
 
-def pieces(windows: Array, ndim: int) -> Iterator[tuple[slice, slice, Any]]:
-    """The windows as matrices of columns, for some images or some rows of an image at a time.
-
-    Yields:
-        The images, the rows, and columns of shape (groups, channels * kernel, images * places).
-    """
+def some_windows(windows: Array, ndim: int) -> list[tuple[slice, slice]]:
+    """Slices of the images and of their rows: some images, or some rows of one, at a time."""
     shape = windows.shape
-    batch, groups = shape[:2]
-    rows, width = shape[-ndim], prod(shape[len(shape) - ndim + 1 :])
-    length = prod(shape[2 : len(shape) - ndim])
-    image = groups * length * rows * width
+    batch, rows = shape[0], shape[-ndim]
+    image = prod(shape[1:])
     if batch == 0 or image == 0:
-        return
-    order = (*range(1, 3 + ndim), 0, *range(3 + ndim, 3 + 2 * ndim))
+        return []
     if image <= COLUMNS // 2:
         step = max(1, COLUMNS // image)
-        for start in range(0, batch, step):
-            part = windows[start : start + step]
-            columns = part.transpose(order).reshape(groups, length, len(part) * rows * width)
-            yield slice(start, start + step), slice(None), columns
-        return
+        return [(slice(start, start + step), slice(None)) for start in range(0, batch, step)]
     step = max(1, COLUMNS * rows // image)
-    for place in range(batch):
-        for start in range(0, rows, step):
-            cut = slice(start, start + step)
-            index: tuple[Any, ...] = (place, ..., cut, *(slice(None),) * (ndim - 1))
-            part = windows[index]
-            yield slice(place, place + 1), cut, part.reshape(groups, length, -1)
+    return [
+        (slice(place, place + 1), slice(start, start + step))
+        for place in range(batch)
+        for start in range(0, rows, step)
+    ]
+
+
+def columns_of(windows: Array, ndim: int, images: slice, rows: slice) -> Any:
+    """Some windows as columns, of shape (groups, channels * kernel, images * places)."""
+    index: tuple[Any, ...] = (images, ..., rows, *(slice(None),) * (ndim - 1))
+    part = windows[index]
+    order = (*range(1, 3 + ndim), 0, *range(3 + ndim, 3 + 2 * ndim))
+    length = prod(part.shape[2 : 3 + ndim])
+    return part.transpose(order).reshape(part.shape[1], length, -1)
 
 
 def has_short_rows(x: Array, kernel: Shape, image: Shape) -> bool:
@@ -164,7 +161,7 @@ def some_images(batch: int, columns: int) -> list[slice]:
 
     Parts of about the same length, in full lines of the cache.
     """
-    step = -(-COLUMNS // (max(1, columns) * _LINE)) * _LINE
+    step = -(-_BESIDE // (max(1, columns) * _LINE)) * _LINE
     step = -(-batch // (-(-batch // step) * _LINE)) * _LINE
     return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
 
@@ -177,34 +174,23 @@ def _matrices(xp: Library, dtype: Any, groups: int, rows: int, width: int) -> An
     return xp.empty((groups, rows, width + _APART), dtype)[..., :width]
 
 
-def side_by_side(
-    xp: Library, x: Array, kernel: Shape, image: Shape, geometry: Geometry
-) -> Iterator[tuple[slice, Any]]:
-    """The windows as matrices of columns, for some images at a time along the last axis.
+def side_by_side(xp: Library, x: Array, kernel: Shape, image: Shape, geometry: Geometry) -> Any:
+    """The windows of some images, side by side along the last axis, as matrices of columns.
 
-    Yields:
-        The images, and columns of shape (groups, channels * kernel, places * images), which are
-        written over by the next ones.
+    Their shape is (groups, channels * kernel, places * images).
     """
-    groups = geometry.groups
+    groups, count = geometry.groups, len(x)
     length, places = x.shape[1] // groups * prod(kernel), prod(image)
-    pieces = some_images(len(x), groups * length * places)
-    most = pieces[0].stop
     frame, kept, inner = _frame(x.shape, geometry.padding)
-    frame, inner = (*frame[1:], most), (*inner, slice(None))
     # Each element of an image is a vector over the images.
-    space = xp.zeros(frame, x.dtype)
+    space = xp.zeros((*frame[1:], count), x.dtype)
     # The layout of one such image.
-    shape, strides = _layout((1, *frame[:-1]), (0, *space.strides[:-1]), kernel, image, geometry)
-    memory = _matrices(xp, x.dtype, groups, length, places * most)
-    for images in pieces:
-        part = x[images]
-        count = len(part)
-        _put_beside(space[..., :count][inner], part[kept])
-        windows = np.ndarray((*shape[1:], count), x.dtype, space, 0, (*strides[1:], space.itemsize))
-        columns = memory[..., : places * count]
-        columns.reshape(windows.shape)[...] = windows
-        yield images, columns
+    shape, strides = _layout((1, *frame[1:]), (0, *space.strides[:-1]), kernel, image, geometry)
+    _put_beside(space[(*inner, slice(None))], x[kept])
+    windows = np.ndarray((*shape[1:], count), x.dtype, space, 0, (*strides[1:], space.itemsize))
+    columns = _matrices(xp, x.dtype, groups, length, places * count)
+    columns.reshape(windows.shape)[...] = windows
+    return columns
 
 
 def _put_beside(target: Array, images: Array) -> None:

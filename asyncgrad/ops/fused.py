@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Elements of a block: a few float32 arrays of this length fit into a core's caches. With half as
 #: many, kernels take 10 to 20 % longer, because they call NumPy more often.
 _BLOCK = 1 << 17
-#: With fewer blocks, idle threads take none: the cheapest kernels would be done before they begin.
+#: With fewer blocks of a cheap kernel, idle threads take none: it would be done before they begin.
 _MANY = 4
 #: Elements that are copied or added at a time.
 PART = 1 << 18
@@ -162,15 +162,18 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
     return decorate
 
 
-def share(xp: Any, compute: Callable[[Any], object], blocks: Sequence[Any]) -> None:
+def share(
+    xp: Any, compute: Callable[[Any], object], blocks: Sequence[Any], many: int = _MANY
+) -> None:
     """Call a function for each block; idle threads of the engine take some if there are many.
 
     Args:
         xp: the library that it computes with; a device's own is called in this thread alone.
         compute: writes what belongs to a block, and nothing else.
         blocks: the blocks, cut by shape alone.
+        many: with fewer blocks this thread computes them all.
     """
-    if len(blocks) >= _MANY and xp.ndarray is np.ndarray:
+    if len(blocks) >= many and xp.ndarray is np.ndarray:
         in_pieces(compute, blocks)
     else:
         for block in blocks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING
 from asyncgrad.devices import pieces
@@ -16,7 +16,7 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.scheduler.completion import end_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Outcome
@@ -26,50 +26,6 @@ if TYPE_CHECKING:
 #: How long a pass may keep its thread while another of the same urgency waits: the expected cost of
 #: its nodes. It is many times the cost of moving to the loop and back.
 _SEGMENT_NS = 4_000_000
-
-
-class _Job:
-    """A call that is made once, by the thread that claims it first."""
-
-    __slots__ = ("_call", "_done", "_error", "_open", "_result")
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call: Callable[[], Any] | None = without_fp_errors(call)
-        #: Popping the entry claims the job.
-        self._open = [None]
-        self._done: SimpleQueue[None] = SimpleQueue()
-        self._result: Any = None
-        self._error: BaseException | None = None
-
-    def try_run(self) -> None:
-        """Make the call, unless it is claimed."""
-        try:
-            self._open.pop()
-        except IndexError:
-            return
-        call, self._call = self._call, None
-        assert call is not None
-        try:
-            self._result = call()
-        except BaseException as error:
-            self._error = error
-        finally:
-            # The owner may continue before this thread does, so drop all references first.
-            del call
-        self._done.put(None)
-
-    def result(self) -> Any:
-        """The outcome of the call; makes it here if it is unclaimed."""
-        self.try_run()
-        self._done.get()
-        result, self._result = self._result, None
-        error, self._error = self._error, None
-        if error is None:
-            return result
-        try:
-            raise error
-        finally:
-            del error
 
 
 class Helpers:
@@ -88,7 +44,13 @@ class Helpers:
         self._suspended = suspended
         #: Nanoseconds of expected cost of the expensive nodes that the owner has run.
         self.spent = 0
-        self._lent: deque[_Job] = deque()
+        #: Lent calls that no thread has taken; popping one claims it.
+        self._open: deque[Callable[[], None]] = deque()
+        #: One entry for each lent call that has ended, and how many `join` has to wait for.
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._lent = 0
+        #: One entry for each thread that helps, or will.
+        self._helping: list[None] = []
 
     def gives_way(self, cost: int, suspended: int) -> bool:
         """Whether the owner should leave its thread to the loop or another pass before a node.
@@ -108,37 +70,53 @@ class Helpers:
         return False
 
     def room(self) -> int:
-        """How many threads are idle."""
-        return self._threads.idle()
+        """How many calls may be lent: one for each idle thread, and one ahead for each helper."""
+        return max(0, self._threads.idle() + len(self._helping) - len(self._open))
 
     def splits(self) -> bool:
         """Whether the parts of one node may go to different threads, too."""
-        return pieces.threads > 1 and self._threads.spare() > 0
+        more = self._threads.spare() + len(self._helping)
+        return pieces.threads > 1 and more > len(self._open)
 
-    def lend(self, call: Callable[[], None]) -> None:
-        """Run a call in another thread; `join` waits for it."""
-        self._lent.append(self._begin(call))
+    def lend(self, call: Callable[[], None], *, part: bool = False) -> None:
+        """Run a call in another thread; `join` waits for it.
 
-    def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run calls in parallel, the first in this thread, and wait for all."""
-        others = [self._begin(call) for call in calls[1:]]
+        Args:
+            call: does not raise.
+            part: it is a part of a node.
+        """
+        self._lent += 1
+        self._open.append(call)
+        if self._threads.spare() if part else self._threads.idle():
+            self._helping.append(None)
+            self._threads.submit(self._help, self._urgency)
+
+    @without_fp_errors
+    def _help(self) -> None:
+        """Make lent calls in another thread, until none is left or other work waits for it."""
+        while self._make_next() and self._threads.most_urgent() is None:
+            pass
+        self._helping.pop()
+
+    def _make_next(self) -> bool:
+        """Make the next lent call; False if there is none."""
         try:
-            first = calls[0]()
-        finally:
-            # Also if the first call raises: no call may still run when this returns.
-            results = [other.result() for other in others]
-        return [first, *results]
-
-    def _begin(self, call: Callable[[], Any]) -> _Job:
-        job = _Job(call)
-        self._threads.submit(job.try_run, self._urgency)
-        return job
+            call = self._open.popleft()
+        except IndexError:
+            return False
+        call()
+        # The owner may continue before this thread does, so drop all references first.
+        del call
+        self._ended.put(None)
+        return True
 
     def join(self) -> bool:
-        """Wait until the first of the lent calls is done; False if there is none."""
+        """Wait until a lent call has ended; False if there is none."""
         if not self._lent:
             return False
-        self._lent.popleft().result()
+        self._make_next()
+        self._ended.get()
+        self._lent -= 1
         return True
 
 

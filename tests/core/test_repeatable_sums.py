@@ -84,6 +84,16 @@ class TestInputBuffer:
         buffer.admit(-1, F)
         assert buffer.values == [(4, 2, 0), (5, 3, 1)]
 
+    def test_of_a_producer_that_reports_in_two_parts_the_first_comes_first(self) -> None:
+        """Also if a producer with a greater number reports between the two."""
+        buffer = InputBuffer(1)
+        buffer.hold(4, 0, (4,), False)
+        for number, gradient in ((9, (9,)), (4, (4.5,))):
+            buffer.admit(number, F)
+            buffer.add(0, gradient, False, F)
+        buffer.admit(-1, F)
+        assert buffer.values == [(9, 4, 4.5)]
+
     def test_one_producer_along_several_edges_keeps_their_order(self) -> None:
         buffer = InputBuffer(1)
         for text in "abc":

@@ -13,7 +13,7 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.devices import pieces
 from asyncgrad.ops.fused import elementwise
-from asyncgrad.ops.table import attention, normalisation
+from asyncgrad.ops.table import attention, convolution, normalisation
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -238,6 +238,40 @@ def test_heads_of_an_attention_are_computed_by_several_threads(
     found = ag.nn.functional.scaled_dot_product_attention(heads, heads, heads)
     np.testing.assert_allclose(found.numpy(), heads.numpy(), rtol=1e-5)
     assert len(meeting.here) > 1
+
+
+def _convolution_of(images: Any, channels: int, stride: int) -> list[bytes]:
+    """The bits of a convolution and its gradients."""
+    x = ag.tensor(images).requires_grad_()
+    w = ag.linspace(-1, 1, 6 * channels * 9).reshape(6, channels, 3, 3).requires_grad_()
+    y = ag.nn.functional.conv2d(x, w, None, stride, 1)
+    return [t.detach().numpy().tobytes() for t in (y, *ag.grad((y * y).sum(), (x, w)))]
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("shape", [(96, 16, 8, 8), (5, 4, 80, 80)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
+    shape: tuple[int, ...], stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few large ones, and many small ones that are put side by side."""
+    images = np.random.default_rng(0).standard_normal(shape).astype("f4")
+    names: set[str] = set()
+    for name in ("in_parts", "sum_of_parts"):
+        product = getattr(convolution, name)
+
+        def named(*arguments: Any, product: Any = product) -> Any:
+            names.add(threading.current_thread().name)
+            return product(*arguments)
+
+        monkeypatch.setattr(convolution, name, named)
+    expected = _convolution_of(images, shape[1], stride)
+    monkeypatch.setattr(pieces.here, "lender", None)
+    assert _convolution_of(images, shape[1], stride) == expected
+    names.clear()
+    monkeypatch.setattr(pieces.here, "lender", Eager())
+    assert _convolution_of(images, shape[1], stride) == expected
+    assert names - {threading.current_thread().name}
 
 
 class Eager(Nobody):

@@ -23,7 +23,8 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
 from asyncgrad.core.states import State as Of
 from asyncgrad.core.variable import gradient_edge
-from asyncgrad.scheduler.helpers import _Job
+from asyncgrad.scheduler.device_queue import ORDINARY
+from asyncgrad.scheduler.helpers import Helpers
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -125,27 +126,22 @@ def test_a_leaf_has_one_accumulator(locks: Any) -> None:
     explore(State, [ask, ask], same, max_executions=300)
 
 
-def test_a_job_is_done_once() -> None:
-    """By the owner or by a helper, and the owner has its result."""
+def test_a_lent_call_is_made_once() -> None:
+    """By the owner or by a helper, and the owner learns of it."""
 
     class State:
         def __init__(self) -> None:
             self.ran: list[int] = []
-            self.results: list[Any] = []
-            self.job = _Job(lambda: self.ran.append(1) or 5)
+            self.helpers = Helpers(Threads(0, "test"), ORDINARY, 0)
+            self.helpers.lend(lambda: self.ran.append(1))
 
-    def help_out(state: State) -> None:
-        state.job.try_run()
-
-    def own(state: State) -> None:
-        state.job.try_run()
-        if state.ran:
-            state.results.append(5)
+    def make(state: State) -> None:
+        state.helpers._make_next()
 
     def once(state: State) -> bool:
-        return state.ran == [1] and state.job._done.qsize() == 1 and state.job.result() == 5
+        return state.ran == [1] and state.helpers.join() and not state.helpers.join()
 
-    explore(State, [help_out, own], once, max_executions=300)
+    explore(State, [make, make], once, max_executions=300)
 
 
 @pytest.mark.parametrize("others", ["ends", "closes"])

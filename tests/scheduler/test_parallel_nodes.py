@@ -28,14 +28,17 @@ def leaf() -> ag.Tensor:
     return ag.tensor(np.ones(3), requires_grad=True)
 
 
-def heavy(x: ag.Tensor, *pulls: Callable[[Any], Any]) -> ag.Tensor:
-    """`x` behind a costly node of the table's kind, with an edge to it for each pull."""
+def heavy(
+    x: ag.Tensor, *pulls: Callable[[Any], Any], others: tuple[ag.Tensor, ...] = ()
+) -> ag.Tensor:
+    """`x` behind a costly node of the table's kind, with an edge for each pull: to it or others."""
     functions = tuple(lambda F, g, saved, pull=pull: pull(g) for pull in pulls)
     run: Any = functions[0]
     following: Any = gradient_edge(x)
     if len(pulls) > 1:
         run = lambda F, g, saved: tuple(f(F, g, saved) for f in functions)  # noqa: E731
-        following = (following,) * len(pulls)
+        targets = others + (x,) * (len(pulls) - len(others))
+        following = tuple(gradient_edge(target) for target in targets)
     node = OpNode.__new__(OpNode)
     node.rule = Rule(
         "HeavyBackward0",
@@ -95,6 +98,40 @@ class TestAtTheSameTime:
         await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
         assert len(set(promote_binary.threads)) == 2
+
+    async def test_the_pass_goes_on_while_another_thread_computes_the_gradient_of_a_leaf(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two layers: the first one's node meets the gradient of the second one's weight."""
+        self.engine(monkeypatch, 2, hurries=True)
+        x, w, promote_binary = leaf(), leaf(), Meeting(2)
+        y = heavy(x, promote_binary)
+        await heavy(y, promote_binary, lambda g: g * 3.0, others=(w,)).sum().backward()
+        assert (w.grad.tolist(), x.grad.tolist()) == ([2.0] * 3, [6.0] * 3)
+        await assert_nothing_runs()
+
+    @pytest.mark.parametrize("failing", [0, 1])
+    async def test_an_error_in_either_part_of_a_node_is_the_passs(
+        self, failing: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.engine(monkeypatch, 2, hurries=True)
+        x, w, meeting = leaf(), leaf(), Meeting(2)
+
+        def part_of(place: int) -> Callable[[Any], Any]:
+            def part(gradient: Any) -> Any:
+                meeting(gradient)
+                if place == failing:
+                    raise ValueError("no")
+                return gradient
+
+            return part
+
+        loss = heavy(x * 2, part_of(0), part_of(1), others=(w,)).sum()
+        with pytest.raises(ValueError, match="no") as caught:
+            await loss.backward()
+        assert sum("HeavyBackward0" in note for note in caught.value.__notes__) >= 1
+        assert (x.grad, w.grad) == (None, None)
+        await assert_nothing_runs()
 
     async def test_of_two_cores_one_is_left_to_a_loop_that_would_have_to_wait_for_it(
         self, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.completion import ask_to_end, begin_end, end_in_thread, end_pass
 from asyncgrad.scheduler.device_queue import ORDINARY
 from asyncgrad.scheduler.future import BackwardFuture
-from asyncgrad.scheduler.helpers import _Job
+from asyncgrad.scheduler.helpers import Helpers
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -277,25 +277,25 @@ async def test_a_forgotten_pass_that_another_thread_collects_is_counted_once() -
     gc.collect()
 
 
-def test_a_job_is_done_once() -> None:
-    """By the owner or by a helper, and the owner has its result."""
+def test_a_lent_call_is_made_once() -> None:
+    """By the owner or by a helper, and the owner learns of it."""
 
-    class Job:
+    class Lent:
         def __init__(self) -> None:
             self.ran: list[int] = []
-            self.job = _Job(lambda: self.ran.append(1) or 5)
+            self.helpers = Helpers(Threads(0, "test"), ORDINARY, 0)
+            self.helpers.lend(lambda: self.ran.append(1))
 
         def call(self) -> None:
-            self.job.try_run()
+            self.helpers._make_next()
 
         other = call
 
         def check(self) -> None:
             assert self.ran == [1]
-            assert self.job._done.qsize() == 1
-            assert self.job.result() == 5
+            assert [self.helpers.join() for _ in range(2)] == [True, False]
 
-    assert everywhere(Job, Job.check) > 10
+    assert everywhere(Lent, Lent.check) > 10
 
 
 @pytest.mark.parametrize("taken", [0, 15], ids=["the most urgent", "the oldest"])

@@ -17,23 +17,30 @@ from asyncgrad.ops.columns import (
     COLUMNS,
     Geometry,
     beside,
+    columns_of,
     has_short_rows,
     in_parts,
     of_groups,
     padded,
-    pieces,
     side_by_side,
     some_images,
+    some_windows,
     sum_of_parts,
     windows_of,
 )
+from asyncgrad.ops.fused import share
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.aliases import DType
     from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
+#: How many sums of products are made apart from one another.
+_RUNS = 8
 #: Up to this many elements, gradients are spread out with zeros between them.
 _SMALL = 4096
 
@@ -58,9 +65,13 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
     image = geometry.out_shape(x.shape[2:], kernel)
     if has_short_rows(x, kernel, image):
         out = xp.empty((batch, outs, *image), x.dtype)
-        for images, columns in side_by_side(xp, x, kernel, image, geometry):
+
+        def of_images(images: slice) -> None:
+            columns = side_by_side(xp, x[images], kernel, image, geometry)
             made = in_parts(xp, matrix, columns).reshape(outs, *image, -1)
             out[images] = made.transpose((ndim + 1, *range(ndim + 1)))
+
+        share(xp, of_images, some_images(batch, prod(weight.shape[1:]) * groups * prod(image)), 2)
         return out
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= COLUMNS:
@@ -69,11 +80,15 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
     out = xp.empty((batch, groups, outs // groups, *image), x.dtype)
     if not windows.size:
         out[...] = 0
-    for images, rows, columns in pieces(windows, ndim):
+
+    def of_windows(part: tuple[slice, slice]) -> None:
+        images, rows = part
         target = out[images, :, :, rows]
-        made = in_parts(xp, matrix, columns)
+        made = in_parts(xp, matrix, columns_of(windows, ndim, images, rows))
         made = made.reshape((*made.shape[:2], len(target), *target.shape[3:]))
         target[...] = made.transpose((2, 0, 1, *range(3, made.ndim)))
+
+    share(xp, of_windows, some_windows(windows, ndim), 2)
     return out.reshape(batch, outs, *image)
 
 
@@ -85,6 +100,24 @@ def _convolution_with_bias(
     return out
 
 
+def _total(
+    xp: Library, product: Callable[[Any], Any], pieces: Sequence[Any], shape: Shape, dtype: DType
+) -> Any:
+    """The sum of the products of all pieces, added up in their order in a few runs."""
+    totals = [xp.zeros(shape, dtype) for _ in range(min(len(pieces), _RUNS))]
+    run = -(-len(pieces) // _RUNS)
+
+    def compute(place: int) -> None:
+        for piece in pieces[place * run : (place + 1) * run]:
+            totals[place] += product(piece)
+
+    share(xp, compute, range(len(totals)), 2)
+    total = totals[0] if totals else xp.zeros(shape, dtype)
+    for other in totals[1:]:
+        total += other
+    return total
+
+
 def _convolution_weight(
     xp: Library, y: Array, x: Array, shape: tuple[int, ...], geometry: Geometry
 ) -> Any:
@@ -93,25 +126,31 @@ def _convolution_weight(
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
     if has_short_rows(x, kernel, y.shape[2:]):
-        total = xp.zeros((groups, length, outs), y.dtype)
-        for images, columns in side_by_side(xp, x, kernel, y.shape[2:], geometry):
+
+        def of_images(images: slice) -> Any:
+            columns = side_by_side(xp, x[images], kernel, y.shape[2:], geometry)
             part = y[images].reshape(-1, groups, outs, *y.shape[2:])
             part = part.transpose((1, *range(3, ndim + 3), 0, 2)).reshape(groups, -1, outs)
-            total += sum_of_parts(xp, columns, part)
+            return sum_of_parts(xp, columns, part)
+
+        places = some_images(len(x), groups * length * prod(y.shape[2:]))
+        total = _total(xp, of_images, places, (groups, length, outs), y.dtype)
         return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, length, -1)
         return of_groups(xp, y.reshape(groups, outs, -1), columns.swapaxes(1, 2)).reshape(shape)
     y = y.reshape(y.shape[0], groups, outs, *y.shape[2:])
-    # Columns first: BLAS takes twice the time for few rows times a transposed matrix.
-    total = xp.zeros((groups, length, outs), y.dtype)
-    for images, rows, columns in pieces(windows, ndim):
+
+    def of_windows(piece: tuple[slice, slice]) -> Any:
+        images, rows = piece
+        columns = columns_of(windows, ndim, images, rows)
         part = y[images, :, :, rows]
-        if len(part) > 1:
-            part = part.transpose((1, 2, 0, *range(3, part.ndim)))
-        part = part.reshape(groups, outs, columns.shape[2])
-        total += sum_of_parts(xp, columns, part.swapaxes(1, 2))
+        part = part.transpose((1, 2, 0, *range(3, part.ndim))).reshape(groups, outs, -1)
+        # Columns first: BLAS takes twice the time for few rows times a transposed matrix.
+        return sum_of_parts(xp, columns, part.swapaxes(1, 2))
+
+    total = _total(xp, of_windows, some_windows(windows, ndim), (groups, length, outs), y.dtype)
     return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
 
 
@@ -163,7 +202,8 @@ def _convolution_input(
     out = xp.empty(shape, y.dtype)
     if not y.size:
         out[...] = 0
-    for images in some_images(len(y), groups * matrix.shape[1] * prod(image)):
+
+    def of_images(images: slice) -> None:
         part = in_parts(xp, matrix, beside(xp, y[images], groups))
         part = part.reshape(shape[1], *kernel, *image, -1)
         total = xp.zeros((shape[1], *spread, part.shape[-1]), y.dtype)
@@ -172,6 +212,8 @@ def _convolution_input(
             places = tuple([slice(i * d, i * d + (n - 1) * s + 1, s) for i, n, s, d in axes])
             total[(slice(None), *places)] += part[(slice(None), *offset)]
         out[images] = total[(slice(None), *inner)].transpose((ndim + 1, *range(ndim + 1)))
+
+    share(xp, of_images, some_images(len(y), groups * matrix.shape[1] * prod(image)), 2)
     return out
 
 
