@@ -139,6 +139,7 @@ class Learner:
         correction, self.waiting = await ag.offload(self._spool.put, image, digit)
         self._received.append(correction)
         self._waiting.add(correction.name)
+        self._tell({"step": self.step, "corrections": [self._described(correction)]})
         self._came.set()
         return correction.name
 
@@ -172,21 +173,20 @@ class Learner:
 
     def story(self) -> dict[str, Any]:
         """What has happened so far, for who begins to watch."""
-        received = [
-            {
-                "name": each.name,
-                "digit": each.digit,
-                "pixels": each.image.tolist(),
-                "undone": self.leads and each.name not in {*self.learnt, *self._waiting},
-            }
-            for each in self._received
-        ]
         return {
             "step": self.step,
             "waiting": self.waiting,
             "losses": list(self.losses),
-            "corrections": received,
+            "corrections": [self._described(each) for each in self._received],
             "learnt": self.learnt,
+        }
+
+    def _described(self, correction: Correction) -> dict[str, Any]:
+        return {
+            "name": correction.name,
+            "digit": correction.digit,
+            "pixels": correction.image.tolist(),
+            "undone": self.leads and correction.name not in {*self.learnt, *self._waiting},
         }
 
     @contextlib.contextmanager

@@ -42,6 +42,14 @@ def test_workflows_run_targets_and_extras_that_there_are(path):
         assert set(job.get("needs", "").split()) <= workflow["jobs"].keys()
 
 
+def test_what_is_published_has_passed_the_tests():
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    (tests,) = [place for place, run in enumerate(commands(release)) if "make test" in run]
+    (build,) = [place for place, run in enumerate(commands(release)) if "-m build" in run]
+    assert tests < build
+    assert release["jobs"]["publish"]["needs"] == "build"
+
+
 def test_the_workflow_of_the_tests_has_every_python_that_is_declared():
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
     declared = {

@@ -225,6 +225,14 @@ def test_requests_are_timed_beside_training_of_either_manner(desktop):
         page.wait(lambda _, manner=manner: page.all(f"#latencies [data-manner='{manner}']"))
     page.wait(lambda _: page["send"].is_enabled())
     assert page.all("table")[0].is_displayed()
+    # Each manner has a colour in the chart, which the table shows.
+    colours = {
+        page.driver.execute_script(
+            "return getComputedStyle(arguments[0], '::before').backgroundColor", cell
+        )
+        for cell in page.all("#latencies td:first-child")
+    }
+    assert len(colours) == 3
     assert "requests" in page["latency"].get_attribute("aria-label")
     assert page.coloured("latency")
     page.wait(lambda _: "at a time, at most" in page["engine"].text)

@@ -23,6 +23,7 @@ def loss():
     lambda x, y: ag.engine(),
     lambda x, y: ag.offload(abs, 1).send(None),
     lambda x, y: ag.cooperate().send(None),
+    lambda x, y: aiter(ag.utils.data.DataLoader(range(3))),
 ])  # fmt: skip
 def test_what_would_be_awaited_is_refused_and_says_what_to_do(call):
     x, y = loss()

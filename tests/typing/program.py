@@ -60,6 +60,9 @@ async def clip(g: Tensor) -> Tensor:
 
 async def train(model: Net, x: Tensor, y: Tensor) -> float:
     loader = DataLoader(TensorDataset(x, y), batch_size=2, shuffle=True)
+    assert_type(loader, DataLoader[tuple[Tensor, ...]])
+    with_any_samples: DataLoader = loader
+    assert_type(len(with_any_samples), int)
     optimizer = ag.optim.Adam(model.parameters(), lr=1e-2)
     scheduler = ag.optim.lr_scheduler.StepLR(optimizer, 10)
     loss = ag.zeros(())
