@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import oracle
 import pytest
 from promised import MUST
@@ -41,6 +42,20 @@ def test_numbers_are_differentiated_twice(name):
     assert first.item() == pytest.approx(expected[0].item(), rel=1e-12)
     (expected,) = ag.grad(expected.sum(), points)
     assert second.item() == pytest.approx(expected[0].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["elu", "selu", "celu", "silu", "mish", "softplus", "sigmoid", "logsigmoid", "softsign"],
+)
+def test_small_slopes_keep_their_digits(name):
+    """Each element on its own scale, far from 0."""
+    results = []
+    for T, grad in ((torch, torch.autograd.grad), (ag, ag.sync.grad)):
+        x = T.tensor([-30.0, -20.0, -10.0, 10.0, 30.0], dtype=T.float64, requires_grad=True)
+        (g,) = grad(getattr(T.nn.functional, name)(x).sum(), x)
+        results.append(g.numpy())
+    np.testing.assert_allclose(*results, rtol=1e-12)
 
 
 def test_the_second_derivative_of_relu_is_zero():

@@ -355,6 +355,19 @@ def test_what_is_no_number_is_true():
     assert ag.tensor(values).bool().tolist() == torch.tensor(values).bool().tolist()
 
 
+def test_the_sign_of_what_is_no_number_is_none():
+    """Also where one part is infinite: its absolute value is infinity."""
+    numbers = [complex(*parts) for parts in itertools.product([NAN, INF, -INF, 0.0, 1.0], repeat=2)]
+    unknown = [z for z in numbers if z != z]
+    for dtype in (ag.complex64, ag.complex128):
+        x = ag.tensor(unknown, dtype=dtype, requires_grad=True)
+        signs = ag.sgn(x)
+        assert ag.isnan(ag.view_as_real(signs.detach())).all()
+        x.abs().sum().backward()
+        assert ag.isnan(ag.view_as_real(x.grad)).all()
+        assert ag.sgn(ag.tensor([0j, 3j], dtype=dtype)).tolist() == [0j, 1j]
+
+
 @pytest.mark.parametrize("name", ["multi_margin_loss", "multilabel_margin_loss"])
 def test_a_margin_that_is_just_kept_has_no_gradient(name):
     for T in (torch, ag):

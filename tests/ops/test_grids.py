@@ -65,6 +65,7 @@ CALLS = {
     "negative powers": lambda T: T.vander(T.ones(2), -1),
     "powers of a matrix": lambda T: T.vander(T.ones(2, 2)),
     "histogram of none": lambda T: (*T.histogram(T.ones(0), 3), T.histc(T.ones(0), 3)),
+    "histogram of halves": lambda T: T.histc(T.linspace(-5, 9, 200).to(T.float16), 7),
     "histogram of one": lambda T: (*T.histogram(T.ones(3), 3), T.histc(T.ones(3), 3)),
     "histogram within edges": lambda T: tuple(
         T.histogram(T.tensor(X), T.tensor([1.0, 4.0, 10.0]), weight=T.tensor(X), density=True)

@@ -40,7 +40,7 @@ _UNARY = (
 _BINARY = (*_ROWS[2], "add", "sub", "div", "pow", "mm", "floor_divide", "matmul", "inner")
 _ALONG = (
     "sum", "mean", "var", "std", "prod", "amax", "amin", "argmax", "argmin", "logsumexp",
-    "cumsum", "softmax", "clamp_min", "clamp_max",
+    "cumsum", "cumprod", "softmax", "clamp_min", "clamp_max",
 )  # fmt: skip
 #: Arguments by function; arrays become tensors.
 CALLS = {
@@ -48,8 +48,12 @@ CALLS = {
     **dict.fromkeys(_BINARY, (_X, _X + 1)),
     **dict.fromkeys(_ALONG, (_X, 0)),
     "clamp": (_X, 0.6, 0.9), "where": (_X > 1, _X, -_X), "norm": (_X,), "outer": (_X[0], _X[1]),
-    "dot": (_X[0], _X[1]), "mv": (_X, _X[0]), "bmm": (_X[None], _X[None]), "addmm": (_X, _X, _X),
-    "cat": ([_X, _X], 1), "stack": ([_X, _X],), "index_select": (_X, 0, _I[0]),
+    "isin": (_X, _X[0]), "dot": (_X[0], _X[1]),
+    "mv": (_X, _X[0]), "bmm": (_X[None], _X[None]), "addmm": (_X, _X, _X),
+    **{f"clamp_{end}, by a tensor": (_X, _X - 0.1) for end in ("min", "max")},
+    "clamp, by tensors": (_X, _X - 0.1, _X), "cat": ([_X, _X], 1),
+    **dict.fromkeys(("stack", "hstack", "vstack", "dstack", "column_stack"), ([_X, _X],)),
+    "index_select": (_X, 0, _I[0]),
     "gather": (_X, 0, _I), "take_along_dim": (_X, _I, 0), "index_add": (_X, 0, _I[0], _X),
     "scatter": (_X, 0, _I, _X), "scatter_add": (_X, 0, _I, _X), "masked_select": (_X, _X > 1),
     "linalg.vector_norm": (_X, 3), "complex": (_X, _X), "polar": (_X, _X),
@@ -62,7 +66,7 @@ CALLS = {
 
 
 def _call(library, name, out):
-    function = _found(library, name)
+    function = _found(library, name.partition(",")[0])
     tensor = library.from_numpy
 
     def made(value):
@@ -81,7 +85,8 @@ def test_results_are_written_as_pytorch_writes_them(name, dtype):
     try:
         expected = _call(torch, name, theirs)
     except Exception as error:
-        with pytest.raises(oracle.error_class(error), match=name.rpartition(".")[2]):
+        named = name.partition(",")[0].rpartition(".")[2]
+        with pytest.raises(oracle.error_class(error), match=named):
             _call(ag, name, ours)
         assert ours.shape == (0,)
         return
@@ -90,6 +95,19 @@ def test_results_are_written_as_pytorch_writes_them(name, dtype):
     assert ours.dtype == getattr(ag, dtype)
     tolerance = 2e-3 if dtype == "float16" else 2e-5
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["histogram", "linalg.lstsq"])
+def test_named_results_are_written_into_several_tensors(name):
+    found = {}
+    for library in (torch, ag):
+        x = library.from_numpy(_X.copy())
+        function, argument = _found(library, name), 4 if name == "histogram" else x
+        outs = [library.empty(0, dtype=part.dtype) for part in function(x, argument)]
+        found[library] = function(x, argument, out=tuple(outs))
+        assert all(one is out for one, out in zip(found[library], outs, strict=True))
+    for theirs, ours in zip(*found.values(), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["max", "min", "sort", "topk"])

@@ -113,7 +113,9 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     below = x < 0
-    curve = R.expm1(where(below, x, x.new_zeros(())) / alpha) * alpha
+    quotient = where(below, x, x.new_zeros(())) / alpha
+    # The gradient of `elu` is exp(x), that of `expm1` a sum that loses digits far below 0.
+    curve = (R.elu(quotient, 1.0) if alpha > 0 else R.expm1(quotient)) * alpha
     return _done(input, where(below, curve, x), "celu", inplace)
 
 

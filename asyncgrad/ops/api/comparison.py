@@ -15,7 +15,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,6 +149,7 @@ def signbit(input: Tensor) -> Tensor:
     return x < 0
 
 
+@writes_exactly
 def isin(
     elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: bool = False,
     invert: bool = False,

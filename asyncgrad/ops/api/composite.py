@@ -23,7 +23,7 @@ from asyncgrad.ops.node_names import joined, one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import accumulates, writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -358,7 +358,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 # -- along axes -----------------------------------------------------------------------------------
 
 
-@writes
+@accumulates
 @one_node("CumprodBackward0")
 def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative products along an axis; gradients are exact even at zeros.
@@ -368,9 +368,14 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     Args:
         input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
+
+    Raises:
+        NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumprod", 1)
     kind = x._metadata.dtype
+    if dtype is not None and np.dtype(dtype).kind == "b":
+        raise NotImplementedError('"cumprod" not implemented for bool. Multiply integers.')
     if dtype is not None or category(kind) < 2:
         x = cast(x, np.dtype("int64" if dtype is None else dtype))
     axis = one_dim("cumprod", dim, len(x._metadata.shape))

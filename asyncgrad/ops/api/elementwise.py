@@ -31,7 +31,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
-from asyncgrad.ops.tensors.out import put, writes, writes_exactly
+from asyncgrad.ops.tensors.out import put, writes
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -232,7 +232,8 @@ def clamp(
         TypeError: if one bound is a number and the other a tensor.
     """
     if out is not None:
-        return put(out, "clamp", clamp(input, min, max), exact=True)
+        exact = not (isinstance(min, Variable) or isinstance(max, Variable))
+        return put(out, "clamp", clamp(input, min, max), exact=exact)
     x = as_tensor_operand(input, "clamp", 1)
     if isinstance(min, Variable) or isinstance(max, Variable):
         return _clamp_by_tensors(x, min, max)
@@ -277,15 +278,19 @@ def _clamp_by_tensors(x: Tensor, low: Any, high: Any) -> Any:
         raise
 
 
-@writes_exactly
-def clamp_min(input: Tensor, min: Tensor | Number) -> Tensor:
+def clamp_min(input: Tensor, min: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """The elements, or `min` where they are less."""
+    if out is not None:
+        exact = not isinstance(min, Variable)
+        return put(out, "clamp_min", clamp_min(input, min), exact=exact)
     return renamed(clamp(input, min), _one_bound("Min", min))
 
 
-@writes_exactly
-def clamp_max(input: Tensor, max: Tensor | Number) -> Tensor:
+def clamp_max(input: Tensor, max: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """The elements, or `max` where they are greater."""
+    if out is not None:
+        exact = not isinstance(max, Variable)
+        return put(out, "clamp_max", clamp_max(input, max), exact=exact)
     return renamed(clamp(input, None, max), _one_bound("Max", max))
 
 

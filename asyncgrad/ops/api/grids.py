@@ -306,7 +306,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     """The number of elements in each of `bins` bins of equal width; without a gradient.
 
     Args:
-        input: a float or double tensor.
+        input: a floating tensor.
         bins: their number.
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
@@ -314,7 +314,11 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     Raises:
         RuntimeError: if there are no bins, or their range is not finite.
     """
-    x = _checked("histc", input)
+    x = as_tensor_operand(input, "histc", 1)
+    dtype = x._metadata.dtype
+    if category(dtype) == 2 and dtype.itemsize < 4:
+        return histc(x.to(np.float32), bins, min, max).to(dtype)
+    x = _checked("histc", x)
     if level_of((x,)) is not None:
         return by_parts(histc, x, bins, min, max)
     if one_int("histc", "bins", bins) <= 0:
@@ -324,6 +328,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     return from_host("histc", _counted(array, low, high, bins), x._metadata.device)
 
 
+@writes
 def histogram(
     input: Tensor, bins: Ints | Tensor | Sequence[Tensor], *,
     range: tuple[float, float] | None = None,

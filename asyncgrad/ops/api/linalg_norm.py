@@ -267,6 +267,7 @@ def pinv(
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
+@writes
 def lstsq(
     A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: str | None = None
 ) -> return_types.linalg_lstsq:

@@ -166,9 +166,13 @@ def signs_of(xp: Library, out: Array | None, x: Array) -> Any:
         zero = ZEROS[x.dtype]
         out = np.empty_like(x) if out is None else out
         return np.subtract((x > zero).view(np.int8), (x < zero).view(np.int8), out)
-    signs = xp.asarray(xp.sign(x, out=out))
     if x.dtype.kind == "c":
+        # NumPy gives 1 or i where one part is infinite and the other NaN.
+        unknown = xp.isnan(x)
+        signs = xp.asarray(xp.sign(x, out=out))
+        xp.copyto(signs, complex(math.nan, math.nan), where=unknown)
         return signs
+    signs = xp.asarray(xp.sign(x, out=out))
     # A device's values are not read, because that would wait for the device.
     if signs.__class__ is not np.ndarray or np.isnan(np.add.reduce(signs, None)):
         xp.copyto(signs, 0, where=xp.isnan(signs))

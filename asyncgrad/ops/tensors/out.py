@@ -30,6 +30,8 @@ _OUT = {"out": None}
 _MADE = {"layout": None, "pin_memory": False}
 #: Parts of NumPy's messages for a shape with more elements than there are addresses.
 _TOO_LARGE = ("too big", "too large", "Maximum allowed")
+#: Functions that refuse a tensor of a lesser kind as PyTorch's `cat` does, by TypeError.
+_JOINING = {"cat", "stack", "hstack", "vstack", "dstack", "column_stack"}
 
 
 def put(out: Any, name: str, result: Any, *, exact: bool = False) -> Any:
@@ -95,7 +97,7 @@ def _check(out: Any, name: str, result: Any, *, exact: bool) -> None:
                 f"{given.dtype} instead"
             )
         if category(found.dtype) > category(given.dtype):
-            error = TypeError if name in {"cat", "stack"} else AutogradError
+            error = TypeError if name in _JOINING else AutogradError
             raise error(
                 f"{name}(): result type {found.dtype} can't be cast to the desired output type "
                 f"{given.dtype}"
