@@ -422,12 +422,10 @@ def chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[T
 from asyncgrad.ops.api.elementwise import clamp as clamp
 def clamp_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clamp`, in place."""
-def clamp_max(input: Tensor, max: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
-    """The elements, or `max` where they are greater."""
+from asyncgrad.ops.api.elementwise import clamp_max as clamp_max
 def clamp_max_(self: Tensor, max: Tensor | Number) -> Tensor:
     """`clamp_max`, in place."""
-def clamp_min(input: Tensor, min: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
-    """The elements, or `min` where they are less."""
+from asyncgrad.ops.api.elementwise import clamp_min as clamp_min
 def clamp_min_(self: Tensor, min: Tensor | Number) -> Tensor:
     """`clamp_min`, in place."""
 def clip(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -624,6 +622,9 @@ def cumprod(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None,
     Args:
         input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
+
+    Raises:
+        NotImplementedError: for booleans as the dtype.
     """
 def cumprod_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumprod`, in place."""
@@ -982,7 +983,7 @@ def histc(input: Tensor, bins: builtins.int = 100, min: builtins.float = 0, max:
     """The number of elements in each of `bins` bins of equal width; without a gradient.
 
     Args:
-        input: a float or double tensor.
+        input: a floating tensor.
         bins: their number.
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
@@ -990,7 +991,19 @@ def histc(input: Tensor, bins: builtins.int = 100, min: builtins.float = 0, max:
     Raises:
         RuntimeError: if there are no bins, or their range is not finite.
     """
-from asyncgrad.ops.api.grids import histogram as histogram
+def histogram(input: Tensor, bins: Ints | Tensor | Sequence[Tensor], *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.histogram:
+    """The number of elements in each bin, and the bins' edges; without a gradient.
+
+    Args:
+        input: a float or double tensor.
+        bins: the number of bins of equal width, or the edges, in order.
+        range: the start of the first and the end of the last bin; the elements' if None.
+        weight: the weight of each element.
+        density: divide by the sum, and by the width of each bin.
+
+    Raises:
+        RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
+    """
 def hsplit(input: Tensor, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
     """`tensor_split` along axis 1, in parts that have to be equal."""
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -1112,7 +1125,15 @@ from asyncgrad.ops.api.dtypes import is_tensor as is_tensor
 from asyncgrad.ops.api.comparison import isclose as isclose
 def isfinite(input: Tensor) -> Tensor:
     """Where elements are neither infinite nor NaN: bool, without a gradient."""
-from asyncgrad.ops.api.comparison import isin as isin
+def isin(elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: builtins.bool = False, invert: builtins.bool = False, out: Tensor | None = None) -> Tensor:
+    """Where elements occur in `test_elements`.
+
+    Args:
+        elements: a tensor or a number.
+        test_elements: the others, likewise.
+        assume_unique: both have no duplicates.
+        invert: where elements do not occur.
+    """
 def isinf(input: Tensor) -> Tensor:
     """Where elements are infinite: bool, without a gradient."""
 def isnan(input: Tensor) -> Tensor:

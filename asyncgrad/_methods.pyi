@@ -593,6 +593,9 @@ class Methods(Variable):
         Args:
             input: any tensor.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
+
+        Raises:
+            NotImplementedError: for booleans as the dtype.
         """
     def cumprod_(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
         """`cumprod`, in place."""
@@ -912,7 +915,7 @@ class Methods(Variable):
         """The number of elements in each of `bins` bins of equal width; without a gradient.
 
         Args:
-            input: a float or double tensor.
+            input: a floating tensor.
             bins: their number.
             min: the start of the first bin.
             max: the end of the last bin; if both are equal, the elements' extremes are used.
@@ -920,7 +923,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if there are no bins, or their range is not finite.
         """
-    def histogram(self, bins: Ints | Tensor | Sequence[Tensor], *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False) -> return_types.histogram:
+    def histogram(self, bins: Ints | Tensor | Sequence[Tensor], *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.histogram:
         """The number of elements in each bin, and the bins' edges; without a gradient.
 
         Args:

@@ -99,7 +99,23 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | Sequence[Tens
     Raises:
         LinAlgError: if a matrix is singular and errors are checked.
     """
-from asyncgrad.ops.api.linalg_norm import lstsq as lstsq
+def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: str | None = None, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lstsq:
+    """The least-squares solution X of `A @ X = B`.
+
+    Args:
+        A: of shape (..., m, n).
+        B: of shape (..., m, k), or (..., m).
+        rcond: singular values up to this one, relative to the greatest, are treated as 0.
+        driver: PyTorch's name of an algorithm. All are equal here, but "gels" returns no rank,
+            and only "gelsd" and "gelss" return singular values.
+
+    Returns:
+        The solution, the squared residuals where A has more rows than columns and full rank, the
+        ranks and the singular values.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or there is no such driver.
+    """
 def lu(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu:
     """The LU decomposition: permutations P, L with ones on the diagonal, and U.
 
