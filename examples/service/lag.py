@@ -9,21 +9,22 @@ from typing import Self
 
 #: Seconds between two looks.
 INTERVAL = 0.02
-#: So many looks are remembered: the last second's.
-LOOKS = 50
+#: For so many seconds a look is remembered.
+MEMORY = 1.0
 
 
 class Lag:
     """Wants to be woken again and again. An asynchronous context manager: within it, it looks."""
 
     def __init__(self) -> None:
-        self._late: deque[float] = deque([0.0], LOOKS)
+        #: When it was woken, and by how many seconds too late.
+        self._looks: deque[tuple[float, float]] = deque([(0.0, 0.0)])
         self._task: asyncio.Task[None] | None = None
 
     @property
     def worst(self) -> float:
         """Seconds by which it was woken too late, at worst within the last second."""
-        return max(self._late)
+        return max(late for _, late in tuple(self._looks))
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._look(), name="lag")
@@ -40,5 +41,12 @@ class Lag:
         while True:
             due = loop.time() + INTERVAL
             await asyncio.sleep(INTERVAL)
+            now = loop.time()
             # Clocks may wake too early.
-            self._late.append(max(0.0, loop.time() - due))
+            self.note(now, max(0.0, now - due))
+
+    def note(self, now: float, late: float) -> None:
+        """Remember a look, and forget old ones: by time, since late ones are few."""
+        self._looks.append((now, late))
+        while self._looks[0][0] < now - MEMORY:
+            self._looks.popleft()

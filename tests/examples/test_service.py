@@ -593,6 +593,18 @@ async def test_a_correction_that_waits_is_left_out_when_it_is_undone(tmp_path):
         assert app.state.learner.step == 5 + 12
 
 
+def test_the_lag_of_a_second_is_forgotten_after_a_second():
+    """Also where the loop is so late that few looks are made in a second."""
+    lag = Lag()
+    lag.note(100.0, 0.6)
+    lag.note(100.9, 0.3)
+    assert lag.worst == 0.6
+    lag.note(101.2, 0.1)
+    assert lag.worst == 0.3
+    lag.note(102.5, 0.0)
+    assert lag.worst == 0.0
+
+
 @pytest.mark.asyncio
 async def test_the_lag_is_by_how_much_the_loop_was_held_beyond_what_was_due():
     loop = asyncio.get_running_loop()

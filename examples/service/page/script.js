@@ -316,7 +316,10 @@ const names = { passes: "passes", in_flight: "in flight", slices: "slices on the
   segments: "segments in threads", loop_held: "the engine held the loop, in all",
   longest_hold: "at a time, at most", longest_queue_wait: "longest wait for a turn",
   collections: "collector runs" };
+let looking = false;  // a second look would be answered together with the first, by the same
 async function picture() {
+  if (looking) return;
+  looking = true;
   try {
     const engine = await ask("GET", "engine");
     lags.push(1e3 * engine.lag); if (lags.length > 60) lags.shift();
@@ -326,6 +329,7 @@ async function picture() {
       return [make("dt", { textContent: name }), make("dd", { textContent: value })];
     }));
   } catch { /* the service is away; the next look may find it again */ }
+  looking = false;
 }
 
 // -- requests beside training ---------------------------------------------------------------------
