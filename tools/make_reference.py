@@ -25,22 +25,22 @@ from asyncgrad.ops.op import Op, Part, Refused
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 HEAD = """# Reference: functions and their derivatives
 
-Written by `tools/make_reference.py` from the table of derivatives; a test fails where it is out of
-date. Signatures, arguments and examples are in the [API reference](api/index.md), which the
-documentation's site has (`make docs`).
+`tools/make_reference.py` writes this page from the table of derivatives. Signatures, arguments and
+examples are in the [API reference](api/index.md), which the documentation's site has (`make docs`).
 
-- **Derivative** says what the gradient is made of. *rule*: the function is an entry of the table
-  and has one of its own. *of ...*: it is made of these entries. *none*: what comes out is constant,
-  or no number.
+- **Derivative** says where the gradient comes from. *rule*: the function has a rule of its own in
+  the table. *of ...*: it is composed of these entries. *none*: the result has no gradient.
 - **Modes**: `b` backward, `bb` double backward of any order, `f` forward mode.
-- **Forms**: `ag` the function `asyncgrad.name`, `F` the one of `asyncgrad.nn.functional`, `linalg`
-  of `asyncgrad.linalg`, `special` of `asyncgrad.special`, `fft` of `asyncgrad.fft`, `m` the method
-  of `Tensor`, `_` the method that works in place.
+- **Forms**: `ag` is the function `asyncgrad.name`, `F` that of `asyncgrad.nn.functional`, `linalg`
+  that of `asyncgrad.linalg`, `special` that of `asyncgrad.special`, `fft` that of `asyncgrad.fft`;
+  `m` is the method of `Tensor`, and `_` the method that works in place.
 
-What holds for all: names, arguments, results, dtypes and classes of errors are PyTorch's, gradients
-of complex numbers follow its convention, and so do kinks. Differences, for all functions: memory
-formats are taken as hints that change nothing; float16 and bfloat16 are computed as far as NumPy
-does. NumPy's `axis` and `keepdims` are taken for `dim` and `keepdim`.
+All functions have PyTorch's names, arguments, results, dtypes and classes of errors. At kinks, and
+for complex numbers, their gradients are PyTorch's. Three things hold for every function:
+
+- A memory format changes nothing.
+- float16 and bfloat16 are computed as far as NumPy computes with them.
+- NumPy's names `axis` and `keepdims` are accepted for `dim` and `keepdim`.
 """
 #: What differs from PyTorch, by function.
 DIFFERENCES = {
