@@ -177,6 +177,14 @@ async def test_a_cancelled_caller_loses_no_batch():
     assert [batch[0].item() async for batch in batches] == [0, 50]
 
 
+def test_callers_may_be_cancelled_any_number_of_times():
+    """One that polls with a short timeout, say."""
+    batches = aiter(data.DataLoader(numbers(), batch_size=5))
+    for _ in range(300_000):
+        batches._pause()
+    assert len(asyncio.run(gathered(batches))) == 2
+
+
 @pytest.mark.asyncio
 async def test_tasks_that_share_a_run_get_each_batch_once():
     """Also when one of them is cancelled, and the last batch is awaited when another asks."""

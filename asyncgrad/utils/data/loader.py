@@ -8,7 +8,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from itertools import chain, count, islice
+from itertools import count, islice
 from math import ceil
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -249,6 +249,8 @@ class _Ahead:
         self._timeout = loader.timeout or None
         self._seed = seed
         self._loads: Iterator[tuple[int, Any]] = enumerate(loader._loads())
+        #: Those that were not begun when a caller was cancelled; the next one is the last.
+        self._again: list[tuple[int, Any]] = []
         #: In order: the batch's number, the function that loads it, and the future of its result.
         self._pending: deque[tuple[int, Callable[[], Any], Future[Any]]] = deque()
         start = partial(begin, loader.worker_init_fn, count(), workers, seed, loader.dataset)
@@ -302,7 +304,7 @@ class _Ahead:
     def _fill(self) -> bool:
         """Start to load until enough batches are pending; whether there is a next one."""
         while len(self._pending) <= self._most:
-            number, load = next(self._loads, (0, None))
+            number, load = self._again.pop() if self._again else next(self._loads, (0, None))
             if load is None:
                 break
             call = partial(_load_apart, number, load, self._seed + number)
@@ -314,12 +316,14 @@ class _Ahead:
 
     def _pause(self) -> None:
         """Stop starting loads until the next batch is requested."""
-        again: list[Any] = []
         begun: list[Any] = []
-        for one in sorted(self._pending, key=itemgetter(0)):
-            (again if one[2].cancel() else begun).append(one)
-        self._pending = deque(begun)
-        self._loads = chain([(number, load) for number, load, _ in again], self._loads)
+        for number, load, future in self._pending:
+            if future.cancel():
+                self._again.append((number, load))
+            else:
+                begun.append((number, load, future))
+        self._pending = deque(sorted(begun, key=itemgetter(0)))
+        self._again.sort(key=itemgetter(0), reverse=True)
 
     def _taken(self, batch: Any) -> Any:
         if batch is _END:
@@ -333,6 +337,7 @@ class _Ahead:
 
     def _close(self) -> None:
         self._loads = enumerate(())
+        self._again.clear()
         # Those that other tasks wait for are no longer here, and are loaded.
         for _, _, future in self._pending:
             future.cancel()
