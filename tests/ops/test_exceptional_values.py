@@ -218,9 +218,15 @@ EXCEPT = {
     "i1e of one": (_ALL, _BESSEL),
     "mish of one": ("infinite", _PARTS),
     "sinc of one": ("infinite second", _PARTS),
-    "logit of one, float32": ("gradient infinite", "PyTorch loses the sign of -0 in vectors"),
+    "logit of one, float32": (
+        "gradient infinite",
+        "PyTorch loses the sign of -0 in vectors of AVX-512",
+    ),
     "logit, 0.25 of one, float64": ("second", _DIVIDED),
-    "logit, 0.25 of one, float32": ("gradient infinite second", "PyTorch loses NaN in vectors"),
+    "logit, 0.25 of one, float32": (
+        "gradient infinite second",
+        "PyTorch loses NaN in vectors of AVX-512",
+    ),
     "hardsigmoid of one, float64": ("gradient recorded", "PyTorch's sixth is in float32"),
     "nan_to_num of one": ("infinite", _CHOSEN),
     "prelu of two": ("second", "at 0 PyTorch's second derivative is not that of its first"),
@@ -318,7 +324,11 @@ def test_what_is_not_finite_is_as_in_pytorch(name, function, inputs, dtype):
     }
     none = ("", "nothing is declared")
     kinds, reason = EXCEPT.get(name) or EXCEPT.get(f"{name}, {dtype}", none)
-    assert differ == set(kinds.split()), f"{sorted(differ)}: {reason}"
+    declared = set(kinds.split())
+    if reason.endswith("of AVX-512"):
+        # PyTorch's other vectors may lose less.
+        declared &= differ
+    assert differ == declared, f"{sorted(differ)}: {reason}"
 
 
 @pytest.mark.parametrize("pool", ["max_pool1d", "max_pool2d", "max_pool3d"])
