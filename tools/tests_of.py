@@ -35,7 +35,9 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_accumulation.py", "autograd/test_hooks.py", "scheduler/test_every_node.py",
     ),
     "core/dependencies.py": ("scheduler/test_slices.py", "scheduler/test_limits_and_insight.py"),
-    "core/exec_info.py": ("autograd/test_grad.py", "autograd/test_order_and_selection.py"),
+    "core/exec_info.py": (
+        "autograd/test_grad.py", "autograd/test_order_and_selection.py", "autograd/test_hooks.py",
+    ),
     "core/forward.py": ("autograd/test_forward_ad.py", "autograd/test_dual_programs.py"),
     "core/frames.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
     "core/graph_task.py": (
@@ -61,6 +63,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/run_node.py": (
         "autograd/test_hooks.py", "autograd/test_function.py", "autograd/test_anomaly.py",
         "scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py",
+        "ops/test_half_precision.py",
     ),
     "core/saved*.py": (
         "autograd/test_saved_tensors.py", "autograd/test_awaited_saved_tensors.py",

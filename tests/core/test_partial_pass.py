@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from integer_graphs import ENDLESS, Answer, Asks, Step, leaf, pass_over, run_through, staged
 
+from asyncgrad.core.exec_info import reachable
 from asyncgrad.core.hooks import NodeExtras
 from asyncgrad.core.node import Edge
 from asyncgrad.core.states import Outcome, State
@@ -168,3 +169,17 @@ def test_a_cancelled_partial_pass_captures_nothing() -> None:
     assert task.outcome() is Outcome.FINISHED
     assert task.state is State.CANCELLED
     assert not task.captured
+
+
+def test_what_a_pass_reaches_is_told_without_running_it() -> None:
+    """For a hook on several tensors, which waits for those alone that get a gradient."""
+    log: list[str] = []
+    behind = chain(leaf(), 5, log, "behind")
+    near, far = chain(behind, 1, log, "near"), chain(behind, 3, log, "far")
+    other = chain(leaf(), 2, log, "other")
+    root = Step([near, far], label="root", log=log)
+    assert reachable(root, [near, far, other]) == {near, far}
+    assert reachable(root, [behind, other]) == {behind}
+    assert reachable(root, [root]) == {root}
+    assert reachable(root, [other]) == reachable(root, []) == set()
+    assert log == []

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch_samples
 
 import asyncgrad as ag
 from asyncgrad.autograd import forward_ad
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with torch_samples.importing():
     from torch.testing._internal import common_utils
     from torch.testing._internal.common_methods_invocations import op_db
     from torch.testing._internal.opinfo import core

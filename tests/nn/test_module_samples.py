@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch_samples
 from module_parity import assert_close, flat
 
 import asyncgrad as ag
@@ -15,8 +16,7 @@ import asyncgrad as ag
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with torch_samples.importing():
     from torch.testing._internal.common_modules import module_db
 
 INFOS = {

@@ -13,14 +13,14 @@ import warnings
 
 import numpy as np
 import pytest
+import torch_samples
 
 import asyncgrad as ag
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with torch_samples.importing():
     from torch.testing._internal.common_optimizers import optim_db
 
 INFOS = {info.optim_cls.__name__: info for info in optim_db}

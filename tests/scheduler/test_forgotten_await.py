@@ -293,3 +293,28 @@ async def test_passes_started_outside_of_tasks_count_for_nobody_else() -> None:
     await settle()
     check_awaited("test")
     await started[0]
+
+
+async def test_who_learns_that_a_pass_was_cancelled_has_looked_at_its_end() -> None:
+    future = long_pass(leaf()).backward()
+    future.cancel()
+    await asyncio.wait([future])
+    future._observed = False  # As if nobody had waited.
+    with recorded() as caught:
+        assert future.cancelled()
+        del future
+        gc.collect()
+    assert caught == []
+
+
+async def test_to_ask_a_pass_that_has_failed_whether_it_was_cancelled_is_not_to_look() -> None:
+    x = leaf()
+    loss = chain(x, 3).sum()
+    x.register_hook(lambda gradient: 1 / 0)
+    future = loss.backward()
+    while not future.done():  # noqa: ASYNC110  turns are waited for
+        await asyncio.sleep(0)
+    assert not future.cancelled()
+    assert not future._observed
+    assert isinstance(future.exception(), ZeroDivisionError)
+    assert future._observed
