@@ -159,6 +159,9 @@ def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None
 
 
 def _extreme(x: Tensor, greatest: bool, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if greatest and not x._metadata.size and all(x._metadata.shape[axis] == 0 for axis in dims):
+        # The greatest of no sums is 0.
+        return R.sum(x, dims, keepdim)
     return (reduction.amax if greatest else reduction.amin)(x, dims, keepdim)
 
 
