@@ -37,6 +37,8 @@ CALLS = {
     "a text as a dtype": lambda T, x: T.softmax(x, 1, dtype="foo"),
     "integers for probabilities": lambda T, x: T.nn.functional.kl_div(x.long(), x),
     "a number for running means": lambda T, x: T.nn.functional.instance_norm(x[None], 0),
+    "a power in double precision, in place": lambda T, x: (x * 1).float_power_(2),
+    "a power in double precision, elsewhere": lambda T, x: T.float_power(x, 2, out=T.zeros(2, 3)),
     "a bool as the size": lambda T, x: T.zeros(True),
     "a bool as the first size": lambda T, x: T.ones((True, 2)),
     "a bool as a shape": lambda T, x: x.view(True, 6),

@@ -117,6 +117,31 @@ def test_results_of_a_decomposition_have_their_parts_of_the_gradient(shape, comp
     _compare(function, x)
 
 
+@pytest.mark.parametrize("ord", [1, -1, 2, -2, float("inf"), -float("inf"), "nuc", "fro"])
+@pytest.mark.parametrize("shape", [(0, 0), (5, 0), (0, 5), (2, 5, 0), (2, 0, 5), (0, 2, 3)])
+def test_norms_of_matrices_without_elements_are_pytorchs(shape, ord):
+    """The greatest of no sums is 0, the smallest an error."""
+    found = []
+    for T in (torch, ag):
+        try:
+            y = T.linalg.matrix_norm(T.ones(shape), ord, keepdim=True)
+        except Exception as error:
+            found.append(oracle.error_class(error))
+        else:
+            found.append((tuple(y.shape), y.tolist()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 5, 3)])
+def test_the_driver_says_which_parts_a_nearest_solution_has(shape, driver):
+    (x,) = _arrays(shape, False)
+    parts = [T.linalg.lstsq(T.tensor(x), T.tensor(x), driver=driver) for T in (torch, ag)]
+    for theirs, ours in zip(*parts, strict=True):
+        assert ours.shape == tuple(theirs.shape)
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-9)
+
+
 HERMITIAN = {
     "eigenvalues": lambda x: ag.linalg.eigvalsh(x),
     "eigenvectors": lambda x: ag.linalg.eigh(x)[1].abs(),

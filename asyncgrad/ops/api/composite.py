@@ -23,7 +23,7 @@ from asyncgrad.ops.node_names import joined, one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
-from asyncgrad.ops.tensors.out import accumulates, writes
+from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,7 +236,7 @@ def frac(input: Tensor) -> Tensor:
     return R.sub(x, R.trunc(x))
 
 
-@writes
+@writes_exactly
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """`input` to the power of `exponent`, computed in double precision."""
     operands = [z for z in (input, exponent) if isinstance(z, Variable)]

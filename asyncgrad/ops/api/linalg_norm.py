@@ -159,6 +159,9 @@ def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None
 
 
 def _extreme(x: Tensor, greatest: bool, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if greatest and not x._metadata.size and all(x._metadata.shape[axis] == 0 for axis in dims):
+        # The greatest of no sums is 0.
+        return R.sum(x, dims, keepdim)
     return (reduction.amax if greatest else reduction.amin)(x, dims, keepdim)
 
 
@@ -278,11 +281,12 @@ def lstsq(
         B: of shape (..., m, k), or (..., m).
         rcond: singular values up to this one, relative to the greatest, are treated as 0.
         driver: PyTorch's name of an algorithm. All are equal here, but "gels" returns no rank,
-            and only "gelsd" and "gelss" return singular values.
+            only "gelsd" and "gelss" return singular values, and "gelsy", which is meant if there
+            is no name, returns no residuals.
 
     Returns:
-        The solution, the squared residuals where A has more rows than columns and full rank, the
-        ranks and the singular values.
+        The solution; the squared residuals if a driver is named that gives them, where A has more
+        rows than columns and full rank; the ranks and the singular values.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or there is no such driver.
@@ -309,8 +313,8 @@ def lstsq(
     relative = np.finfo(x._metadata.dtype).eps * max(m, n) if rcond is None else float(rcond)
     solution = R.bmm(R.pinv(x, 0.0, relative, False), y)
     ranks = matrix_rank(x, rtol=relative)
-    full = driver == "gels" or bool((ranks._array == n).all())
-    if m > n and full:
+    measured = m > n and driver not in {None, "gelsy"}
+    if measured and (driver == "gels" or bool((ranks._array == n).all())):
         error = R.abs(R.sub(R.bmm(x, solution), y))
         residuals = R.sum(R.square(error), (len(error._metadata.shape) - 2,), False)
     else:

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 #: Ops that write the same number everywhere: elements that share memory do not matter.
 _ALIKE = frozenset({"fill_", "zero_"})
+#: Ops whose results are not converted to the tensor's dtype.
+_EXACT = frozenset({"float_power_"})
 
 
 def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -299,7 +301,8 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
             f"{name}: output with shape {list(tensor.shape)} doesn't match the broadcast shape "
             f"{list(result.shape)}. Use the functional form."
         )
-    if category(result._metadata.dtype) > category(tensor._metadata.dtype):
+    given, found = tensor._metadata.dtype, result._metadata.dtype
+    if category(found) > category(given) or (name in _EXACT and found != given):
         raise AutogradError(
             f"{name}: result type {result.dtype} can't be cast to the desired output type "
             f"{tensor.dtype}. Convert the tensor first."
