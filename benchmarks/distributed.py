@@ -18,11 +18,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, SubprocessCluster
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from benchmarks.distributed_faults import counted
+from benchmarks.harness import watched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -225,42 +226,23 @@ async def computed(world: dist.World, quick: bool) -> Row:
 # -- the caller's loop, and the workers' memory -------------------------------
 
 
-class Ticks:
-    """A task that would run every millisecond, and how late it is."""
-
-    def __call__(self) -> None:
-        """Nothing: parts can be called."""
-
-    async def begin(self) -> None:
-        """Start."""
-        self.late: list[float] = []
-        self.ticking = asyncio.create_task(self.tick())
-
-    async def tick(self) -> None:
-        """Note the lag of every turn."""
-        while True:
-            wanted = perf_counter() + 0.001
-            await asyncio.sleep(0.001)
-            self.late.append(perf_counter() - wanted)
-
-    async def end(self) -> float:
-        """Stop: the 99th percentile in milliseconds."""
-        self.ticking.cancel()
-        return sorted(self.late)[int(len(self.late) * 0.99)] * 1e3
-
-
 async def lag(world: dist.World, quick: bool) -> Row:
-    """How late a task on the caller's loop is while remote passes run, and on an idle worker's."""
-    parts = [await world.remote(rank, ag.nn.Linear, 512, 512) for rank in range(2)]
-    beside, own = await world.remote(2, Ticks), Ticks()
-    x = ag.ones(256, 512)
-    await own.begin()
-    await beside.apply(Ticks.begin)
-    for _ in range(10 if quick else 100):
-        await (await parts[1](parts[0](x))).sum().backward()
-    idle = await beside.apply(Ticks.end)
-    return Row(f"lag p99 on the caller beside remote passes (on an idle worker {idle:.2f} ms)",
-               await own.end(), "ms", 1.0)  # fmt: skip
+    """How late a task on the caller's loop is while remote passes run, and while nothing does."""
+    value = ag.ones(256, 512)
+    parts = [await world.remote(rank, ag.nn.Linear, 512, 512) for rank in range(world.size)]
+
+    async def passes(count: int) -> None:
+        for _ in range(count):
+            found: Any = value
+            for part in parts:
+                found = part(found)
+            await (await found).sum().backward()
+
+    await passes(10)
+    idle = (await watched(partial(asyncio.sleep, 1.0))).lag.p99
+    late = (await watched(partial(passes, 10 if quick else 200))).lag.p99
+    return Row(f"lag p99 on the caller beside remote passes over {world.size} workers "
+               f"(its loop idle: {idle * 1e3:.2f} ms)", late * 1e3, "ms", 1.0)  # fmt: skip
 
 
 def resident(module: Any) -> int:
@@ -295,26 +277,41 @@ async def cluster(workers: int) -> AsyncIterator[Client]:
         yield client
 
 
-#: What is measured, and on how many workers.
+@asynccontextmanager
+async def apart(workers: int) -> AsyncIterator[Client]:
+    """The same without Dask's scheduler on the caller's loop, as where there are machines."""
+    async with (
+        SubprocessCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, asynchronous=True,
+            silence_logs=50, worker_class="distributed.Worker",
+        ) as local,
+        Client(local.scheduler_address, asynchronous=True) as client,
+    ):  # fmt: skip
+        await client.wait_for_workers(workers)
+        yield client
+
+
+#: What is measured, on how many workers, and on which cluster.
 CASES = {
-    "part": (small_part, 3),
-    "1f1b": (partial(pipelined, schedule="1f1b"), 3),
-    "gpipe": (partial(pipelined, schedule="gpipe"), 3),
-    "computing": (computed, 2),
-    "lag": (lag, 3),
-    "memory": (forwards, 3),
-    "reduction": (reduction, 2),
+    "part": (small_part, 3, cluster),
+    "1f1b": (partial(pipelined, schedule="1f1b"), 3, cluster),
+    "gpipe": (partial(pipelined, schedule="gpipe"), 3, cluster),
+    "computing": (computed, 2, cluster),
+    "lag": (lag, 1, apart),
+    "lag2": (lag, 2, apart),
+    "lag-local": (lag, 2, cluster),
+    "memory": (forwards, 3, cluster),
+    "reduction": (reduction, 2, cluster),
 }
 
 
 async def measured(names: Sequence[str], quick: bool) -> list[Row]:
-    """Some rows, each in a world of its own on three worker processes."""
+    """Some rows, each on processes of its own."""
     rows = []
-    async with cluster(3) as client:
-        for name in names:
-            case, workers = CASES[name]
-            async with dist.connect(client, workers=workers) as world:
-                rows.append(await case(world, quick=quick))
+    for name in names:
+        case, workers, start = CASES[name]
+        async with start(workers) as client, dist.connect(client) as world:
+            rows.append(await case(world, quick=quick))
     return rows
 
 

@@ -52,6 +52,8 @@ class Site:
         self.lost: dict[int, str] = {}
         #: Resolved when the worker of that rank is lost.
         self._fences = [self.loop.create_future() for _ in range(size)]
+        #: Held until the next turn of the loop by who sends a message.
+        self._gate = asyncio.Lock()
         #: Calls that nobody awaits, kept alive here.
         self._background: set[asyncio.Task[Any]] = set()
         #: What hosts may drop, by rank, told in one message.
@@ -102,6 +104,11 @@ class Site:
     async def _reach(self, rank: int, message: Message) -> tuple[bool, Any]:
         """Call a host, or raise when it is known to be lost, whatever comes first."""
         fence = self._fences[rank]
+        if not fence.done():
+            # One message each turn, so that others on the loop wait for no more than one. If
+            # cancelled here, it has not been sent.
+            await self._gate.acquire()
+            self.loop.call_soon(self._gate.release)
         if not fence.done():
             calling = asyncio.ensure_future(self._peers.call(rank, message))
             calling.add_done_callback(retrieve)

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import os
 import re
+import shutil
 import signal
+import subprocess
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from asyncgrad import distributed as dist
 pytest.importorskip("distributed", reason="Dask distributed is not installed")
 
 from distributed import Client, LocalCluster
+from distributed.security import Security
 from models import Affine, Held, gradients, mean_square, train
 from reference_examples import run_examples
 from worlds import leaf, passes_as_one_process
@@ -137,6 +140,38 @@ def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch, lacks: bool) -> 
     words = "can't import asyncgrad" if lacks else "has other versions than the caller"
     with pytest.raises(RuntimeError, match=words):
         asyncio.run(main())
+
+
+async def with_certificates(key: str, certificate: str) -> None:
+    files = {"tls_ca_file": certificate}
+    for role in ("scheduler", "worker", "client"):
+        files |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
+    security = Security(require_encryption=True, **files)
+    async with (
+        LocalCluster(
+            n_workers=2,
+            processes=False,
+            protocol="tls://",
+            security=security,
+            dashboard_address=":0",
+            asynchronous=True,
+            silence_logs=60,
+        ) as local,
+        Client(local.scheduler_address, security=security, asynchronous=True) as client,
+        dist.connect(client) as world,
+    ):
+        assert all(address.startswith("tls://") for address in world._site._peers._addresses)
+        await passes_as_one_process(world)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_a_client_with_certificates_uses_a_cluster_by_tls(tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test"
+    subprocess.run(
+        [*make.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
+    asyncio.run(with_certificates(key, certificate))
 
 
 async def dies_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

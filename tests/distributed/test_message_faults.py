@@ -183,6 +183,31 @@ async def test_a_deadline_ends_what_runs_on_workers() -> None:
 
 
 @pytest.mark.asyncio
+async def test_others_on_the_loop_get_a_turn_between_two_messages() -> None:
+    engine = Engine(4)
+    async with world_of(engine) as world:
+        turn, sent = 0, []
+
+        async def count() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        engine.on_message = lambda rank, message: sent.append(turn)
+        assert await world._site.tell_all(range(4), "statistics") == {}
+        assert len(set(sent)) == 4
+        # One that is cancelled while it waits for its turn leaves the way free.
+        first, second, third = (world._site.tell(rank, "statistics") for rank in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([first, second, third])
+        assert (first.done(), second.cancelled(), third.exception()) == (True, True, None)
+        counting.cancel()
+
+
+@pytest.mark.asyncio
 async def test_the_grace_begins_at_the_deadline() -> None:
     engine = Engine(1)
     async with world_of(engine, grace=1_000.0) as world:
