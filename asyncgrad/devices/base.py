@@ -209,6 +209,18 @@ class Device(metaclass=_DeviceType):
         """The default stream, and one for each other raw stream that was opened."""
         return [self.default_stream, *self._opened.values()]
 
+    #: Work can be captured, see `capture`.
+    captures = False
+
+    def capture(self, function: Callable[..., Any], *args: Value) -> Any:
+        """Capture what a call of a function puts into the current stream, without doing it.
+
+        Returns:
+            An object with the `result` of the call and with `launch(stream)`, which does the work
+            with the values that the arrays have then.
+        """
+        raise NotImplementedError(f"{self} captures no work")
+
     def opened(self, stream: Stream) -> None:
         """Register an opened stream, which may share its raw stream with others."""
         first: Stream = self._opened.setdefault(id(stream.raw), stream)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.base import Device
+from asyncgrad.devices.cuda_graphs import Graph
 from asyncgrad.devices.cuda_kernels import Kernels
 from asyncgrad.devices.library import Library
 from asyncgrad.devices.pinned import pinned_pool
@@ -168,6 +169,12 @@ class CudaDevice(Device):
                 f"{self} is lost: {error}. The process can't use it any more: start another."
             )
         return AcceleratorError(f"{self}: {error}")
+
+    captures = True
+
+    def capture(self, function: Callable[..., Any], *args: Value) -> Graph:
+        """Capture a call of a function as a CUDA graph."""
+        return self.run_in(current_stream(self), Graph, cupy, self, function, args)  # type: ignore[no-any-return]
 
     # -- streams and events -----------------------------------------------------------------------
 

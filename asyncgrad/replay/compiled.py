@@ -451,6 +451,7 @@ class Compiled(Generic[_P, _R]):
             if entry.graph is not None:
                 count = len(entry.graph.backwards)
                 lines.append(f"    with a graph, through which {count} kinds of passes are known")
+            lines += [f"    {graph.words()}" for graph in program.graphs]
             if program.anew:
                 lines.append(f"    called anew: {', '.join(program.anew)}")
         if self._dropped:

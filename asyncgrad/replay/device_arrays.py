@@ -51,6 +51,11 @@ def _copy_after(device: Any, made_in: Any, event: Any, array: Any) -> Any:
     return device.xp.array(array)
 
 
+def is_host_work(function: Any) -> bool:
+    """Whether a step's function is one that `constant` or `transfer` has made."""
+    return isinstance(function, partial) and function.func in {_copy_after, _moved}
+
+
 def transfer(x: Any, out: Any, dtype: Any) -> Any:
     """The function that copies an array from one device to another, as `Tensor.to` does."""
     metadata = x._metadata

@@ -318,7 +318,7 @@ class Graph:
         """
         nodes = self.made_again(front, {})
         recorder = KnownArrays([], [], strict=False)
-        watched = WatchedPass(recorder)
+        watched = WatchedPass(recorder, adds=True)
         numbers: dict[Place, int] = {}
         for number, (place, value) in enumerate(zip(self._saved, front.saved, strict=True)):
             if id(value) not in recorder.known:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from asyncgrad.core.locks import lasting_lock
+from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
 from asyncgrad.replay.order import (
@@ -95,6 +96,8 @@ class Program:
             for step in steps:
                 if step.__class__ is Compute and any(not x.sample.on_host for x in made_by(step)):
                     step.cost = device.launch_cost
+        #: Steps that are launched as one, where the device can.
+        self.graphs: list[CapturedSteps] = []
         self.streamed = any(step.__class__ is Commit and step.streamed for step in steps)
         self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
         self._code: Callable[[Any, Any, Any], Any] | None = None
@@ -139,7 +142,10 @@ class Program:
             inliner = Inliner()
             steps = loads_first(checks_first(useful(self._steps, self._outputs)))
             steps = [one for step in steps for one in inliner.steps(step)]
-            self._steps = sums_early(steps, ends_of(steps, self._outputs))
+            steps = sums_early(steps, ends_of(steps, self._outputs))
+            if self.device is not None and self.device.captures:
+                steps, self.graphs = with_graphs(steps, self._outputs, self._families, self.device)
+            self._steps = steps
             self._ends = ends_of(self._steps, self._outputs)
             plan = Plan(self._steps, self._outputs, self._families, self._ends)
             self.length = len(self._steps)

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 class WatchedPass:
     """Watches one pass: the rules of its nodes report, and as its observer it sees other nodes."""
 
-    def __init__(self, recorder: KnownArrays) -> None:
+    def __init__(self, recorder: KnownArrays, *, adds: bool = False) -> None:
+        """Start without gradients; with `adds` no pass adds them, see `run`."""
         self._recorder = recorder
+        self._adds = adds
         #: By target and input number, the gradients that have arrived, with what orders them.
         self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
         self.captured: list[Place | None] = []
@@ -231,16 +233,15 @@ class WatchedPass:
         device = device_of(total.sample)
         for _, _, place in found[1:]:
             last = like is not None and place is found[-1][2]
-            if device is None:
-                function: Any = np.add
+            if device is None or self._adds:
+                function: Any = np.add if device is None else device.xp.add
                 value = function(total.sample, place.sample)
                 if last and value.strides != like.strides:
                     first = total.sample.strides == like.strides
                     function = _like_first if first else _like_second
                     value = function(total.sample, place.sample)
             else:
-                # The device adds no more than in an eager call, so the sum of the pass stands for
-                # it.
+                # The device adds no more than in an eager call: the sum of the pass stands for it.
                 function, value = device.xp.add, like if last else total.sample
             made = recorder.new(value)
             recorder.steps.append(

@@ -282,6 +282,21 @@ def test_results_have_a_graph_on_the_device(machine, aside):
     assert replays(step) == 7, step.explain()
 
 
+def test_gradients_are_summed_in_the_first_pass_through_a_result(machine):
+    """Also while that pass is recorded, where the engine does not add them."""
+
+    def loss(x, w):
+        y = ag.tanh(x * w)
+        return ((y * y + ag.exp(-y)) * ag.sigmoid(y)).sum()
+
+    (weight,) = weights((3,))
+    step = ag.compile(loss)
+    for x in inputs(3):
+        expected = ag.grad(loss(x, weight), weight)
+        assert bits(ag.grad(step(x, weight), weight)) == bits(expected)
+    assert replays(step) == 2
+
+
 def test_a_missing_wait_is_found_in_a_replay(machine):
     """What another stream computes has to be waited for, as in eager calls."""
     own = weights((3, 5), (5, 2))

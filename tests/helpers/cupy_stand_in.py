@@ -5,6 +5,8 @@
 - Memory goes back to the stream it was allocated on when its array dies: there is no record_stream.
 - Without a GPU everything but `is_available` raises.
 - `launch_host_func` is never called after an error: it is not here at all.
+- A captured graph works on the addresses of its capture, whose memory belongs to the pool that was
+  in use. While a stream captures, products and copies to the host raise.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ from __future__ import annotations
 import math
 import re
 import threading
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices.base import READY
-from asyncgrad.devices.simulated.array import SimArray, adopt, launch
+from asyncgrad.devices.simulated import array
+from asyncgrad.devices.simulated.array import SimArray, _computed, adopt, launch
 from asyncgrad.devices.simulated.library import Library
 from asyncgrad.devices.simulated.machine import Machine
 from asyncgrad.devices.simulated.memory import Access
@@ -37,6 +41,8 @@ def installed(monkeypatch, **options):
     # not bound to their library.
     monkeypatch.setattr(device_check, "_known", [*device_check._known])
     monkeypatch.setattr(namespace, "_raw", dict(namespace._raw))
+    monkeypatch.setattr(array, "_computed", stand_in.computed)
+    monkeypatch.setattr(stand_in.machine, "launch", stand_in.launched)
     return stand_in
 
 
@@ -179,6 +185,20 @@ class StandIn:
             def wait_event(self, event):
                 stand_in.machine.wait(self.actual(), event.ptr)
 
+            def begin_capture(self):
+                assert self.device_id != -1, "the default stream can't be captured"
+                for raw in [*stand_in.machine.streams]:
+                    # Nothing runs meanwhile, so nothing is in a race.
+                    event = SimEvent(timing=False)
+                    stand_in.machine.record(event, raw)
+                    stand_in.machine.wait(self.raw, event)
+                stand_in._thread.captured = _Graph(stand_in)
+
+            def end_capture(self):
+                graph = stand_in._thread.captured
+                stand_in._thread.captured = None
+                return graph
+
         class Null(Stream):
             """One object for the default streams of all devices, as in CuPy."""
 
@@ -217,6 +237,8 @@ class StandIn:
             get_current_stream=lambda: self.current(None),
             get_elapsed_time=lambda a, b: (b.ptr.operation.end - a.ptr.operation.end) * 1e3,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            MemoryPool=lambda: SimpleNamespace(malloc=self),
+            using_allocator=self.allocating,
             runtime=SimpleNamespace(
                 CUDARuntimeError=CUDARuntimeError,
                 getDevice=self.device,
@@ -263,6 +285,40 @@ class StandIn:
             return function(*args)
         except RuntimeError as error:
             raise CUDARuntimeError(719) from error
+
+    # -- graphs ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def allocating(self, malloc):
+        """What is allocated meanwhile belongs to a pool."""
+        assert malloc is self
+        self._thread.private = True
+        yield
+        self._thread.private = False
+
+    def capturing(self):
+        return getattr(self._thread, "captured", None)
+
+    def computed(self, function, values, named):
+        graph = self.capturing()
+        result = _computed(function, values, named)
+        if graph is not None:
+            assert self._thread.private, "the memory would be used by others"
+            if function.__name__ in {"matmul", "dot", "tensordot", "einsum"}:
+                raise NotImplementedError("calling cuBLAS API during stream capture")
+            if isinstance(result, np.generic):
+                # A number could not be written to by a launch.
+                result = np.asarray(result)
+            graph.calls.append((function, values, named, result))
+        return result
+
+    def launched(self, name, stream, accesses, *rest):
+        graph = self.capturing()
+        if graph is None:
+            return Machine.launch(self.machine, name, stream, accesses, *rest)
+        assert not rest, "a copy to the host waits"
+        graph.accesses += accesses
+        return None
 
     # -- kernels ----------------------------------------------------------------------------------
 
@@ -362,6 +418,27 @@ CALLED = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh,
     "erf": np.vectorize(math.erf, otypes=[float]), "T": lambda number: number,
 }  # fmt: skip
+
+
+class _Graph:
+    """What was captured: functions that are called again, on the same arrays."""
+
+    def __init__(self, stand_in):
+        self._stand_in = stand_in
+        self.calls = []
+        self.accesses = []
+
+    def launch(self, stream):
+        for function, values, named, result in self.calls:
+            found = _computed(function, values, named)
+            for target, value in zip(*map(_listed, (result, found)), strict=True):
+                if isinstance(target, np.ndarray) and not np.may_share_memory(target, value):
+                    target[...] = value
+        self._stand_in.machine.launch("graph", stream.actual(), self.accesses)
+
+
+def _listed(result):
+    return result if isinstance(result, (tuple, list)) else [result]
 
 
 class _Kernel:

@@ -1,0 +1,184 @@
+"""Steps on a CUDA device that are put into a CUDA graph, and replayed by one launch.
+
+A program's steps between two that the host takes part in become one step, if there are more of
+them than arrays to copy. The first replay runs them one by one. The second captures them. A graph
+reads and writes fixed addresses, so arrays that come in are copied to where it reads them, except
+those that are the same at each call, as weights are. What it computes is copied to new arrays,
+because the next launch overwrites it.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from asyncgrad.devices import current_stream
+from asyncgrad.errors import AcceleratorError, OutOfMemoryError
+from asyncgrad.replay.device_arrays import is_host_work
+from asyncgrad.replay.order import ends_of, made_by, read_by
+from asyncgrad.replay.steps import Compute, Place, filled
+
+#: How often steps are captured anew because an array that was always the same is another.
+_MOST = 4
+
+
+def with_graphs(
+    steps: list[Any], outputs: Any, families: Any, device: Any
+) -> tuple[list[Any], list[CapturedSteps]]:
+    """Put steps that can be captured together into one.
+
+    Args:
+        steps: the steps of a program.
+        outputs: the template of what it returns.
+        families: which places share memory.
+        device: the device that it uses.
+
+    Returns:
+        The steps, and those among them that stand for several.
+    """
+    ends = ends_of(steps, outputs)
+    found: list[Any] = []
+    groups: list[CapturedSteps] = []
+    start = 0
+    while start < len(steps):
+        end = start
+        while end < len(steps) and _is_work_of_the_device(steps[end]):
+            end += 1
+        if end > start:
+            group = CapturedSteps(device, steps[start:end], ends, end)
+            if group.pays(families):
+                groups.append(group)
+                found.append(group.step())
+            else:
+                found += steps[start:end]
+        found += steps[end : end + 1]
+        start = end + 1
+    return found, groups
+
+
+def _is_work_of_the_device(step: Any) -> bool:
+    """Whether a step does nothing but to put work on arrays of the device into the stream."""
+    return (
+        step.__class__ is Compute
+        and not is_host_work(step.function)
+        and all(
+            place.sample.is_array and not place.sample.on_host
+            for place in (*read_by(step), *made_by(step))
+        )
+    )
+
+
+class CapturedSteps:
+    """Steps that follow one another, as one function of arrays."""
+
+    def __init__(self, device: Any, steps: list[Any], ends: dict[Place, int], end: int) -> None:
+        self._device = device
+        self._steps = steps
+        made = {place for step in steps for place in made_by(step)}
+        read = dict.fromkeys(place for step in steps for place in read_by(step))
+        #: What comes in, and what is read behind the steps.
+        self._inputs = [place for place in read if place not in made]
+        self._outs = [place for step in steps for place in made_by(step) if ends[place] >= end]
+        last = {place: step for step in steps for place in (*read_by(step), *made_by(step))}
+        kept = set(self._outs)
+        #: What is dropped after each step.
+        self._over = [
+            [x for x, at in last.items() if at is step and x not in kept] for step in steps
+        ]
+        self._lock = Lock()
+        self._graph: Any = None
+        #: The arrays of the last call; for each input whether it was always the same array.
+        self._arrays: Any = None
+        self._constant = [True] * len(self._inputs)
+        #: The arrays that the graph reads.
+        self._read: list[Any] = []
+        self._captures = 0
+        #: The stream of the last launch, and an event behind it.
+        self._last: Any = None
+        #: Why there is no graph, None while there may be one.
+        self.reason: str | None = None
+
+    def pays(self, families: Any) -> bool:
+        """Whether the steps may be captured, and are more than the copies that it takes."""
+        roots = [families.of(place) for place in self._outs]
+        shared = {families.of(place) for place in self._inputs}
+        # A copy shares no memory with what the result was a view of.
+        alone = len(set(roots)) == len(roots) and shared.isdisjoint(roots)
+        return alone and len(self._steps) > len(self._inputs) + len(self._outs)
+
+    def step(self) -> Compute:
+        """The one step."""
+        return Compute("graph", self, tuple(self._inputs), tuple(self._outs), self._steps[0].cost)
+
+    def words(self) -> str:
+        """What becomes of the steps, for `explain()`."""
+        many = f"{len(self._steps)} operations"
+        if self.reason is None:
+            return f"{many} are one CUDA graph"
+        return f"{many} are no CUDA graph: {self.reason}"
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Launch the graph, capture it first, or take the steps one by one."""
+        if self.reason is None:
+            with self._lock:
+                if self._is_ready(arrays):
+                    return self._launch(arrays)
+        return self._take(*arrays)
+
+    def _take(self, *arrays: Any) -> tuple[Any, ...]:
+        """Take the steps one by one."""
+        known: dict[Any, Any] = dict(zip(self._inputs, arrays, strict=True))
+        for step, over in zip(self._steps, self._over, strict=True):
+            result = step.function(*filled(step.arguments, known))
+            outs = (step.outs,) if step.outs.__class__ is Place else step.outs
+            results = (result,) if step.outs.__class__ is Place else result
+            known.update(zip(outs, results, strict=True))
+            for place in over:
+                del known[place]
+        return tuple([known[place] for place in self._outs])
+
+    def _is_ready(self, arrays: tuple[Any, ...]) -> bool:
+        """Whether there is a graph for these arrays; captures one if this is not the first call."""
+        known, self._arrays = self._arrays, arrays
+        if known is None:
+            return False
+        same = [array is last for array, last in zip(arrays, known, strict=True)]
+        constant = [a and b for a, b in zip(self._constant, same, strict=True)]
+        if self._graph is not None and constant == self._constant:
+            return True
+        self._constant = constant
+        self._captures += 1
+        try:
+            if self._captures > _MOST:
+                raise NotImplementedError("its arrays are others at each call")
+            self._capture(arrays)
+        except (NotImplementedError, AcceleratorError, OutOfMemoryError) as error:
+            self.reason = str(error)
+            self._graph = self._arrays = None
+            self._read.clear()
+        return self._graph is not None
+
+    def _capture(self, arrays: tuple[Any, ...]) -> None:
+        copy = self._device.xp.array
+        self._read = [
+            array if constant else copy(array)
+            for array, constant in zip(arrays, self._constant, strict=True)
+        ]
+        graph = self._device.capture(self._take, *self._read)
+        for array in graph.result:
+            if not (array.flags.c_contiguous or array.flags.f_contiguous):
+                raise NotImplementedError("a result has a layout that a copy would not have")
+        self._graph = graph
+
+    def _launch(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        device = self._device
+        stream = current_stream(device)
+        if self._last is not None and self._last[0] is not stream:
+            stream.wait_event(self._last[1])
+        for target, array in zip(self._read, arrays, strict=True):
+            if target is not array:
+                device.xp.copyto(target, array)
+        self._graph.launch(stream)
+        results = tuple([device.xp.array(array) for array in self._graph.result])
+        self._last = stream, stream.record_event()
+        return results

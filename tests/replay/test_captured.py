@@ -1,0 +1,161 @@
+"""Programs on CUDA devices that are captured into CUDA graphs."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from cupy_stand_in import installed
+
+import asyncgrad as ag
+
+
+@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """A device whose work can be captured."""
+    if request.param == "cuda:0":
+        return request.param
+    installed(monkeypatch, devices=2)
+    return "cuda:1"
+
+
+def waves(x, w):
+    """More operations than arrays that come in and go out."""
+    with ag.no_grad():
+        y = ag.tanh(x * w)
+        z = ag.sigmoid(y) + y * 2
+        return (z * z + ag.exp(-z)) * 0.5
+
+
+def bits(value):
+    return value.detach().cpu().numpy().tobytes(), value._array.strides
+
+
+def inputs(device, count=6, shape=(4, 3)):
+    ag.manual_seed(0)
+    return [ag.randn(*shape).to(device) for _ in range(count)]
+
+
+def compare(function, device, batches, weight):
+    """Calls give the bits of eager ones, also later."""
+    fast = ag.compile(function)
+    found = [fast(x, weight) for x in batches]
+    assert [bits(x) for x in found] == [bits(function(x, weight)) for x in batches]
+    return fast
+
+
+def test_a_program_is_one_launch(device):
+    """From the third call on; results are never overwritten."""
+    batches, weight = inputs(device), ag.full((3,), 0.5).to(device)
+    fast = compare(waves, device, batches, weight)
+    assert "operations are one CUDA graph" in fast.explain()
+    with ag.no_grad():
+        weight.mul_(2)
+    assert bits(fast(batches[0], weight)) == bits(waves(batches[0], weight))
+
+
+def test_the_launch_stands_for_the_operations(monkeypatch):
+    """A copy in, the graph, a copy out."""
+    machine = installed(monkeypatch, devices=2).machine
+    fast = ag.compile(waves)
+    batches, weight = inputs("cuda:1"), ag.full((3,), 0.5).to("cuda:1")
+    for x in batches[:3]:
+        fast(x, weight)
+    names = []
+    launch = machine.launch
+    monkeypatch.setattr(
+        machine, "launch", lambda name, *rest: names.append(name) or launch(name, *rest)
+    )
+    fast(batches[3], weight)
+    assert names == ["copyto", "graph", "array"]
+
+
+def test_another_array_in_the_place_of_a_weight(device):
+    """The graph is captured anew, until all arrays are copied."""
+    batches = inputs(device, 9)
+    weight = ag.full((3,), 0.5).to(device)
+    fast = ag.compile(waves)
+    for number, x in enumerate(batches):
+        if number % 3 == 2:
+            weight.data = weight.data * 1.5
+        assert bits(fast(x, weight)) == bits(waves(x, weight))
+    assert "are one CUDA graph" in fast.explain()
+
+
+def test_products_are_not_captured(device):
+    """CuPy refuses them: the steps are taken one by one, and `explain` says why."""
+
+    def layers(x, w):
+        with ag.no_grad():
+            y = ag.tanh(x @ w) * 2
+            return ag.exp(-y * y) + ag.sigmoid(y)
+
+    fast = compare(layers, device, inputs(device), inputs(device, 1, (3, 3))[0])
+    assert "are no CUDA graph: " in fast.explain()
+    assert "0 replayed" not in fast.explain()
+
+
+def test_gradients_are_captured(device):
+    """The operations of a pass, up to where the host takes part."""
+
+    def slope(x, w):
+        return ag.grad((ag.tanh(x * w) * ag.sigmoid(w)).sum(), w)[0]
+
+    weight = ag.full((3,), 0.5).to(device).requires_grad_()
+    fast = compare(slope, device, inputs(device), weight)
+    assert "are one CUDA graph" in fast.explain()
+
+
+def test_graphs_of_results(device):
+    """A forward pass and the pass through its graph."""
+
+    def loss(x, w):
+        y = ag.tanh(x * w)
+        return ((y * y + ag.exp(-y)) * ag.sigmoid(y)).sum()
+
+    fast = ag.compile(loss)
+    weight = ag.full((3,), 0.5).to(device).requires_grad_()
+    for x in inputs(device):
+        expected = ag.grad(loss(x, weight), weight)[0]
+        assert bits(ag.grad(fast(x, weight), weight)[0]) == bits(expected)
+
+
+def test_views_of_arguments_are_not_copied(device):
+    """They share memory with the argument, as eagerly."""
+
+    def view(x, w):
+        with ag.no_grad():
+            y = ag.tanh(x * w) + ag.exp(x) * ag.sigmoid(w) - x
+            return y * y, x.reshape(-1)
+
+    fast = ag.compile(view)
+    weight = ag.full((3,), 0.5).to(device)
+    for x in inputs(device):
+        _, same = fast(x, weight)
+        same.add_(1)
+        assert bits(same.reshape(4, 3)) == bits(x)
+
+
+def test_launches_in_several_streams_and_threads(device):
+    """They share the graph's memory, so each waits for the last."""
+    batches, weight = inputs(device, 12), ag.full((3,), 0.5).to(device)
+    expected = [bits(waves(x, weight)) for x in batches]
+    fast = ag.compile(waves)
+    for x in batches[:3]:
+        fast(x, weight)
+    streams = [ag.Stream(device=device) for _ in range(2)]
+    found = {}
+
+    def calls(number):
+        stream = streams[number % 2]
+        stream.wait_stream(stream.device.default_stream)
+        with stream:
+            for place in range(number, 12, 2):
+                found[place] = bits(fast(batches[place], weight))
+
+    threads = [threading.Thread(target=calls, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[place] for place in range(12)] == expected
