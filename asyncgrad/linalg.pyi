@@ -107,11 +107,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: 
         B: of shape (..., m, k), or (..., m).
         rcond: singular values up to this one, relative to the greatest, are treated as 0.
         driver: PyTorch's name of an algorithm. All are equal here, but "gels" returns no rank,
-            and only "gelsd" and "gelss" return singular values.
+            only "gelsd" and "gelss" return singular values, and "gelsy", which is meant if there
+            is no name, returns no residuals.
 
     Returns:
-        The solution, the squared residuals where A has more rows than columns and full rank, the
-        ranks and the singular values.
+        The solution; the squared residuals if a driver is named that gives them, where A has more
+        rows than columns and full rank; the ranks and the singular values.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or there is no such driver.
