@@ -82,6 +82,13 @@ AT_LARGE: dict[str, str] = {
         _ONE_PASS,
     ),
     **dict.fromkeys(("fmod", "fmod (number)", "remainder", "remainder (number)"), _LIBM),
+    **dict.fromkeys(
+        (
+            "sinh", "cosh", "tan", "acos", "asin", "atan", "atan2", "log1p", "expm1", "log2",
+            "log10", "nn.functional.elu",
+        ),
+        "NumPy calls the C library for each element on processors without AVX-512",
+    ),
     "erf": "SciPy's function takes one element at a time, PyTorch's is vectorised",
     **dict.fromkeys(
         (
