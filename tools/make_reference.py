@@ -82,6 +82,8 @@ NAMED: dict[str, tuple[str, ...]] = {
     "mode": ("mode",),
     "msort": ("sort",),
     "aminmax": ("amax", "amin"),
+    **dict.fromkeys(("chunk", "split", "unsafe_chunk", "unsafe_split"), ("narrow",)),
+    "unbind": ("getitem",),
 }
 _CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "type_as")
 NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))

@@ -29,7 +29,6 @@ class Changes(KnownArrays):
     """The part of a recorder that is told of changes. Abstract, as `KnownArrays` is."""
 
     def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
-        """See `KnownArrays`."""
         super().__init__(arguments, reached, strict=strict)
         #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
         self._committed_to: set[Source] = set()
