@@ -27,8 +27,8 @@ _ROWS, _COLUMNS = 256, 64
 class Lender(Protocol):
     """The threads of an engine."""
 
-    def lend(self, job: Callable[[], None], most: int) -> None:
-        """Run a job, which does not raise, in idle threads, at most in so many."""
+    def lend(self, job: Callable[[], None], most: int) -> int:
+        """Run a job, which does not raise, in at most so many idle threads; says in how many."""
 
     def most_urgent(self) -> object:
         """None unless a job waits for a thread."""
@@ -59,7 +59,7 @@ def in_pieces(call: Callable[[Any], object], pieces: Sequence[Any]) -> None:
 class _Work:
     """Work whose pieces several threads take."""
 
-    __slots__ = ("_call", "_left", "_lender", "_reports", "_total")
+    __slots__ = ("_call", "_left", "_lender", "_more", "_reports", "_total")
 
     def __init__(
         self, call: Callable[[Any], object], pieces: Sequence[Any], lender: Lender
@@ -67,6 +67,8 @@ class _Work:
         self._call: Callable[[Any], object] | None = call
         self._lender = lender
         self._total = len(pieces)
+        #: How many threads may still be asked to help.
+        self._more = min(threads, self._total) - 1
         #: Popping a piece claims it.
         self._left = list(reversed(pieces))
         #: The error of each piece that another thread has claimed, or None.
@@ -76,9 +78,9 @@ class _Work:
         """Compute what nobody else takes, and wait for the rest."""
         error: BaseException | None = None
         own = 0
-        self._lender.lend(self._help, min(threads, self._total) - 1)
         while (piece := self._claim()) is not None:
             own += 1
+            self._ask()
             if error is None:
                 error = self._compute(piece)
         for _ in range(self._total - own):
@@ -92,6 +94,11 @@ class _Work:
             finally:
                 # The traceback holds this frame: a cycle.
                 del error
+
+    def _ask(self) -> None:
+        """Ask threads for help, also those that have become idle since the first piece."""
+        if self._more > 0 and self._left:
+            self._more -= self._lender.lend(self._help, self._more)
 
     @without_fp_errors
     def _help(self) -> None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: The most elements of the columns that are made at a time.
 COLUMNS = 1 << 18
-#: The same for images side by side: all cores share a batch of small images.
-_BESIDE = 1 << 17
 #: Rows with fewer elements are short; from this many images on they are put side by side.
 _SHORT, _SIDE_BY_SIDE = 32, 8
 #: Numbers in a line of the cache.
@@ -161,7 +159,7 @@ def some_images(batch: int, columns: int) -> list[slice]:
 
     Parts of about the same length, in full lines of the cache.
     """
-    step = -(-_BESIDE // (max(1, columns) * _LINE)) * _LINE
+    step = -(-COLUMNS // (max(1, columns) * _LINE)) * _LINE
     step = -(-batch // (-(-batch // step) * _LINE)) * _LINE
     return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
 

@@ -75,11 +75,12 @@ class Helpers:
 
     def splits(self) -> bool:
         """Whether the parts of one node may go to different threads, too."""
-        more = self._threads.spare() + len(self._helping)
-        return pieces.threads > 1 and more > len(self._open)
+        return pieces.threads > 1 and bool(self._helping or self._threads.spare())
 
     def lend(self, call: Callable[[], None], *, part: bool = False) -> None:
         """Run a call in another thread; `join` waits for it.
+
+        If more than one for each helper were waiting, the oldest are made here and now.
 
         Args:
             call: does not raise.
@@ -90,6 +91,8 @@ class Helpers:
         if self._threads.spare() if part else self._threads.idle():
             self._helping.append(None)
             self._threads.submit(self._help, self._urgency)
+        while len(self._open) > len(self._helping) > 0:
+            self._make_next()
 
     @without_fp_errors
     def _help(self) -> None:

@@ -98,10 +98,12 @@ class Threads:
             return None
         return self._queue.first()
 
-    def lend(self, job: Job, most: int) -> None:
-        """Run a job in idle threads, at most in so many of them."""
-        for _ in range(min(self.spare(), most)):
+    def lend(self, job: Job, most: int) -> int:
+        """Run a job in idle threads, at most in so many of them; says in how many."""
+        number = min(self.spare(), most)
+        for _ in range(number):
             self.submit(job)
+        return number
 
     def _take(self) -> Job:
         """Take the next job; there is one for each call."""

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Nobody:
     """An engine whose threads are busy."""
 
-    def lend(self, job: Callable[[], None], most: int) -> None:
+    def lend(self, job: Callable[[], None], most: int) -> int:
         """Nobody takes the job."""
+        return 0
 
     def most_urgent(self) -> object:
         return None
@@ -36,8 +37,9 @@ class Late(Nobody):
     def __init__(self) -> None:
         self.jobs: list[Callable[[], None]] = []
 
-    def lend(self, job: Callable[[], None], most: int) -> None:
+    def lend(self, job: Callable[[], None], most: int) -> int:
         self.jobs += [job] * most
+        return most
 
 
 @pytest.fixture
@@ -92,6 +94,24 @@ def test_a_job_that_comes_late_finds_nothing_to_do(monkeypatch: pytest.MonkeyPat
     for job in late.jobs:
         job()
     assert done == [0, 1, 2, 3, 4]
+
+
+def test_a_thread_that_becomes_idle_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: it takes pieces as long as there are any."""
+
+    class Soon(Late):
+        asked = 0
+
+        def lend(self, job: Callable[[], None], most: int) -> int:
+            self.asked += 1
+            return super().lend(job, most) if self.asked == 3 else 0
+
+    soon = Soon()
+    monkeypatch.setattr(pieces, "threads", 2)
+    monkeypatch.setattr(pieces.here, "lender", soon)
+    done: list[int] = []
+    pieces.in_pieces(done.append, range(9))
+    assert (done, len(soon.jobs), soon.asked) == (list(range(9)), 1, 3)
 
 
 @pytest.mark.usefixtures("threads")
@@ -249,7 +269,7 @@ def _convolution_of(images: Any, channels: int, stride: int) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("shape", [(96, 16, 8, 8), (5, 4, 80, 80)])
+@pytest.mark.parametrize("shape", [(300, 16, 8, 8), (5, 4, 80, 80)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
     shape: tuple[int, ...], stride: int, monkeypatch: pytest.MonkeyPatch
@@ -277,10 +297,11 @@ def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
 class Eager(Nobody):
     """An engine whose thread takes all pieces before this one begins."""
 
-    def lend(self, job: Callable[[], None], most: int) -> None:
+    def lend(self, job: Callable[[], None], most: int) -> int:
         thread = threading.Thread(target=job)
         thread.start()
         thread.join()
+        return 1
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])

@@ -124,7 +124,7 @@ def test_pooling_and_convolution_of_few_and_many_images(images, stride, padding,
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolution_of_images_side_by_side_in_several_parts(monkeypatch, stride):
     """The last part has fewer images, and what the one before left in the memory is not used."""
-    monkeypatch.setattr(columns, "_BESIDE", 1 << 14)
+    monkeypatch.setattr(columns, "COLUMNS", 1 << 14)
     monkeypatch.setattr(columns, "_SMALL_PRODUCT", 3000)
     columns._parts.cache_clear()
     weight = _RANDOM.standard_normal((6, 1, 3, 3))

@@ -116,6 +116,27 @@ class TestGivingWay:
             assert not any(helpers.gives_way(_SEGMENT_NS, 0) for _ in range(10))
 
 
+def test_a_pass_stays_one_lent_call_ahead_of_its_helper() -> None:
+    """It makes the oldest of more itself: so none waits for long, and what it holds is freed."""
+
+    class Busy(Threads):
+        """Threads of which one takes the first call, and does not come to the next ones."""
+
+        def idle(self) -> int:
+            return 1 - self._calls.qsize()
+
+        def submit(self, job: Any, urgency: Any = ORDINARY) -> None:
+            self._calls.put(True)
+
+    helpers = Helpers(Busy(0, "test"), ORDINARY, 0)
+    made: list[int] = []
+    for number in range(3):
+        helpers.lend(lambda number=number: made.append(number))
+    assert made == [0, 1]
+    assert [helpers.join() for _ in range(4)] == [True, True, True, False]
+    assert made == [0, 1, 2]
+
+
 def marked(name: str, count: int, node: Callable[[str], None]) -> ag.Tensor:
     """A scalar whose expensive nodes each call a function with their name."""
     x = leaf()
