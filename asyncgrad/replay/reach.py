@@ -118,7 +118,8 @@ class Reached(Unchanged):
         while self._work or self._name_spaces():
             while self._work:
                 value, where = self._work.pop()
-                if value.__class__ is str:
+                # Python's own names are met, too: `dataclasses` keeps some in globals.
+                if value.__class__ is str and value[:2] != "__":
                     self._strings.add(value)
                 if isinstance(value, VALUES) or id(value) in self._seen:
                     continue
