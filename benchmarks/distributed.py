@@ -10,6 +10,9 @@ import argparse
 import asyncio
 import json
 import os
+import socket
+import struct
+import sys
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +26,7 @@ from distributed import Client, LocalCluster, SubprocessCluster
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from benchmarks.distributed_faults import counted
+from benchmarks.figures import percentile
 from benchmarks.harness import watched
 
 if TYPE_CHECKING:
@@ -226,23 +230,67 @@ async def computed(world: dist.World, quick: bool) -> Row:
 # -- the caller's loop, and the workers' memory -------------------------------
 
 
-async def lag(world: dist.World, quick: bool) -> Row:
-    """How late a task on the caller's loop is while remote passes run, and while nothing does."""
+#: Sends the time every millisecond, until nobody listens.
+SENDER = """
+import socket, struct, sys, time
+out = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    time.sleep(0.001)
+    out.send(struct.pack("d", time.perf_counter()))
+"""
+
+
+async def ticked(work: Callable[[], Any]) -> float:
+    """The 99th percentile of a ticker's lag beside some work: asyncio rounds its time up to ms."""
+    return (await watched(work)).lag.p99
+
+
+async def arrived(work: Callable[[], Any]) -> float:
+    """The same of what another process sends: between its sending and the caller's reading."""
+    own, its = socket.socketpair(type=socket.SOCK_DGRAM)
+    late: list[float] = []
+    begun = asyncio.Event()
+
+    def read() -> None:
+        (sent,) = struct.unpack("d", own.recv(8))
+        late.append(perf_counter() - sent)
+        begun.set()
+
+    with own, its:
+        asyncio.get_running_loop().add_reader(own, read)
+        sender = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SENDER, str(its.fileno()), pass_fds=[its.fileno()],
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        await begun.wait()
+        late.clear()
+        await work()
+        sender.kill()
+        await sender.wait()
+        asyncio.get_running_loop().remove_reader(own)
+    return percentile(sorted(late), 99)
+
+
+async def lag(
+    world: dist.World, quick: bool, late: Callable[[Callable[[], Any]], Awaitable[float]]
+) -> Row:
+    """How late something on the caller's loop is beside remote passes, and beside nothing."""
     value = ag.ones(256, 512)
     parts = [await world.remote(rank, ag.nn.Linear, 512, 512) for rank in range(world.size)]
 
     async def passes(count: int) -> None:
         for _ in range(count):
-            found: Any = value
+            y: Any = value
             for part in parts:
-                found = part(found)
-            await (await found).sum().backward()
+                y = part(y)
+            await (await y).sum().backward()
 
     await passes(10)
-    idle = (await watched(partial(asyncio.sleep, 1.0))).lag.p99
-    late = (await watched(partial(passes, 10 if quick else 200))).lag.p99
-    return Row(f"lag p99 on the caller beside remote passes over {world.size} workers "
-               f"(its loop idle: {idle * 1e3:.2f} ms)", late * 1e3, "ms", 1.0)  # fmt: skip
+    idle = await late(partial(asyncio.sleep, 1.0))
+    found = await late(partial(passes, 10 if quick else 200))
+    what = "a ticker" if late is ticked else "what arrives"
+    return Row(f"lag p99 of {what} on the caller beside remote passes, workers: {world.size} "
+               f"(its loop idle: {idle * 1e3:.2f} ms)", found * 1e3, "ms", 1.0)  # fmt: skip
 
 
 def resident(module: Any) -> int:
@@ -297,9 +345,11 @@ CASES = {
     "1f1b": (partial(pipelined, schedule="1f1b"), 3, cluster),
     "gpipe": (partial(pipelined, schedule="gpipe"), 3, cluster),
     "computing": (computed, 2, cluster),
-    "lag": (lag, 1, apart),
-    "lag2": (lag, 2, apart),
-    "lag-local": (lag, 2, cluster),
+    "lag": (partial(lag, late=ticked), 1, apart),
+    "lag2": (partial(lag, late=ticked), 2, apart),
+    "lag-local": (partial(lag, late=ticked), 2, cluster),
+    "arrival": (partial(lag, late=arrived), 1, apart),
+    "arrival2": (partial(lag, late=arrived), 2, apart),
     "memory": (forwards, 3, cluster),
     "reduction": (reduction, 2, cluster),
 }
