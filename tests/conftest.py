@@ -130,10 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marked and not is_here():
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
-    if config.pluginmanager.hasplugin("_cov"):
+    for item in items:
         # All loops run the same lines, and a measured test takes three times as long.
-        for item in items:
-            if hasattr(item, "callspec") and item.callspec.id.startswith(
-                ("asyncio-debug", "uvloop")
-            ):
-                item.add_marker(pytest.mark.no_cover)
+        if hasattr(item, "callspec") and item.callspec.id.startswith(("asyncio-debug", "uvloop")):
+            item.add_marker(pytest.mark.no_cover)
