@@ -82,7 +82,17 @@ NAMED: dict[str, tuple[str, ...]] = {
     "mode": ("mode",),
     "msort": ("sort",),
     "aminmax": ("amax", "amin"),
-    **dict.fromkeys(("chunk", "split", "unsafe_chunk", "unsafe_split"), ("narrow",)),
+    **dict.fromkeys(
+        (
+            "chunk",
+            "split",
+            "split_with_sizes",
+            "unsafe_chunk",
+            "unsafe_split",
+            "unsafe_split_with_sizes",
+        ),
+        ("narrow",),
+    ),
     "unbind": ("getitem",),
 }
 _CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "type_as")

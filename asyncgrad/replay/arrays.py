@@ -45,16 +45,14 @@ class KnownArrays:
     """What a recorder knows, and the steps that it has noted so far.
 
     Abstract: `Recorder` takes the reports.
+
+    Args:
+        arguments: the tensors among the arguments of the call, each once.
+        reached: other tensors that the function can reach.
+        strict: raise an error where the call turns out to be unrepeatable.
     """
 
     def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
-        """Start with the tensors that the call may use.
-
-        Args:
-            arguments: the tensors among the arguments, each once.
-            reached: other tensors that the function can reach.
-            strict: raise an error where the call turns out to be unrepeatable.
-        """
         #: Why the call can't be repeated, or None.
         self.reason: str | None = None
         self.strict = strict
