@@ -219,11 +219,13 @@ class _Reduction:
             return {}
         alarm = asyncio.ensure_future(self._alarm())
         agreeing = asyncio.ensure_future(self._agree())
+        for task in (alarm, agreeing):
+            task.add_done_callback(retrieve)
         try:
             # If cancelled here, `abort` tells the others.
             await asyncio.wait((alarm, agreeing), return_when=asyncio.FIRST_COMPLETED)
-            if not agreeing.done():
-                # Another rank has given up: that is its error.
+            if alarm.done() and not (agreeing.done() and agreeing.exception() is None):
+                # Another rank has given up: that is the cause, whatever fails here because of it.
                 await alarm
             return await agreeing
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -492,22 +493,46 @@ async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on() -> Non
         assert await world.run(gives_up_unanswered) == [True, False]
 
 
+#: Set when a rank has told the others that it gives a pass up; threads wait for it.
+_given_up = threading.Event()
+
+
+class RefusesAtOnce(Refuses):
+    """Takes part in a pass, and lets it fail."""
+
+    def __init__(self) -> None: ...
+
+    async def prepare(self, gradients: Any) -> None:
+        raise ValueError("planned")
+
+
 async def blocks_a_thread() -> Any:
     model = await DDP(Net(), bucket_cap_mb=1e-4)
     await asyncio.to_thread(lambda: mean_square(model, batch()).backward())
-    with suppress(ValueError, dist.PassEndedError):
-        y = mean_square(model, batch())
-        if dist.get_rank() == 1:
-            y.register_hook(lambda gradient: ag.autograd.graph.join(Refuses("vote")))
+    y = mean_square(model, batch())
+    if dist.get_rank() == 1:
+        y.register_hook(lambda gradient: ag.autograd.graph.join(RefusesAtOnce()))
+        expected: type[Exception] = ValueError
+    else:
+        # Rank 1 can't have voted before: it needs what rank 0 sends at the end of its pass.
+        y.register_hook(lambda gradient: None if _given_up.wait(60) else gradient)
+        expected = dist.PassEndedError
+    with pytest.raises(expected):
         await asyncio.to_thread(y.backward)
     return model.module.first.grad.tolist()
 
 
 @pytest.mark.asyncio
 async def test_a_pass_that_blocks_a_thread_of_a_rank_is_reduced() -> None:
-    _seen["vote"] = asyncio.Event()
-    _seen["vote"].set()
-    async with world_of(Engine(2)) as world:
+    engine = Engine(2)
+    _given_up.clear()
+
+    def notice(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "abort":
+            _given_up.set()
+
+    engine.on_message = notice
+    async with world_of(engine) as world:
         results = await world.run(blocks_a_thread)
     net = Net()
     await mean_square(net, batch()).backward()
