@@ -30,6 +30,7 @@ def test_the_service_answers_an_open_and_a_closed_loop_while_it_learns():
     answered("asyncgrad")
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("side", ["inline", "to_thread"])
 def test_so_does_the_same_service_with_pytorch(side):
