@@ -165,23 +165,49 @@ def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
     return Part(_parameters(rule)[2:], pull, kernel=kernel, rule=rule)
 
 
-def factor(d: Callable[..., Any]) -> Part:
+class Over:
+    """A local derivative `1 / d(F, ...)`: gradients are divided by `d`.
+
+    Where `d` is denormal, `1 / d` is infinite, and its product with a gradient of 0 is NaN.
+    """
+
+    __slots__ = ("d",)
+
+    def __init__(self, d: Callable[..., Any]) -> None:
+        self.d = d
+
+
+def factor(d: Callable[..., Any] | Over) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
+    if isinstance(d, Over):
+        below = d.d
+        return Part(_parameters(below)[1:], lambda F, g, *values: _over(F, g, below(F, *values)))
     return Part(_parameters(d)[1:], lambda F, g, *values: F.chain(g, d(F, *values)), d)
 
 
-def tangent(d: Callable[..., Any]) -> Part:
+def _over(F: Any, g: Any, divisor: Any) -> Any:
+    """Divide a gradient by a divisor's conjugate."""
+    return F.div(g, F.conj(divisor) if divisor.dtype.kind == "c" else divisor)
+
+
+def tangent(d: Callable[..., Any] | Over) -> Part:
     """The push of a local derivative: the tangent times the derivative."""
+    if isinstance(d, Over):
+        below = d.d
+        return Part(_parameters(below)[1:], lambda F, t, *values: F.div(t, below(F, *values)))
     names = _parameters(d)[1:]
     return Part(names, lambda F, t, *values: t * d(F, *values))
 
 
-def unary(name: str, d: Callable[..., Any] | None = None, forward: Any = None, **more: Any) -> Op:
+def unary(
+    name: str, d: Callable[..., Any] | Over | None = None, forward: Any = None, **more: Any
+) -> Op:
     """An elementwise op with one input.
 
     Args:
         name: PyTorch's name.
-        d: the local derivative `d(F, x or out)`; None for an op without one.
+        d: the local derivative `d(F, x or out)`, or `Over` its reciprocal; None for an op
+            without one.
         forward: the raw function, if the library's has another name.
         more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
     """
@@ -189,8 +215,8 @@ def unary(name: str, d: Callable[..., Any] | None = None, forward: Any = None, *
 
 
 def binary(
-    name: str, dx: Callable[..., Any] | None = None, dy: Callable[..., Any] | None = None,
-    forward: Any = None, **more: Any,
+    name: str, dx: Callable[..., Any] | Over | None = None,
+    dy: Callable[..., Any] | None = None, forward: Any = None, **more: Any,
 ) -> Op:  # fmt: skip
     """An elementwise op with two inputs, broadcast against one another.
 

@@ -107,3 +107,10 @@ def test_what_pytorch_refuses_is_refused(args, options):
             library.nn.functional.embedding_bag(index, library.ones(5, 2), offsets, **given)
         errors.append(caught.value)
     assert isinstance(errors[1], type(errors[0]))
+
+
+def test_the_older_order_of_arguments_is_named():
+    """PyTorch still takes it, with a warning."""
+    for shape in ((5,), (5, 2)):
+        with pytest.raises(RuntimeError, match=r"Argument order .* was changed. Swap"):
+            ag.nn.functional.embedding_bag(ag.ones(shape), ag.tensor([0, 1]), ag.tensor([0]))

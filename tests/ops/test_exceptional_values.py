@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import oracle
@@ -195,6 +196,24 @@ CASES = [
     for key, function in functions.items()
     for dtype in dtypes
 ]
+#: Numbers near the least, and what they are divided by.
+DENORMALS = [5e-324, -5e-324, 1e-310, -1e-310, sys.float_info.min, 0.0, 1.0]
+OF_DENORMALS = [
+    pytest.param(f"{key} of {kind}", function, [*zip(*inputs, strict=True)], id=f"{key} of {kind}")
+    for kind, functions, inputs in (
+        ("one", OF_ONE, [*itertools.product(DENORMALS)]),
+        ("two", OF_TWO, [*itertools.product(DENORMALS, DENORMALS)]),
+    )
+    for key, function in functions.items()
+]
+_QUOTIENT = "PyTorch's vectors compute it from the quotient, which overflows"
+NOT_AT_DENORMALS = {
+    "fmod of two": ("value", _QUOTIENT),
+    "remainder of two": ("value", _QUOTIENT),
+    "ndtri of one": ("gradient", "the slope just overflows"),
+    "hardsigmoid of one": ("gradient", "PyTorch's sixth is in float32"),
+    "binary_cross_entropy of two": ("gradient", "PyTorch's least divisor is in float32"),
+}
 _ALL = "gradient infinite recorded second"
 _POLES = "SciPy's are infinite at poles, where PyTorch's are large, or NaN at infinities"
 _CHOSEN = "PyTorch multiplies by a mask, which spreads what is not finite; here it is chosen"
@@ -329,6 +348,20 @@ def test_what_is_not_finite_is_as_in_pytorch(name, function, inputs, dtype):
         # PyTorch's other vectors may lose less.
         declared &= differ
     assert differ == declared, f"{sorted(differ)}: {reason}"
+
+
+@pytest.mark.parametrize(("name", "function", "inputs"), OF_DENORMALS)
+def test_denormals_are_as_in_pytorch(name, function, inputs):
+    """Reciprocals of most are infinite: a gradient of 0 must not be multiplied by them."""
+    expected, found = (_derivatives(T, function, inputs, "float64") for T in (torch, ag))
+    differ = {
+        kind
+        for kind in expected.keys() & {"value", "gradient"}
+        for theirs, ours in zip(expected[kind], found[kind], strict=True)
+        if not np.all(_alike(ours, theirs, "float64"))
+    }
+    declared, reason = NOT_AT_DENORMALS.get(name, ("", "nothing is declared"))
+    assert differ == {*declared.split()}, f"{sorted(differ)}: {reason}"
 
 
 @pytest.mark.parametrize("pool", ["max_pool1d", "max_pool2d", "max_pool3d"])

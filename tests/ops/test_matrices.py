@@ -132,6 +132,56 @@ def test_norms_of_matrices_without_elements_are_pytorchs(shape, ord):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("p", [None, 1, -1, 2, float("inf"), "nuc", "fro", "no norm"])
+@pytest.mark.parametrize("shape", [(0, 0), (5, 0), (0, 5), (2, 0, 5), (0, 2, 3), (0, 2, 2)])
+def test_condition_numbers_of_matrices_without_elements_are_pytorchs(shape, p):
+    """They are constants. Only norms with names ask whether such matrices are square."""
+    found = []
+    for T in (torch, ag):
+        try:
+            y = T.linalg.cond(T.ones(shape, requires_grad=True), p)
+        except Exception as error:
+            found.append(oracle.error_class(error))
+        else:
+            found.append((tuple(y.shape), y.tolist(), y.requires_grad))
+    assert found[0] == found[1]
+
+
+SINGULAR = [[[1.0, 1.0], [1.0, 1.0]], [[1.0, 2.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]]
+
+
+@pytest.mark.parametrize("p", [1, -1, float("inf"), "nuc", "fro"])
+def test_singular_matrices_have_infinite_condition_numbers(p):
+    """The other matrices of the batch have theirs, and its gradient."""
+    x = ag.tensor(SINGULAR, requires_grad=True)
+    y = ag.linalg.cond(x, p)
+    assert y[::2].tolist() == [float("inf")] * 2
+    alone = x[1].detach().requires_grad_()
+    one = ag.linalg.cond(alone, p)
+    np.testing.assert_allclose(y[1].item(), one.item())
+    np.testing.assert_allclose(ag.grad(y[1], x)[0][1].numpy(), ag.grad(one, alone)[0].numpy())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        ag.linalg.inv_ex,
+        lambda x: ag.linalg.cholesky_ex(x @ x.mT),
+        lambda x: ag.linalg.solve_ex(x, ag.ones_like(x[0]))[:2],
+        lambda x: (ag.linalg.cond(x, 1), x),
+    ],
+    ids=["inv_ex", "cholesky_ex", "solve_ex", "cond"],
+)
+def test_each_example_has_its_own_info(function):
+    """A singular matrix does not make those of other examples singular."""
+    x = ag.tensor(SINGULAR, dtype=ag.float64)
+    expected = [[part.numpy() for part in function(one)] for one in x]
+    found = ag.func.vmap(function)(x), ag.func.vmap(ag.func.vmap(function))(x[:, None])
+    for place, values in enumerate(zip(*expected, strict=True)):
+        for batch in (found[0][place], found[1][place][:, 0]):
+            np.testing.assert_allclose(batch.numpy(), np.stack(values))
+
+
 @pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 5, 3)])
 def test_the_driver_says_which_parts_a_nearest_solution_has(shape, driver):

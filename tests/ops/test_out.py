@@ -60,6 +60,7 @@ CALLS = {
     "nn.functional.linear": (_X, _X, _X[0]), "nn.functional.avg_pool2d": (_X[None], 2, 1),
     "nn.functional.gelu": (_X,), "nn.functional.softplus": (_X,),
     "nn.functional.logsigmoid": (_X,),
+    "special.polygamma": (1, _X), "slice_scatter": (_X, _X[:1], 0, 0, 1),
     "zeros": (2, 3), "ones": ((2, 3),), "full": ((2,), 1.5), "empty": (0,), "eye": (2, 3),
     "arange": (1, 4), "linspace": (0, 1, 5), "logspace": (0, 1, 5),
 }  # fmt: skip

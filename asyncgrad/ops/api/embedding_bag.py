@@ -13,7 +13,7 @@ from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.index import embedding, gather, index_add
 from asyncgrad.ops.api.shape import reshape
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, category
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array
+
+_INT64 = np.dtype("int64")
 
 
 def embedding_bag(
@@ -55,6 +57,11 @@ def embedding_bag(
     index = as_tensor_operand(input, "embedding_bag", 1)
     table = as_tensor_operand(weight, "embedding_bag", 2)
     shares = per_sample_weights
+    if table._metadata.dtype == _INT64 and category(index._metadata.dtype) == 2:
+        raise RuntimeError(
+            "Argument order of nn.functional.embedding_bag was changed. Swap the first two "
+            "arguments: `embedding_bag(input, weight, ...)`"
+        )
     if shares is not None and shares.shape != index.shape:
         raise ValueError(
             f"embedding_bag: If per_sample_weights ({shares.shape}) is not None, then it must "

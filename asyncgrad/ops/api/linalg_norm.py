@@ -11,8 +11,9 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import reduction, shape
+from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import dot, matmul, mm
-from asyncgrad.ops.api.matrices import alike, beside, inv, matrices
+from asyncgrad.ops.api.matrices import alike, beside, inv, inv_ex, matrices
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, one_dim, one_int
 from asyncgrad.ops.namespace import RECORDED as R
@@ -167,7 +168,7 @@ def _extreme(x: Tensor, greatest: bool, dims: tuple[int, ...], keepdim: bool) ->
 
 @writes
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:
-    """The condition numbers of matrices.
+    """The condition numbers of matrices: infinite for singular ones, 0 without elements.
 
     Args:
         A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
@@ -176,21 +177,25 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     Raises:
         RuntimeError: for other dtypes, orders and shapes.
     """
-    x = matrices("linalg.cond", A, square=p not in {None, 2, -2})
+    x = matrices("linalg.cond", A, square=isinstance(p, str))
     if isinstance(p, str) and p not in _NAMES:
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     if not isinstance(p, str) and p is not None and abs(p) not in {1, 2, math.inf}:
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
+    if not x._metadata.size:
+        return _constant(x, x._metadata.shape[:-2], 0)
     if p in {None, 2, -2}:
         values = R.svd_values(x, Parts())
         last = len(values._metadata.shape) - 1
         count = values._metadata.shape[-1]
-        if not count:
-            return _constant(x, x._metadata.shape[:-2], 0)
         greatest = R.squeeze(R.narrow(values, last, 0, 1), (last,))
         smallest = R.squeeze(R.narrow(values, last, count - 1, 1), (last,))
         return R.div(smallest, greatest) if p == -2 else R.div(greatest, smallest)
-    return R.mul(matrix_norm(x, p), matrix_norm(inv(x), p))
+    matrices("linalg.cond", x, square=True)
+    inverse, info = inv_ex(x)
+    regular = info == 0
+    inverse = where(regular[..., None, None], inverse, 0)
+    return where(regular, R.mul(matrix_norm(x, p), matrix_norm(inverse, p)), math.inf)
 
 
 def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:

@@ -15,6 +15,7 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
 from asyncgrad.ops.table.matrices import Parts
@@ -205,6 +206,8 @@ def _no_info(x: Tensor) -> Any:
 
 def _with_info(function: Callable[..., Any], x: Tensor, check_errors: bool) -> tuple[Any, Any]:
     """Apply a function; return also the order of each first minor on which it fails, or 0."""
+    if x._batched:
+        return mapped(lambda held: _with_info(function, held, check_errors), x)
     info = _no_info(x)
     try:
         return function(x), info

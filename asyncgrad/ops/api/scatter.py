@@ -37,7 +37,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
-from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -401,6 +401,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return _replaced("select_scatter", x, src, _at(one_dim("select_scatter", dim, x.ndim), index))
 
 
+@writes_exactly
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,

@@ -57,6 +57,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return R.add_scalar(out, p * (p - 1) / 4 * math.log(math.pi))
 
 
+@writes
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`.
 

@@ -17,7 +17,7 @@ from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import Op, Refused, binary, factor, linear, operation, tangent, unary
+from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.special import erf
 
 if TYPE_CHECKING:
@@ -650,25 +650,25 @@ OPS = (
     ),
     unary(
         "log",
-        lambda F, x: F.reciprocal(x),
+        Over(lambda F, x: x),
         IgnoringFpErrors("log"),
         doc="The natural logarithm of each element.",
     ),
     unary(
         "log2",
-        lambda F, x: F.reciprocal(x * _LN2),
+        Over(lambda F, x: x * _LN2),
         IgnoringFpErrors("log2"),
         doc="The logarithm to base 2 of each element.",
     ),
     unary(
         "log10",
-        lambda F, x: F.reciprocal(x * _LN10),
+        Over(lambda F, x: x * _LN10),
         IgnoringFpErrors("log10"),
         doc="The logarithm to base 10 of each element.",
     ),
     unary(
         "log1p",
-        lambda F, x: F.reciprocal(x + 1),
+        Over(lambda F, x: x + 1),
         IgnoringFpErrors("log1p"),
         node="Log1PBackward0",
         doc="log(1 + x) of each element, exact near 0.",
@@ -827,7 +827,7 @@ OPS = (
     # The derivatives do not use `out`, which may change in place in PyTorch.
     binary(
         "div",
-        lambda F, y: F.reciprocal(y),
+        Over(lambda F, y: y),
         lambda F, x, y: F.div(F.div(-x, y), y),
         IgnoringFpErrors("divide"),
         numbers="both",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 _ROOT_HALF = math.sqrt(0.5)
+_LEAST_NORMAL = sys.float_info.min
 
 
 def _special(name: str, function: str = "") -> Callable[..., Any]:
@@ -44,8 +46,10 @@ def _polygamma(xp: Library, x: Array, n: int) -> Any:
 
 @without_fp_errors
 def _lgamma(xp: Library, x: Array) -> Any:
-    """SciPy's `gammaln`, with PyTorch's value at minus infinity."""
+    """SciPy's `gammaln`, which is infinite at denormals, with PyTorch's value at minus infinity."""
     out = _computed(xp, "lgamma", "gammaln", x)
+    size = abs(x)
+    out = xp.where(size < _LEAST_NORMAL, -xp.log(size), out)
     return xp.where(x == -math.inf, x.dtype.type(math.inf), out)
 
 
@@ -67,9 +71,12 @@ def _acosh_slope(F: Namespace, x: Value) -> Any:
 
 
 def _times_logarithm(
-    name: str, log: str, least: float, by_y: Callable[..., Any], **more: Any
+    name: str, log: str, least: float, inside: Callable[[Any], Any], **more: Any
 ) -> Op:
-    """`x * log(y)`, which is 0 where x is, even at `least`, where the logarithm is infinite."""
+    """`x` times the logarithm of `inside(y)`, which is 0 where x is.
+
+    So it is at `least`, too, where the logarithm is infinite.
+    """
 
     @without_fp_errors
     def compute(xp: Library, x: Array, y: Array) -> Any:
@@ -81,7 +88,7 @@ def _times_logarithm(
     def rule_x(F: Namespace, g: Value, x: Value, y: Value) -> Any:
         return F.mask(getattr(F, name)(g, y), ~((x == 0) & (y <= least)))
 
-    rules = {"x": rule_x, "y": lambda F, g, x, y: F.mul(g, by_y(F, x, y))}
+    rules = {"x": rule_x, "y": lambda F, g, x, y: F.div(F.mul(g, x), inside(y))}
     return binary(name, forward=compute, pulls=rules, linear=True, **more)
 
 
@@ -411,7 +418,7 @@ OPS = (
         "xlog1py",
         "log1p",
         -1,
-        lambda F, x, y: F.div(x, y + 1),
+        lambda y: y + 1,
         node="SpecialXlog1PyBackward0",
         numbers="either",
         doc="`input * log1p(other)`, and 0 where `input` is, broadcast.",
@@ -442,7 +449,7 @@ OPS = (
         "xlogy",
         "log",
         0,
-        lambda F, x, y: F.div(x, y),
+        lambda y: y,
         numbers="either",
         doc="`input * log(other)`, and 0 where `input` is, broadcast.",
         public="xlogy special.xlogy",
