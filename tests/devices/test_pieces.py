@@ -268,14 +268,8 @@ def _convolution_of(images: Any, channels: int, stride: int) -> list[bytes]:
     return [t.detach().numpy().tobytes() for t in (y, *ag.grad((y * y).sum(), (x, w)))]
 
 
-@pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("shape", [(300, 16, 8, 8), (5, 4, 80, 80)])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
-    shape: tuple[int, ...], stride: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Few large ones, and many small ones that are put side by side."""
-    images = np.random.default_rng(0).standard_normal(shape).astype("f4")
+def _threads_of_products(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of the threads that compute the products of a convolution."""
     names: set[str] = set()
     for name in ("in_parts", "sum_of_parts"):
         product = getattr(convolution, name)
@@ -285,6 +279,20 @@ def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
             return product(*arguments)
 
         monkeypatch.setattr(convolution, name, named)
+    return names
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(
+    ("shape", "stride"),
+    [((300, 16, 8, 8), 1), ((1000, 16, 8, 8), 2), ((10, 4, 80, 80), 1), ((40, 4, 80, 80), 2)],
+)
+def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
+    shape: tuple[int, ...], stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few large ones, and many small ones that are put side by side."""
+    images = np.random.default_rng(0).standard_normal(shape).astype("f4")
+    names = _threads_of_products(monkeypatch)
     expected = _convolution_of(images, shape[1], stride)
     monkeypatch.setattr(pieces.here, "lender", None)
     assert _convolution_of(images, shape[1], stride) == expected
@@ -292,6 +300,18 @@ def test_images_of_a_convolution_are_shared_and_give_the_same_bits(
     monkeypatch.setattr(pieces.here, "lender", Eager())
     assert _convolution_of(images, shape[1], stride) == expected
     assert names - {threading.current_thread().name}
+
+
+@pytest.mark.parametrize("shape", [(128, 16, 8, 8), (4, 4, 80, 80)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_few_images_of_a_convolution_stay_in_one_thread(
+    shape: tuple[int, ...], stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "threads", 2)
+    monkeypatch.setattr(pieces.here, "lender", Eager())
+    names = _threads_of_products(monkeypatch)
+    _convolution_of(np.ones(shape, "f4"), shape[1], stride)
+    assert names == {threading.current_thread().name}
 
 
 class Eager(Nobody):

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 _RUNS = 8
 #: Up to this many elements, gradients are spread out with zeros between them.
 _SMALL = 4096
+#: Columns with fewer elements are made by one thread: in less than about 2 ms of work, others gain
+#: nothing, as they begin late and without the images in their caches.
+_MANY = 8 * COLUMNS
 
 
 def _is_pointwise(kernel: Shape, geometry: Geometry) -> bool:
@@ -52,6 +55,13 @@ def _is_pointwise(kernel: Shape, geometry: Geometry) -> bool:
         and all(s == 1 for s in geometry.stride)
         and not any(before or after for before, after in geometry.padding)
     )
+
+
+def _share(
+    xp: Library, compute: Callable[[Any], object], pieces: Sequence[Any], elements: int
+) -> None:
+    """Compute pieces, in several threads if the columns of all have many elements."""
+    share(xp, compute, pieces, 2 if elements >= _MANY else len(pieces) + 1)
 
 
 def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> Any:
@@ -71,7 +81,8 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
             made = in_parts(xp, matrix, columns).reshape(outs, *image, -1)
             out[images] = made.transpose((ndim + 1, *range(ndim + 1)))
 
-        share(xp, of_images, some_images(batch, prod(weight.shape[1:]) * groups * prod(image)), 2)
+        elements = groups * prod(weight.shape[1:]) * prod(image)
+        _share(xp, of_images, some_images(batch, elements), batch * elements)
         return out
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= COLUMNS:
@@ -88,7 +99,7 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
         made = made.reshape((*made.shape[:2], len(target), *target.shape[3:]))
         target[...] = made.transpose((2, 0, 1, *range(3, made.ndim)))
 
-    share(xp, of_windows, some_windows(windows, ndim), 2)
+    _share(xp, of_windows, some_windows(windows, ndim), windows.size)
     return out.reshape(batch, outs, *image)
 
 
@@ -101,8 +112,9 @@ def _convolution_with_bias(
 
 
 def _total(
-    xp: Library, product: Callable[[Any], Any], pieces: Sequence[Any], shape: Shape, dtype: DType
-) -> Any:
+    xp: Library, product: Callable[[Any], Any], pieces: Sequence[Any], elements: int, shape: Shape,
+    dtype: DType,
+) -> Any:  # fmt: skip
     """The sum of the products of all pieces, added up in their order in a few runs."""
     totals = [xp.zeros(shape, dtype) for _ in range(min(len(pieces), _RUNS))]
     run = -(-len(pieces) // _RUNS)
@@ -111,7 +123,7 @@ def _total(
         for piece in pieces[place * run : (place + 1) * run]:
             totals[place] += product(piece)
 
-    share(xp, compute, range(len(totals)), 2)
+    _share(xp, compute, range(len(totals)), elements)
     total = totals[0] if totals else xp.zeros(shape, dtype)
     for other in totals[1:]:
         total += other
@@ -133,8 +145,9 @@ def _convolution_weight(
             part = part.transpose((1, *range(3, ndim + 3), 0, 2)).reshape(groups, -1, outs)
             return sum_of_parts(xp, columns, part)
 
-        places = some_images(len(x), groups * length * prod(y.shape[2:]))
-        total = _total(xp, of_images, places, (groups, length, outs), y.dtype)
+        elements = groups * length * prod(y.shape[2:])
+        places = some_images(len(x), elements)
+        total = _total(xp, of_images, places, len(x) * elements, (groups, length, outs), y.dtype)
         return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= COLUMNS:
@@ -150,7 +163,8 @@ def _convolution_weight(
         # Columns first: BLAS takes twice the time for few rows times a transposed matrix.
         return sum_of_parts(xp, columns, part.swapaxes(1, 2))
 
-    total = _total(xp, of_windows, some_windows(windows, ndim), (groups, length, outs), y.dtype)
+    pieces = some_windows(windows, ndim)
+    total = _total(xp, of_windows, pieces, windows.size, (groups, length, outs), y.dtype)
     return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
 
 
@@ -213,7 +227,8 @@ def _convolution_input(
             total[(slice(None), *places)] += part[(slice(None), *offset)]
         out[images] = total[(slice(None), *inner)].transpose((ndim + 1, *range(ndim + 1)))
 
-    share(xp, of_images, some_images(len(y), groups * matrix.shape[1] * prod(image)), 2)
+    elements = groups * matrix.shape[1] * prod(image)
+    _share(xp, of_images, some_images(len(y), elements), len(y) * elements)
     return out
 
 
