@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.aliases import Value
     from asyncgrad.autograd.signatures import Product
+    from asyncgrad.choices import Strategy
     from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
 
@@ -154,16 +155,16 @@ async def jvp(
 @overload
 def jacobian(
     func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
-    vectorize: bool = False, strategy: str = "reverse-mode",
+    vectorize: bool = False, strategy: Strategy = "reverse-mode",
 ) -> Tensor: ...  # fmt: skip
 @overload
 def jacobian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False, strategy: Strategy = "reverse-mode",
 ) -> Results[Any]: ...  # fmt: skip
 def jacobian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False, strategy: Strategy = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The Jacobian of a function.
 
@@ -200,16 +201,18 @@ def jacobian(
 @overload
 def hessian(
     func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
-    vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+    vectorize: bool = False, outer_jacobian_strategy: Strategy = "reverse-mode",
 ) -> Tensor: ...  # fmt: skip
 @overload
 def hessian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False,
+    outer_jacobian_strategy: Strategy = "reverse-mode",
 ) -> Results[Any]: ...  # fmt: skip
 def hessian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False,
+    outer_jacobian_strategy: Strategy = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The Hessian of a function of one element: the Jacobian of its Jacobian.
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Concatenate, Literal
 
+    from asyncgrad.choices import Randomness
     from asyncgrad.ops.tensors.pytree import Structure
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Shape, Tree
@@ -93,16 +94,17 @@ def jacrev(
 @overload
 def jacfwd(
     func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0,
-    has_aux: Literal[False] = False, *, chunk_size: int | None = None, randomness: str = "error",
+    has_aux: Literal[False] = False, *, chunk_size: int | None = None,
+    randomness: Randomness = "error",
 ) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
 @overload
 def jacfwd(
     func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
-    chunk_size: int | None = None, randomness: str = "error",
+    chunk_size: int | None = None, randomness: Randomness = "error",
 ) -> Callable[_P, Any]: ...  # fmt: skip
 def jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
-    chunk_size: int | None = None, randomness: str = "error",
+    chunk_size: int | None = None, randomness: Randomness = "error",
 ) -> Callable[..., Any]:  # fmt: skip
     """Make a function that computes a Jacobian, all columns at once in forward mode.
 
@@ -259,7 +261,7 @@ def _tree_of_blocks(
 @outside_inference
 async def _jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] | None, has_aux: bool,
-    chunk_size: int | None, randomness: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    chunk_size: int | None, randomness: Randomness, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     if argnums is None:
         argnums = tuple(range(len(args)))
