@@ -62,7 +62,7 @@ def _product(program: Callable[..., Any]) -> Product:
     ) -> Any:  # fmt: skip
         single, given = tuple_of(inputs, "inputs", program.__name__)
         running = program(func, single, given, v, create_graph, strict)
-        return run_multi_pass(running, waits=waits(func))
+        return run_multi_pass(running, program.__name__, waits=waits(func))
 
     return named(computed, program.__name__, program.__doc__ or "")
 
@@ -195,7 +195,7 @@ def jacobian(
         check_forward(strict, vectorize)
     tuple_of(inputs, "inputs", "jacobian")
     program = jacobian_program(func, inputs, create_graph, strict, vectorize, strategy)
-    return run_multi_pass(program, waits=waits(func))
+    return run_multi_pass(program, "jacobian", waits=waits(func))
 
 
 @overload
@@ -257,7 +257,7 @@ def hessian(
                 "supported together. Set one of them otherwise."
             )
         check_forward(strict, vectorize)
-    return run_multi_pass(program(), waits=waits(func))
+    return run_multi_pass(program(), "hessian", waits=waits(func))
 
 
 @_product

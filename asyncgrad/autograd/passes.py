@@ -208,7 +208,7 @@ def grad(
     if around is not None:
         flags = (retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads)
         program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
-        return run_multi_pass(program, waits=False)
+        return run_multi_pass(program, "grad", waits=False)
     edges, metadata = [], []
     # A loop instead of two comprehensions, each of which would be a function call.
     for tensor in tensors:

@@ -88,7 +88,7 @@ def jacrev(
     async def program(*args: object, **kwargs: object) -> Any:
         return await _jacrev(func, argnums, has_aux, chunk_size, args, kwargs)
 
-    return transform(program, func)
+    return transform("jacrev", program, func)
 
 
 @overload
@@ -129,7 +129,7 @@ def jacfwd(
     async def program(*args: object, **kwargs: object) -> Any:
         return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
 
-    return transform(program, func)
+    return transform("jacfwd", program, func)
 
 
 @overload
@@ -145,7 +145,8 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
         >>> ag.func.hessian(lambda x: (x**3).sum())(ag.tensor([1.0, 2.0])).tolist()
         [[6.0, 0.0], [0.0, 12.0]]
     """
-    return jacfwd(jacrev(func, argnums), argnums)
+    columns: Any = jacfwd(jacrev(func, argnums), argnums)
+    return transform("hessian", columns._program, func)
 
 
 # -- the programs ---------------------------------------------------------------------------------

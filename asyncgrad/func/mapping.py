@@ -96,10 +96,10 @@ def vmap(
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def mapped(*args: object, **kwargs: object) -> Any:
         if passing:
-            return run_multi_pass(program(*args, **kwargs), waits=waiting)
+            return run_multi_pass(program(*args, **kwargs), "vmap", waits=waiting)
         # The function awaits nothing, so the call behaves like any other operation.
         with Mode(blocking=True):
-            return awaitable(run_multi_pass(program(*args, **kwargs), waits=False))
+            return awaitable(run_multi_pass(program(*args, **kwargs), "vmap", waits=False))
 
     mapped._program = program  # type: ignore[attr-defined]
     mapped._waits = waiting  # type: ignore[attr-defined]
