@@ -21,6 +21,7 @@ from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
+from asyncgrad.utils.data import sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,13 +134,11 @@ def current_group(name: str) -> Group:
     Raises:
         RuntimeError: outside of `World.run`.
     """
-    group = _group.get()
-    if group is None:
-        raise AutogradError(
-            f"{name}: collectives work within a function that `await world.run(function)` runs on "
-            f"all workers, and this is none"
-        )
-    return group
+    return _group.get() or sampler.without_group(name)
+
+
+# Samplers know nothing of `asyncgrad.distributed`, which few programs import.
+sampler.current_group = current_group
 
 
 def get_rank() -> int:
