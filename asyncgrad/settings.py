@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from asyncgrad.choices import DebugMode, Precision, words
 from asyncgrad.scheduler import blas
 
 __all__ = [
@@ -17,8 +18,7 @@ __all__ = [
 
 #: Requested properties of computations; they are stored and have no effect.
 _asked: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest"}
-_MODES = ("default", "warn", "error")
-_PRECISIONS = ("highest", "high", "medium")
+_MODES = words(DebugMode)
 
 
 def get_num_threads() -> int:
@@ -65,7 +65,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
     return bool(_asked["warn_only"])
 
 
-def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+def set_deterministic_debug_mode(debug_mode: int | DebugMode) -> None:
     """Call `use_deterministic_algorithms` with a level instead of flags.
 
     Args:
@@ -91,13 +91,13 @@ def get_deterministic_debug_mode() -> int:
     return (1 if _asked["warn_only"] else 2) if _asked["deterministic"] else 0
 
 
-def set_float32_matmul_precision(precision: str) -> None:
+def set_float32_matmul_precision(precision: Precision) -> None:
     """Store the wanted precision of products, which has no effect: it is always the highest.
 
     Args:
         precision: "highest", "high" or "medium"; another value only gives a warning.
     """
-    if precision not in _PRECISIONS:
+    if precision not in words(Precision):
         warnings.warn(
             f"{precision} is not one of 'highest', 'high', or 'medium'; the current call has no "
             f"effect.",

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 
     from asyncgrad._methods import Methods
+    from asyncgrad.choices import Wait
     from asyncgrad.core.size import Size
     from asyncgrad.scheduler import BackwardFuture
 
@@ -453,7 +454,7 @@ class Tensor(Methods):
     def backward(
         self, gradient: Tensor | None = None, retain_graph: bool | None = None,
         create_graph: bool = False, inputs: Sequence[Tensor] | Tensor | None = None, *,
-        priority: int | None = None, deadline: float | None = None, wait: str = "done",
+        priority: int | None = None, deadline: float | None = None, wait: Wait = "done",
     ) -> BackwardFuture[None]:  # fmt: skip
         """Accumulate the gradients of this tensor into the leaves from which it was computed.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import runpy
 from pathlib import Path
 
 import pytest
+
+import asyncgrad
 
 ROOT = Path(__file__).parent.parent
 public_names = runpy.run_path(str(ROOT / "tools/public_names.py"))
@@ -58,3 +61,21 @@ def test_completion_offers_public_names_only(name):
     assert {*module.__all__} <= offered
     assert not offered.intersection(INNER) - {*module.__all__}
     assert all(hasattr(module, one) for one in offered - {"bfloat16"})
+
+
+def test_completion_offers_what_users_call_of_engines_and_futures():
+    """Both have more methods, which the parts of an engine call."""
+
+    async def main():
+        x = asyncgrad.ones(2, requires_grad=True)
+        future = x.sum().backward()
+        await future
+        return dir(asyncgrad.engine()), dir(future)
+
+    of_engine, of_future = asyncio.run(main())
+    assert [name for name in of_engine if not name.startswith("_")] == [
+        "limit", "loop", "statistics",
+    ]  # fmt: skip
+    assert {name for name in of_future if not name.startswith("_")} == {
+        *(name for name in dir(asyncio.Future) if not name.startswith("_")), "committed",
+    }  # fmt: skip

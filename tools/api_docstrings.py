@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from typing import Any
+from typing import Any, Literal, get_origin
+
+from asyncgrad import choices
 
 _WIDTH = 88
+#: By the name of an option's type, its words.
+_WORDS = {name: str(kind) for name, kind in vars(choices).items() if get_origin(kind) is Literal}
 
 
 class _Written:
@@ -15,6 +19,7 @@ class _Written:
 
     def __init__(self, annotation: Any) -> None:
         text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        text = re.sub(r"\b[A-Z]\w+\b", lambda found: _WORDS.get(found[0], found[0]), text)
         self.text = text.replace("asyncgrad.", "").replace("typing.", "").strip("'")
 
     def __repr__(self) -> str:

@@ -39,6 +39,7 @@ from api_docstrings import (  # noqa: E402  likewise
 import asyncgrad as ag  # noqa: E402  stands below those it is imported with
 from asyncgrad.ops.api import CHAPTERS  # noqa: E402  likewise
 from asyncgrad.scheduler import BackwardFuture, Engine  # noqa: E402  likewise
+from asyncgrad.scheduler.engine import FOR_USERS  # noqa: E402  likewise
 from asyncgrad.scheduler.statistics import EngineStatistics  # noqa: E402  likewise
 
 EXAMPLES = _TOOLS / "examples"
@@ -111,7 +112,7 @@ _PLACES = {
 _SLUGS = {module: slug for slug, _, modules in PAGES for module in modules}
 #: Classes that users do not call, and those of their methods that users do.
 _MADE_BY_OTHERS: dict[type, tuple[str, ...]] = {
-    Engine: ("limit", "loop", "statistics"),
+    Engine: FOR_USERS,
     BackwardFuture: (
         "add_done_callback", "cancel", "cancelled", "committed", "done", "exception", "result",
     ),

@@ -158,7 +158,8 @@ class Stub:
 
     def name_for(self, name: str, module: str) -> str:
         """How a name that a module uses is written here."""
-        origin, original = _names(module).get(name) or KNOWN.get(name, (None, name))
+        known = _names(module).get(name) or KNOWN.get(name)
+        origin, original = known or _names("asyncgrad.choices").get(name, (None, name))
         if origin is None and name == "Any":
             origin = "typing"
         if origin is None:

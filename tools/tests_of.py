@@ -118,6 +118,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "random.py": ("ops/test_random.py",),
     "special.py": ("ops/test_special.py",),
     "tensor.py": ("ops/test_tensor_attributes.py", "ops/test_signatures.py", "test_copies.py"),
+    "choices.py": ("typing",),
     "types.py": ("typing",),
 }  # fmt: skip
 #: Tests of no module: of the documents, the tree, the examples and the benchmarks.

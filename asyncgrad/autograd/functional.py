@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.aliases import Value
     from asyncgrad.autograd.signatures import Product
+    from asyncgrad.choices import Strategy
     from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
 
@@ -61,7 +62,7 @@ def _product(program: Callable[..., Any]) -> Product:
     ) -> Any:  # fmt: skip
         single, given = tuple_of(inputs, "inputs", program.__name__)
         running = program(func, single, given, v, create_graph, strict)
-        return run_multi_pass(running, waits=waits(func))
+        return run_multi_pass(running, program.__name__, waits=waits(func))
 
     return named(computed, program.__name__, program.__doc__ or "")
 
@@ -154,16 +155,16 @@ async def jvp(
 @overload
 def jacobian(
     func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
-    vectorize: bool = False, strategy: str = "reverse-mode",
+    vectorize: bool = False, strategy: Strategy = "reverse-mode",
 ) -> Tensor: ...  # fmt: skip
 @overload
 def jacobian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False, strategy: Strategy = "reverse-mode",
 ) -> Results[Any]: ...  # fmt: skip
 def jacobian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False, strategy: Strategy = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The Jacobian of a function.
 
@@ -194,22 +195,24 @@ def jacobian(
         check_forward(strict, vectorize)
     tuple_of(inputs, "inputs", "jacobian")
     program = jacobian_program(func, inputs, create_graph, strict, vectorize, strategy)
-    return run_multi_pass(program, waits=waits(func))
+    return run_multi_pass(program, "jacobian", waits=waits(func))
 
 
 @overload
 def hessian(
     func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
-    vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+    vectorize: bool = False, outer_jacobian_strategy: Strategy = "reverse-mode",
 ) -> Tensor: ...  # fmt: skip
 @overload
 def hessian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False,
+    outer_jacobian_strategy: Strategy = "reverse-mode",
 ) -> Results[Any]: ...  # fmt: skip
 def hessian(
     func: Callable[..., Any], inputs: Tensor | tuple[Tensor, ...], create_graph: bool = False,
-    strict: bool = False, vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+    strict: bool = False, vectorize: bool = False,
+    outer_jacobian_strategy: Strategy = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The Hessian of a function of one element: the Jacobian of its Jacobian.
 
@@ -254,7 +257,7 @@ def hessian(
                 "supported together. Set one of them otherwise."
             )
         check_forward(strict, vectorize)
-    return run_multi_pass(program(), waits=waits(func))
+    return run_multi_pass(program(), "hessian", waits=waits(func))
 
 
 @_product

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import Strategy, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
@@ -11,7 +12,6 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from asyncgrad.aliases import Value
 
-_STRATEGIES = ("forward-mode", "reverse-mode")
 
 #: Strict mode's messages for a missing gradient, and for one that is independent of the inputs.
 _JACOBIAN = "The jacobian of the user-provided function is independent of input {}."
@@ -159,9 +159,9 @@ def check_scalar(alone: bool, outputs: Value, name: str) -> None:
         )
 
 
-def check_strategy(strategy: str) -> None:
+def check_strategy(strategy: Strategy) -> None:
     """Raise for an unknown strategy."""
-    if strategy not in _STRATEGIES:
+    if strategy not in words(Strategy):
         raise AssertionError(
             'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
             'function has more outputs than inputs, "forward-mode" tends to be more performant. '

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.aliases import Value
+    from asyncgrad.choices import Strategy
 
 
 async def jacobian_program(
     func: Callable[..., Any], inputs: Value, create_graph: bool, strict: bool, vectorize: bool,
-    strategy: str = "reverse-mode",
+    strategy: Strategy = "reverse-mode",
 ) -> Any:  # fmt: skip
     """The Jacobian, by the chosen strategy."""
     single, given = tuple_of(inputs, "inputs", "jacobian")

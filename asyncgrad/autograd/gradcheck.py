@@ -104,7 +104,7 @@ async def gradgradcheck_async(
 
 def _blocking(program: Value, func: Callable[..., Any]) -> Any:
     with Mode(blocking=True):
-        return run_multi_pass(program, waits=waits(func))
+        return run_multi_pass(program, "gradcheck", waits=waits(func))
 
 
 # -- the programs ---------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from asyncgrad.autograd.saved_tensors import (
 )
 from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
+from asyncgrad.choices import HookMode, words
 from asyncgrad.core.exec_info import predicted_order, reachable
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
@@ -254,7 +255,7 @@ class _Handles(RemovableHandle):
 
 
 def register_multi_grad_hook(
-    tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all"
+    tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: HookMode = "all"
 ) -> RemovableHandle:
     """Call a function once in each pass, with the gradients of several tensors.
 
@@ -270,7 +271,7 @@ def register_multi_grad_hook(
 
     ValueError: for another mode.
     """
-    if mode not in {"all", "any"}:
+    if mode not in words(HookMode):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     if mode == "any":
         ran: weakref.WeakSet[GraphTask] = weakref.WeakSet()

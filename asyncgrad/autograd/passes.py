@@ -16,6 +16,7 @@ from asyncgrad.autograd.arguments import (
 )
 from asyncgrad.autograd.edges import GradientEdge, metadata_at
 from asyncgrad.autograd.new_pass import is_set, new_pass, pass_along_chain, start_pass
+from asyncgrad.choices import Wait, words
 from asyncgrad.core.history import retain_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import (
@@ -53,7 +54,7 @@ def backward(
     retain_graph: bool | None = None, create_graph: bool = False,
     grad_variables: Tensor | Sequence[Tensor | None] | None = None,
     inputs: Root | Sequence[Root] | dict[Any, Tensor] | None = None, *, priority: int | None = None,
-    deadline: float | None = None, wait: str = "done",
+    deadline: float | None = None, wait: Wait = "done",
 ) -> BackwardFuture[None]:  # fmt: skip
     """Accumulate the gradients of some tensors into the leaves from which they were computed.
 
@@ -91,7 +92,7 @@ def backward(
 
 def backward_from(
     roots: tuple[Any, ...], grad_tensors: Value, retain_graph: bool | None, create_graph: bool,
-    inputs: Value, priority: int | None, deadline: float | None, wait: str,
+    inputs: Value, priority: int | None, deadline: float | None, wait: Wait,
 ) -> BackwardFuture[None]:  # fmt: skip
     """`backward`, with the roots as a tuple."""
     enqueued = wait != "done" and _is_enqueued(wait)
@@ -113,9 +114,9 @@ def backward_from(
     return start_pass(task, priority, deadline)  # type: ignore[no-any-return]
 
 
-def _is_enqueued(wait: str) -> bool:
+def _is_enqueued(wait: Wait) -> bool:
     """Whether a pass ends when its work is enqueued; raises for an unknown `wait`."""
-    if wait not in {"done", "enqueued"}:
+    if wait not in words(Wait):
         raise ValueError(f"backward(): wait must be 'done' or 'enqueued', not {wait!r}")
     return wait == "enqueued"
 
@@ -207,7 +208,7 @@ def grad(
     if around is not None:
         flags = (retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads)
         program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
-        return run_multi_pass(program, waits=False)
+        return run_multi_pass(program, "grad", waits=False)
     edges, metadata = [], []
     # A loop instead of two comprehensions, each of which would be a function call.
     for tensor in tensors:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import Waiting, words
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.cuda_graphs import Graph
 from asyncgrad.devices.cuda_kernels import Kernels
@@ -104,7 +105,7 @@ class CudaDevice(Device):
         self._streams: dict[int, list[Any]] = {}
         self._next = count()
         self._waiter: Waiter | None = None
-        self._waiting = "thread"
+        self._waiting: Waiting = "thread"
 
     @property
     def xp(self) -> Any:
@@ -238,7 +239,7 @@ class CudaDevice(Device):
         return happened
 
     @property
-    def waiting(self) -> str:
+    def waiting(self) -> Waiting:
         """How events are awaited: `"thread"`, the default, or `"poll"`.
 
         The thread is the default by reasoning alone. It takes no time from the loop while a device
@@ -248,8 +249,8 @@ class CudaDevice(Device):
         return self._waiting
 
     @waiting.setter
-    def waiting(self, value: str) -> None:
-        if value not in {"thread", "poll"}:
+    def waiting(self, value: Waiting) -> None:
+        if value not in words(Waiting):
             raise ValueError(f"waiting: expected 'thread' or 'poll', not {value!r}")
         self._waiting = value
 

@@ -21,6 +21,7 @@ from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
+from asyncgrad.utils.data import sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,29 +128,27 @@ class Group:
 _group: ContextVar[Group | None] = ContextVar("asyncgrad_group", default=None)
 
 
-def current_group() -> Group:
-    """The group of the running function.
+def current_group(name: str) -> Group:
+    """The group of the running function, for a function that needs one.
 
     Raises:
         RuntimeError: outside of `World.run`.
     """
-    group = _group.get()
-    if group is None:
-        raise AutogradError(
-            "collectives work within a function that `await world.run(function)` runs on all "
-            "workers, and this is none"
-        )
-    return group
+    return _group.get() or sampler.without_group(name)
+
+
+# Samplers know nothing of `asyncgrad.distributed`, which few programs import.
+sampler.current_group = current_group
 
 
 def get_rank() -> int:
     """The rank of this worker, 0 to `get_world_size() - 1`; within `World.run`."""
-    return current_group().rank
+    return current_group("get_rank").rank
 
 
 def get_world_size() -> int:
     """The number of workers; within `World.run`."""
-    return current_group().size
+    return current_group("get_world_size").size
 
 
 def _array_of(name: str, tensor: Any) -> Any:
@@ -179,7 +178,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
         TypeError: if `op` is no `ReduceOp`, or an average of integers.
         WorkerLostError: if a rank is lost.
     """
-    group = current_group()
+    group = current_group("all_reduce")
     array = _array_of("all_reduce", tensor)
     if not isinstance(op, ReduceOp):
         raise TypeError(f"all_reduce: op={op!r}: expected a ReduceOp, such as ReduceOp.SUM")
@@ -190,7 +189,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 
 async def all_gather(tensor: Any) -> list[Any]:
     """What each rank gives, in the order of the ranks: tensors or plain data, also unlike ones."""
-    group = current_group()
+    group = current_group("all_gather")
     own = cut(tensor)
     tag = group.next_tag("all_gather")
     return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
@@ -198,7 +197,7 @@ async def all_gather(tensor: Any) -> list[Any]:
 
 async def broadcast(tensor: Any, src: int = 0) -> Any:
     """What rank `src` gives, on all ranks: a tensor or plain data; that of others is ignored."""
-    group = current_group()
+    group = current_group("broadcast")
     if not 0 <= src < group.size:
         raise ValueError(f"broadcast: there is no rank {src} among {group.size}")
     tag = group.next_tag("broadcast")
@@ -212,7 +211,7 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
 
 async def barrier() -> None:
     """Wait until all ranks have come here."""
-    group = current_group()
+    group = current_group("barrier")
     await group.exchange(group.next_tag("barrier"), dict.fromkeys(range(group.size)), None)
 
 

@@ -49,7 +49,7 @@ class ZeroRedundancyOptimizer:
         **defaults: Any,
     ) -> None:
         """Divide the parameters: the largest first, each to the rank that has least."""
-        self._group = current_group()
+        self._group = current_group("ZeroRedundancyOptimizer")
         self._number = next(self._group.models)
         self._parameters = list(parameters)
         if not self._parameters:

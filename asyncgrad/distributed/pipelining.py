@@ -7,6 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
+from asyncgrad.choices import Schedule, words
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
@@ -51,10 +52,10 @@ class Pipeline:
     """
 
     def __init__(
-        self, stages: Sequence[RemoteModule], *, microbatches: int = 8, schedule: str = "1f1b"
+        self, stages: Sequence[RemoteModule], *, microbatches: int = 8, schedule: Schedule = "1f1b"
     ) -> None:
         """Check the stages."""
-        if schedule not in {"1f1b", "gpipe"}:
+        if schedule not in words(Schedule):
             raise ValueError(f"Pipeline: schedule={schedule!r}: it is '1f1b' or 'gpipe'")
         microbatches = index(microbatches)
         if microbatches < 1 or not stages:

@@ -30,13 +30,21 @@ __all__ = ["grad", "grad_and_value", "vjp"]
 outside_inference = Mode(inference=False)
 
 
-def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose calls run a program; on a running loop it returns a future."""
+def transform(
+    name: str, program: Callable[..., Any], func: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function whose calls run a program; on a running loop it returns a future.
+
+    Args:
+        name: of the transform, for errors.
+        program: the coroutine function.
+        func: the user's function.
+    """
     waiting = waits(func)
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def transformed(*args: object, **kwargs: object) -> Any:
-        return run_multi_pass(program(*args, **kwargs), waits=waiting)
+        return run_multi_pass(program(*args, **kwargs), name, waits=waiting)
 
     transformed._program = program  # type: ignore[attr-defined]
     transformed._waits = waiting  # type: ignore[attr-defined]
@@ -76,7 +84,7 @@ def grad(
         gradients, _, aux = await _grad(func, argnums, has_aux, args, kwargs)
         return (gradients, aux) if has_aux else gradients
 
-    return transform(program, func)
+    return transform("grad", program, func)
 
 
 @gradient_and_value
@@ -89,7 +97,7 @@ def grad_and_value(
         gradients, value, aux = await _grad(func, argnums, has_aux, args, kwargs)
         return gradients, ((value, aux) if has_aux else value)
 
-    return transform(program, func)
+    return transform("grad_and_value", program, func)
 
 
 def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Results[Any]:
@@ -113,7 +121,7 @@ def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Resu
         >>> pull(ag.tensor(2.0))[0].item()
         2.0
     """
-    found: Results[Any] = run_multi_pass(_vjp(func, primals, has_aux), waits=waits(func))
+    found: Results[Any] = run_multi_pass(_vjp(func, primals, has_aux), "vjp", waits=waits(func))
     return found
 
 
@@ -179,7 +187,7 @@ async def _vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool
         return unflatten(structure, [wrap_batch(x, level) if inner is level else x for x in found])
 
     value = outward(out, arguments, level, wanted)
-    pull_back = transform(pull, pull)
+    pull_back = transform("vjp_fn", pull, pull)
     if has_aux:
         return value, pull_back, outward(aux, arguments, level, wanted)
     return value, pull_back

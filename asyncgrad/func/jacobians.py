@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Concatenate, Literal
 
+    from asyncgrad.choices import Randomness
     from asyncgrad.ops.tensors.pytree import Structure
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Shape, Tree
@@ -87,22 +88,23 @@ def jacrev(
     async def program(*args: object, **kwargs: object) -> Any:
         return await _jacrev(func, argnums, has_aux, chunk_size, args, kwargs)
 
-    return transform(program, func)
+    return transform("jacrev", program, func)
 
 
 @overload
 def jacfwd(
     func: Callable[Concatenate[Tensor, _P], Tensor], argnums: Literal[0] = 0,
-    has_aux: Literal[False] = False, *, chunk_size: int | None = None, randomness: str = "error",
+    has_aux: Literal[False] = False, *, chunk_size: int | None = None,
+    randomness: Randomness = "error",
 ) -> Callable[Concatenate[Tensor, _P], Tensor]: ...  # fmt: skip
 @overload
 def jacfwd(
     func: Callable[_P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
-    chunk_size: int | None = None, randomness: str = "error",
+    chunk_size: int | None = None, randomness: Randomness = "error",
 ) -> Callable[_P, Any]: ...  # fmt: skip
 def jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
-    chunk_size: int | None = None, randomness: str = "error",
+    chunk_size: int | None = None, randomness: Randomness = "error",
 ) -> Callable[..., Any]:  # fmt: skip
     """Make a function that computes a Jacobian, all columns at once in forward mode.
 
@@ -127,7 +129,7 @@ def jacfwd(
     async def program(*args: object, **kwargs: object) -> Any:
         return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
 
-    return transform(program, func)
+    return transform("jacfwd", program, func)
 
 
 @overload
@@ -143,7 +145,8 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
         >>> ag.func.hessian(lambda x: (x**3).sum())(ag.tensor([1.0, 2.0])).tolist()
         [[6.0, 0.0], [0.0, 12.0]]
     """
-    return jacfwd(jacrev(func, argnums), argnums)
+    columns: Any = jacfwd(jacrev(func, argnums), argnums)
+    return transform("hessian", columns._program, func)
 
 
 # -- the programs ---------------------------------------------------------------------------------
@@ -259,7 +262,7 @@ def _tree_of_blocks(
 @outside_inference
 async def _jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] | None, has_aux: bool,
-    chunk_size: int | None, randomness: str, args: tuple[Any, ...], kwargs: dict[str, Any],
+    chunk_size: int | None, randomness: Randomness, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     if argnums is None:
         argnums = tuple(range(len(args)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from asyncgrad.choices import Randomness, words
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.func.levels import is_tensor
 from asyncgrad.ops.api.shape import cat, movedim, narrow
@@ -24,9 +25,9 @@ _R = TypeVar("_R")
 __all__ = ["debug_unwrap", "vmap"]
 
 
-def check_randomness(randomness: str) -> None:
+def check_randomness(randomness: Randomness) -> None:
     """Raise unless `randomness` is "error", "different" or "same"."""
-    if randomness not in {"error", "different", "same"}:
+    if randomness not in words(Randomness):
         raise RuntimeError(
             f"Only allowed values for randomness are 'error', 'different', or 'same'. Got "
             f"{randomness}"
@@ -34,7 +35,7 @@ def check_randomness(randomness: str) -> None:
 
 
 def vmap(
-    func: Callable[_P, _R], in_dims: Tree = 0, out_dims: Tree = 0, randomness: str = "error",
+    func: Callable[_P, _R], in_dims: Tree = 0, out_dims: Tree = 0, randomness: Randomness = "error",
     *, chunk_size: int | None = None,
 ) -> Callable[_P, _R]:  # fmt: skip
     """Make a function that maps a function over an axis of its arguments, in one call.
@@ -95,10 +96,10 @@ def vmap(
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def mapped(*args: object, **kwargs: object) -> Any:
         if passing:
-            return run_multi_pass(program(*args, **kwargs), waits=waiting)
+            return run_multi_pass(program(*args, **kwargs), "vmap", waits=waiting)
         # The function awaits nothing, so the call behaves like any other operation.
         with Mode(blocking=True):
-            return awaitable(run_multi_pass(program(*args, **kwargs), waits=False))
+            return awaitable(run_multi_pass(program(*args, **kwargs), "vmap", waits=False))
 
     mapped._program = program  # type: ignore[attr-defined]
     mapped._waits = waiting  # type: ignore[attr-defined]

@@ -55,7 +55,7 @@ def jvp(
         4.0
     """
     program = _jvp(func, primals, tangents, strict, has_aux)
-    return run_multi_pass(program, waits=waits(func))  # type: ignore[no-any-return]
+    return run_multi_pass(program, "jvp", waits=waits(func))  # type: ignore[no-any-return]
 
 
 def linearize(func: Callable[..., Any], *primals: Tree) -> Results[Any]:
@@ -70,7 +70,7 @@ def linearize(func: Callable[..., Any], *primals: Tree) -> Results[Any]:
         argument and gives the output's tangent, without calling `func` again.
     """
     program = _linearize(func, primals)
-    return run_multi_pass(program, waits=waits(func))  # type: ignore[no-any-return]
+    return run_multi_pass(program, "linearize", waits=waits(func))  # type: ignore[no-any-return]
 
 
 @outside_inference
@@ -203,4 +203,4 @@ async def _linearize(func: Callable[..., Any], primals: tuple[Tree, ...]) -> Any
             out_structure, [wrap_batch(t, batch) if inner is batch else t for t in found]
         )
 
-    return unflatten(out_structure, values), transform(push, push)
+    return unflatten(out_structure, values), transform("jvp_fn", push, push)

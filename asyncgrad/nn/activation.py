@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
+
+if TYPE_CHECKING:
+    from asyncgrad.choices import GeluFormula
 
 
 class Tanh(FunctionModule, function=F.tanh):
@@ -72,7 +77,7 @@ class GELU(FunctionModule, function=F.gelu):
         approximate: "none" or "tanh".
     """
 
-    def __init__(self, approximate: str = "none") -> None:
+    def __init__(self, approximate: GeluFormula = "none") -> None:
         self._keep(locals())
 
 

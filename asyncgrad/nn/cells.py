@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import RecurrentActivation, words
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
@@ -69,9 +70,9 @@ def reset(module: Module, hidden_size: int) -> None:
         init.uniform_(parameter, -bound, bound)
 
 
-def check_nonlinearity(nonlinearity: str, error: type[Exception]) -> None:
+def check_nonlinearity(nonlinearity: RecurrentActivation, error: type[Exception]) -> None:
     """Raise for an unknown nonlinearity; in PyTorch, layers and cells raise different classes."""
-    if nonlinearity not in {"tanh", "relu"}:
+    if nonlinearity not in words(RecurrentActivation):
         raise error(f"Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'.")
 
 
@@ -183,8 +184,9 @@ class RNNCell(_OneStateCell):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
-        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
+        self, input_size: int, hidden_size: int, bias: bool = True,
+        nonlinearity: RecurrentActivation = "tanh", device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, RuntimeError)
         mode = f"RNN_{nonlinearity.upper()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from asyncgrad.choices import ConvPadding, ConvPaddingMode, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import DeviceLike, DTypeLike, Ints
 
 _Value = TypeVar("_Value")
-_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+_PADDING_MODES = words(ConvPaddingMode)
 
 
 def for_each(value: _Value | Sequence[_Value], ndim: int) -> tuple[_Value, ...]:
@@ -41,8 +42,8 @@ class _Convolution(Module):
 
     def _prepare(
         self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints,
-        padding: Ints | str, dilation: Ints, output_padding: Ints, groups: int, bias: bool,
-        padding_mode: str, device: DeviceLike | None, dtype: DTypeLike | None,
+        padding: Ints | ConvPadding, dilation: Ints, output_padding: Ints, groups: int, bias: bool,
+        padding_mode: ConvPaddingMode, device: DeviceLike | None, dtype: DTypeLike | None,
     ) -> None:  # fmt: skip
         """Check and keep the options, and create the parameters."""
         if groups <= 0:
@@ -54,7 +55,7 @@ class _Convolution(Module):
         ndim = self._ndim
         stride = for_each(stride, ndim)
         if isinstance(padding, str):
-            if padding not in {"same", "valid"}:
+            if padding not in words(ConvPadding):
                 raise ValueError(
                     f"Invalid padding string {padding!r}, should be one of 'same', 'valid'"
                 )
@@ -124,8 +125,8 @@ class _Forwards(_Convolution):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1,
-        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1, bias: bool = True,
-        padding_mode: str = "zeros", device: DeviceLike | None = None,
+        padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1, bias: bool = True,
+        padding_mode: ConvPaddingMode = "zeros", device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -164,9 +165,9 @@ class _Transposed(_Convolution):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1,
-        padding: Ints | str = 0, output_padding: Ints = 0, groups: int = 1, bias: bool = True,
-        dilation: Ints = 1, padding_mode: str = "zeros", device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
+        padding: Ints | ConvPadding = 0, output_padding: Ints = 0, groups: int = 1,
+        bias: bool = True, dilation: Ints = 1, padding_mode: ConvPaddingMode = "zeros",
+        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if padding_mode != "zeros":

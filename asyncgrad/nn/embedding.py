@@ -11,6 +11,7 @@ from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import Parameter, new_parameter
 
 if TYPE_CHECKING:
+    from asyncgrad.choices import BagMode
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DeviceLike, DTypeLike
 
@@ -134,7 +135,7 @@ class EmbeddingBag(
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
-        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: BagMode = "mean",
         sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
         padding_idx: int | None = None, device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
@@ -153,7 +154,7 @@ class EmbeddingBag(
     @classmethod
     def from_pretrained(
         cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None,
-        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: BagMode = "mean",
         sparse: bool = False, include_last_offset: bool = False, padding_idx: int | None = None,
     ) -> Self:  # fmt: skip
         """Create a module from an existing table.

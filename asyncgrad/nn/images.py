@@ -10,6 +10,7 @@ from asyncgrad.nn.function_module import FunctionModule
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.choices import ResizeMode
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Ints
 
@@ -27,7 +28,7 @@ class Upsample(FunctionModule, function=F.interpolate):
 
     def __init__(
         self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
-        mode: str = "nearest", align_corners: bool | None = None,
+        mode: ResizeMode = "nearest", align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
     ) -> None:  # fmt: skip
         if isinstance(scale_factor, tuple):

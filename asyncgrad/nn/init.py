@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from asyncgrad.choices import FanMode, GainOf, words
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
 from asyncgrad.ops.promotion import category
@@ -29,10 +30,8 @@ __all__ = [
 
 _T = TypeVar("_T", bound=Variable)
 
-_GAINS = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
-_LINEAR = {
-    f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)
-} | {"linear", "sigmoid"}  # fmt: skip
+#: The gains other than 1.
+_GAINS: dict[GainOf, float] = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
 
 
 def _fill(tensor: _T, values: Any) -> _T:
@@ -190,29 +189,27 @@ def _calculate_fan_in_and_fan_out(tensor: Variable) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-def _fan(tensor: Variable, mode: str) -> int:
-    if mode.lower() not in {"fan_in", "fan_out"}:
+def _fan(tensor: Variable, mode: FanMode) -> int:
+    if mode.lower() not in words(FanMode):
         raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return fan_in if mode.lower() == "fan_in" else fan_out
 
 
-def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+def calculate_gain(nonlinearity: GainOf, param: float | None = None) -> float:
     """The gain that goes with an activation; `param` is the slope of a leaky relu.
 
     Raises:
         ValueError: for an activation without a known gain.
     """
-    if nonlinearity in _LINEAR:
-        return 1.0
+    if nonlinearity not in words(GainOf):
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         if isinstance(slope, bool) or not isinstance(slope, (int, float)):
             raise ValueError(f"negative_slope {slope} not a valid number")
         return math.sqrt(2.0 / (1 + slope**2))
-    if nonlinearity not in _GAINS:
-        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
-    return _GAINS[nonlinearity]
+    return _GAINS.get(nonlinearity, 1.0)
 
 
 def xavier_uniform_(tensor: _T, gain: float = 1.0, generator: Generator | None = None) -> _T:
@@ -227,7 +224,7 @@ def xavier_normal_(tensor: _T, gain: float = 1.0, generator: Generator | None = 
     return normal_(tensor, 0.0, std, generator)
 
 
-def _kaiming_std(tensor: _T, a: float, mode: str, nonlinearity: str) -> float | None:
+def _kaiming_std(tensor: _T, a: float, mode: FanMode, nonlinearity: GainOf) -> float | None:
     """The standard deviation by which to fill; None for a tensor without elements."""
     if 0 in tensor._metadata.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
@@ -236,7 +233,7 @@ def _kaiming_std(tensor: _T, a: float, mode: str, nonlinearity: str) -> float | 
 
 
 def kaiming_uniform_(
-    tensor: _T, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    tensor: _T, a: float = 0, mode: FanMode = "fan_in", nonlinearity: GainOf = "leaky_relu",
     generator: Generator | None = None,
 ) -> _T:  # fmt: skip
     """Fill uniformly, with the variance that keeps magnitudes in one pass through relus (He)."""
@@ -248,7 +245,7 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: _T, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    tensor: _T, a: float = 0, mode: FanMode = "fan_in", nonlinearity: GainOf = "leaky_relu",
     generator: Generator | None = None,
 ) -> _T:  # fmt: skip
     """Fill normally, with the variance that keeps magnitudes in one pass through relus (He)."""

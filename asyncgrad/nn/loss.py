@@ -12,6 +12,7 @@ from asyncgrad.ops.api.loss import chosen_reduction
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncgrad.choices import DivergenceReduction, Reduction
     from asyncgrad.tensor import Tensor
 
 
@@ -26,7 +27,10 @@ class _Loss(FunctionModule, inputs=("input", "target"), shown=()):
             """Call the function with the options."""
 
     def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: Reduction = "mean",
     ) -> None:
         self._keep(locals())
 
@@ -44,7 +48,7 @@ class _WeightedLoss(_Loss, buffers=("weight",), shown=()):
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,
-        reduce: bool | None = None, reduction: str = "mean",
+        reduce: bool | None = None, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -77,7 +81,7 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean", beta: float = 1.0,
+        reduction: Reduction = "mean", beta: float = 1.0,
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -94,7 +98,7 @@ class HuberLoss(_Loss, function=F.huber_loss):
         TypeError: if `delta` is not a number.
     """
 
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+    def __init__(self, reduction: Reduction = "mean", delta: float = 1.0) -> None:
         if not isinstance(delta, (int, float)):
             raise TypeError(f"delta must be a float or int, got: {type(delta)}")
         self._keep(locals())
@@ -112,7 +116,7 @@ class KLDivLoss(_Loss, function=F.kl_div):
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean", log_target: bool = False,
+        reduction: DivergenceReduction = "mean", log_target: bool = False,
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -129,7 +133,7 @@ class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,
-        ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+        ignore_index: int = -100, reduce: bool | None = None, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -147,7 +151,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,
-        ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+        ignore_index: int = -100, reduce: bool | None = None, reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
     ) -> None:  # fmt: skip
         self._keep(locals())
@@ -177,7 +181,7 @@ class BCEWithLogitsLoss(
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,
-        reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+        reduce: bool | None = None, reduction: Reduction = "mean", pos_weight: Tensor | None = None,
     ) -> None:  # fmt: skip
         self._keep(locals())
 

@@ -11,6 +11,7 @@ from asyncgrad.ops.api.loss import chosen_reduction
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.choices import Reduction
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Ints
 
@@ -27,7 +28,7 @@ class _MarginLoss(_Loss, inputs=("input1", "input2", "target"), shown=()):
 
     def __init__(
         self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -53,7 +54,7 @@ class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
 
     def __init__(
         self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -100,7 +101,7 @@ class TripletMarginLoss(_TripletLoss, function=F.triplet_margin_loss):
 
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
-        size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         if margin <= 0:
             raise ValueError(f"margin must be greater than 0, got {margin}")
@@ -120,7 +121,7 @@ class TripletMarginWithDistanceLoss(_TripletLoss, function=F.triplet_margin_with
 
     def __init__(
         self, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
-        margin: float = 1.0, swap: bool = False, reduction: str = "mean",
+        margin: float = 1.0, swap: bool = False, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         reduction = chosen_reduction(reduction)
         if margin <= 0:
@@ -148,7 +149,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs=("log_input", "t
 
     def __init__(
         self, log_input: bool = True, full: bool = False, size_average: bool | None = None,
-        eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
+        eps: float = 1e-8, reduce: bool | None = None, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         self._keep(locals())
 
@@ -170,7 +171,9 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs=("input", "tar
         ) -> Tensor:  # fmt: skip
             """Call the function with the options."""
 
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+    def __init__(
+        self, *, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean"
+    ) -> None:
         reduction = chosen_reduction(reduction)
         self._keep(locals())
 
@@ -196,7 +199,7 @@ class CTCLoss(
             """Call the function with the options."""
 
     def __init__(
-        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+        self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False
     ) -> None:
         self._keep(locals())
 
@@ -224,7 +227,7 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss, buffers=("weight",)):
 
     def __init__(
         self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
-        size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+        size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
     ) -> None:  # fmt: skip
         if p not in {1, 2}:
             raise ValueError(f"only p == 1 and p == 2 supported, got {p}")

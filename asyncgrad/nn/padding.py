@@ -9,6 +9,7 @@ from asyncgrad.nn.conv import for_each
 from asyncgrad.nn.module import Module
 
 if TYPE_CHECKING:
+    from asyncgrad.choices import PadMode
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Ints
 
@@ -22,7 +23,7 @@ class _Pad(Module):
 
     #: The number of axes that are padded, and the padding mode.
     _axes: int
-    _mode: str
+    _mode: PadMode
 
     def __init__(self, padding: Ints) -> None:
         super().__init__()

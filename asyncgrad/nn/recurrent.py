@@ -19,6 +19,7 @@ from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.choices import RecurrentActivation
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DeviceLike, DTypeLike
 
@@ -332,9 +333,9 @@ class RNN(_OneState):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
-        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
-        bidirectional: bool = False, device: DeviceLike | None = None,
+        self, input_size: int, hidden_size: int, num_layers: int = 1,
+        nonlinearity: RecurrentActivation = "tanh", bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         check_nonlinearity(nonlinearity, ValueError)

@@ -22,6 +22,7 @@ from asyncgrad.ops.api.shape import triu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.choices import Activation
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DeviceLike, DTypeLike
 
@@ -147,10 +148,10 @@ class Transformer(Module):
     def __init__(
         self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
         num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: str | Callable[[Tensor], Tensor] = F.relu, custom_encoder: Module | None = None,
-        custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5,
-        batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-        device: DeviceLike | None = None, dtype: DTypeLike | None = None,
+        activation: Activation | Callable[[Tensor], Tensor] = F.relu,
+        custom_encoder: Module | None = None, custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
+        bias: bool = True, device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         options = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncgrad.choices import Activation, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.dropout import Dropout
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from asyncgrad.types import DeviceLike, DTypeLike
 
 
-def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _activation(activation: Activation | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """The activation of a name; functions are returned unchanged."""
     if not isinstance(activation, str):
         return activation
-    if activation not in {"relu", "gelu"}:
+    if activation not in words(Activation):
         raise RuntimeError(f"activation should be relu/gelu, not {activation}")
     found: Callable[[Tensor], Tensor] = getattr(F, activation)
     return found
@@ -47,7 +48,7 @@ class _Layer(Module):
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
+        activation: Activation | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
         device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip

@@ -19,6 +19,7 @@ from asyncgrad.scheduler import offload
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from asyncgrad.choices import LineSearch
     from asyncgrad.tensor import Tensor
 
 #: `step_async` uses a thread if it expects more nanoseconds than this between two losses.
@@ -64,7 +65,7 @@ class LBFGS(Optimizer):
     def __init__(
         self, params: Params, lr: Rate = 1, max_iter: int = 20, max_eval: int | None = None,
         tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
-        line_search_fn: str | None = None,
+        line_search_fn: LineSearch | None = None,
     ) -> None:  # fmt: skip
         check_option("learning rate", lr)
         self._declare({**locals(), "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval})

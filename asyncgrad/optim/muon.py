@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import MuonLength, words
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
     Array,
@@ -19,10 +20,12 @@ from asyncgrad.optim.updates import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.tensor import Tensor
 
 #: By `adjust_lr_fn`: the factor of the learning rate for a matrix of a given shape.
-_LENGTHS = {
+_LENGTHS: dict[MuonLength, Callable[[int, int], float]] = {
     "original": lambda rows, columns: math.sqrt(max(1, rows / columns)),
     "match_rms_adamw": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
 }
@@ -58,12 +61,12 @@ class Muon(Optimizer):
         self, params: Params, lr: Rate = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True,
         ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7,
-        ns_steps: int = 5, adjust_lr_fn: str | None = None,
+        ns_steps: int = 5, adjust_lr_fn: MuonLength | None = None,
     ) -> None:  # fmt: skip
         check_bound("Learning rate", lr)
         check_bound("momentum", momentum)
         check_bound("weight decay", weight_decay)
-        if adjust_lr_fn is not None and adjust_lr_fn not in _LENGTHS:
+        if adjust_lr_fn is not None and adjust_lr_fn not in words(MuonLength):
             raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
         self._declare(locals())
 

@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.choices import Annealing, words
 from asyncgrad.creation import tensor
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
@@ -219,10 +220,10 @@ class SWALR(LRScheduler):
 
     def __init__(
         self, optimizer: Optimizer, swa_lr: float | Sequence[float], anneal_epochs: int = 10,
-        anneal_strategy: str = "cos", last_epoch: int = -1,
+        anneal_strategy: Annealing = "cos", last_epoch: int = -1,
     ) -> None:  # fmt: skip
         rates = for_groups(optimizer, swa_lr, "swa_lr")
-        if anneal_strategy not in {"cos", "linear"}:
+        if anneal_strategy not in words(Annealing):
             raise ValueError(
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )

@@ -185,7 +185,7 @@ class Compiled(Generic[_P, _R]):
         """Replay the call if it was recorded; otherwise call the function, and record it."""
         if self._passing:
             if self._waits or (awaited_here() and not is_in_node()):
-                return run_multi_pass(self._awaited(args, kwargs), waits=self._waits)
+                return run_multi_pass(self._awaited(args, kwargs), "compile", waits=self._waits)
         elif self._waits:
             return self._awaited(args, kwargs)  # type: ignore[return-value]
         mode, entry, tensors = self._find(args, kwargs)

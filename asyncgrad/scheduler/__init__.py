@@ -47,7 +47,7 @@ def start(task: GraphTask) -> Any:
         if not modes.blocking and not is_in_node():
             return engine_of(loop).submit(task, loop)
     elif "trio" in modules and not current().blocking:
-        check_loop("backward")
+        check_loop("backward" if task.captures is None else "grad")
     return ended(run_inline(task))
 
 

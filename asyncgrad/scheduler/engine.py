@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 IDLE_S = 10.0
 
 
+#: What users call; other members serve the engine's parts.
+FOR_USERS = ("limit", "loop", "statistics")
+
+
 class Engine(RunningPasses):
     """Runs the passes of one event loop."""
 
@@ -95,6 +99,10 @@ class Engine(RunningPasses):
 
     def __repr__(self) -> str:
         return f"<Engine of {self._loop()!r}: {self.passes} passes, {len(self.live)} in flight>"
+
+    def __dir__(self) -> list[str]:
+        """What completion offers."""
+        return [*FOR_USERS, *(name for name in super().__dir__() if name.startswith("__"))]
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Stop the threads and give BLAS its threads back; a later pass runs on the loop.

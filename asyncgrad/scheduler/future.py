@@ -213,7 +213,7 @@ class BackwardFuture(asyncio.Future[_T]):
         """Raise: only the pass sets its error."""
         self.set_result(exception)
 
-    def finish_cancelled(
+    def _finish_cancelled(
         self, later: Sequence[BaseException], failure: BaseException | None = None
     ) -> None:
         """End as cancelled, now that nothing of the pass runs.
@@ -230,7 +230,7 @@ class BackwardFuture(asyncio.Future[_T]):
             self._notes.insert(0, f"the pass had failed before: {described(failure)}")
         super().cancel(msg=self._cancel_text)
 
-    def finish_failed(self, error: BaseException) -> None:
+    def _finish_failed(self, error: BaseException) -> None:
         """End with an error."""
         self._task = None
         super().set_exception(error)

@@ -85,11 +85,12 @@ class MultiPass(asyncio.Task[Any]):
         super().__del__()
 
 
-def run_multi_pass(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
+def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool) -> Any:
     """Run a program on the running loop, or to its end if it could not be awaited there.
 
     Args:
         program: the coroutine.
+        name: of the function that the user called, for errors.
         waits: it calls a user's coroutine function.
 
     Returns:
@@ -102,7 +103,7 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
     if loop is None:
         if "trio" in modules and not current().blocking:
             try:
-                check_loop("a function of several passes")
+                check_loop(name)
             except RuntimeError:
                 program.close()
                 raise

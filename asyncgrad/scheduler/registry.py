@@ -43,11 +43,16 @@ def engine() -> Engine:
 
 def running_engine(name: str) -> Engine:
     """The engine of the running event loop, for a function that needs one."""
+    return engine_of(running_loop(name))
+
+
+def running_loop(name: str) -> asyncio.AbstractEventLoop:
+    """The running event loop, for a function that needs one."""
     loop = _get_running_loop()
     if loop is None:
         check_loop(name)
         raise RuntimeError(f"{name}(): no running event loop. Call it from a coroutine.")
-    return engine_of(loop)
+    return loop
 
 
 def check_loop(name: str) -> None:

@@ -377,10 +377,10 @@ class RunningPasses(Host):
             if error is None or (task.cancelling and not is_stop(error)):
                 # A caller whose `cancel()` returned True relies on that, even if the pass failed
                 # (in a thread, or by its deadline) before the request was read.
-                future.finish_cancelled(later, error)
+                future._finish_cancelled(later, error)
             elif is_stop(error):
                 # The error is raised below, so the future gets another one, marked as retrieved.
-                future.finish_failed(stopped_by(error))
+                future._finish_failed(stopped_by(error))
                 future.exception()
                 self.fail_all(error)
                 raise error
@@ -388,7 +388,7 @@ class RunningPasses(Host):
                 error = as_failure(error)
                 if task.story is not None:
                     add_note(error, str(task.story))
-                future.finish_failed(error)
+                future._finish_failed(error)
         finally:
             # The traceback may hold this frame, which must hold neither the pass nor the future.
             del error, later, future, task

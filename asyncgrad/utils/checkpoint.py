@@ -15,6 +15,7 @@ import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import DeterminismCheck, words
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
@@ -58,8 +59,9 @@ def noop_context_fn() -> tuple[AbstractContextManager[Any], AbstractContextManag
 
 def checkpoint(
     function: Callable[..., Any], *args: object, use_reentrant: bool | None = None,
-    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn, determinism_check: str = "default",
-    debug: bool = False, early_stop: bool = True, preserve_rng_state: bool = True, **kwargs: object,
+    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
+    determinism_check: DeterminismCheck = "default", debug: bool = False, early_stop: bool = True,
+    preserve_rng_state: bool = True, **kwargs: object,
 ) -> Any:  # fmt: skip
     """Call a function, and let backward run it again instead of keeping what it saves.
 
@@ -111,7 +113,7 @@ def checkpoint(
         debug = settings.debug
     if debug and context_fn is not noop_context_fn:
         raise ValueError("debug=True is incompatible with non-default context_fn")
-    if determinism_check not in {"default", "none"}:
+    if determinism_check not in words(DeterminismCheck):
         raise ValueError(
             f"determinism_check should be one of ['default', 'none'], but got {determinism_check}"
         )

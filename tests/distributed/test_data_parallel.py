@@ -92,6 +92,19 @@ async def test_collectives_combine_in_the_order_of_the_ranks(size: int) -> None:
         assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
 
 
+async def share(length: int) -> list[int]:
+    sampler = ag.utils.data.DistributedSampler(range(length), shuffle=False)
+    assert (sampler.rank, sampler.num_replicas) == (dist.get_rank(), dist.get_world_size())
+    loader = ag.utils.data.DataLoader(range(length), batch_size=2, sampler=sampler)
+    return [index async for batch in loader for index in batch.tolist()]
+
+
+@pytest.mark.asyncio
+async def test_each_rank_loads_its_share_of_a_dataset() -> None:
+    async with world_of(Engine(3)) as world:
+        assert await world.run(share, 7) == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
+
+
 async def unlike() -> None:
     await dist.all_reduce(ag.zeros(dist.get_rank() + 1))
 

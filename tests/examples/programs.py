@@ -42,24 +42,30 @@ def a_port():
 @contextmanager
 def service(folder: Path, *arguments: str):
     """The digits service as a process of its own, once it is ready: the process and its port."""
-    with a_port() as port:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "examples.service", "--port", str(port),
-             "--weights", str(folder / "w.safetensors"), "--timeout", "100", *arguments],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        try:
-            deadline = time.monotonic() + 100
-            while True:
-                try:
-                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=100):
-                        break
-                except (urllib.error.URLError, ConnectionError):
-                    assert process.poll() is None, process.stderr.read()
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            yield process, port
-        finally:
-            process.kill()
-            process.communicate()
+    with a_port() as port, service_at(port, folder, *arguments) as process:
+        yield process, port
+
+
+@contextmanager
+def service_at(port: int, folder: Path, *arguments: str):
+    """The same at a given port: the process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "examples.service", "--port", str(port),
+         "--weights", str(folder / "w.safetensors"), "--timeout", "100", *arguments],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 100
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=100):
+                    break
+            except (urllib.error.URLError, ConnectionError):
+                assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from programs import service
+from programs import a_port, service, service_at
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
@@ -30,7 +30,7 @@ DESKTOP, PHONE = (1240, 1300), (390, 844)
 
 
 @contextmanager
-def chromium(folder, size, *, dark=False):
+def chromium(folder, size, *, dark=False, refused=False):
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in (
@@ -48,6 +48,8 @@ def chromium(folder, size, *, dark=False):
     try:
         yield driver
         errors = [line for line in driver.get_log("browser") if line["level"] == "SEVERE"]
+        if refused:
+            errors = [line for line in errors if "net::ERR_" not in line["message"]]
         assert errors == []
     finally:
         driver.quit()
@@ -160,6 +162,32 @@ def test_a_digit_is_drawn_predicted_explained_corrected_learnt_and_undone(deskto
     page.wait(lambda _: page["digit"].text == first)
     page.driver.refresh()
     page.wait(lambda _: len(page.all("#corrected [data-state='undone']")) == len(listed))
+
+
+def test_the_page_says_that_its_service_died_and_goes_on_when_it_is_back(tmp_path):
+    """Also with what was drawn meanwhile; the browser logs connections that were refused."""
+    with a_port() as port, chromium(tmp_path / "profile", DESKTOP, refused=True) as driver:
+        with service_at(port, tmp_path):
+            page = Page(driver, port)
+            page.draw(SEVEN)
+            assert not page["away"].is_displayed()
+            page.wait(lambda _: len(page.all("#examples button")) == 10)
+        page.wait(lambda _: page["away"].is_displayed())
+        assert "does not answer" in page["away"].text
+        page.wait(lambda _: not page.fact("watching"))
+        page.all("[data-example='3']")[0].click()
+        page.wait(lambda _: page["said"].text == "not answered: the service does not answer")
+        assert page["digit"].text == "\u2013"
+        assert Axe().run(driver)["violations"] == []
+        page.shot("away")
+        with service_at(port, tmp_path):
+            page.wait(lambda _: not page["away"].is_displayed())
+            page.explained()
+            assert "weights of step" in page["said"].text
+            page.wait(lambda _: page.fact("watching"))
+            # What is published from now on is seen.
+            page.all("[data-digit='3']")[0].click()
+            page.wait(lambda _: page.all("#corrected [data-state='learnt']"))
 
 
 def test_clear_leaves_nothing_of_what_was_drawn(desktop):

@@ -84,5 +84,24 @@ def more_mistakes(x: Tensor, tree: Tree, d: ag.distributions.Normal) -> str:
     tree.to(3.5)  # refused
     tree.zero_grads()  # refused
     d.rsample().nonsense()  # refused
+    F.mse_loss(x, x, reduction="avg")  # refused
+    F.kl_div(x, x, reduction="batch")  # refused
+    F.gelu(x, approximate="erf")  # refused
+    F.pad(x, [1, 1], mode="mirror")  # refused
+    F.interpolate(x, 2, mode="cubic")  # refused
+    F.grid_sample(x, x, padding_mode="zero")  # refused
+    F.conv1d(x, x, padding="full")  # refused
+    nn.Conv1d(1, 1, 1, padding_mode="mirror")  # refused
+    nn.MSELoss(reduction="batchmean")  # refused
+    nn.RNN(2, 2, nonlinearity="gelu")  # refused
+    nn.GELU("erf")  # refused
+    nn.init.kaiming_normal_(x, mode="fan_avg")  # refused
+    ag.div(x, x, rounding_mode="ceil")  # refused
+    x.div_(2, rounding_mode="ceil")  # refused
+    ag.meshgrid(x, indexing="yx")  # refused
+    ag.fft.fft(x, norm="none")  # refused
+    ag.func.vmap(norm, randomness="some")  # refused
+    x.scatter_reduce(0, x, x, "max")  # refused
+    x.sum().backward(wait="no")  # refused
     with ag.trace_passes(3):  # refused
         return d.mean  # refused

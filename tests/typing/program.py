@@ -167,6 +167,12 @@ assert_type(x.size(0), int)
 assert_type(x.shape[0], int)
 assert_type(Cube.apply(x), Any)
 
+assert_type(F.kl_div(x, x, reduction="batchmean"), Tensor)
+assert_type(x.div(2, rounding_mode="floor"), Tensor)
+assert_type(ag.norm(x, "nuc"), Tensor)
+assert_type(F.conv1d(x, x, padding="same"), Tensor)
+nn.Conv2d(1, 1, 3, padding="same", padding_mode="circular")
+
 hook: Callable[[Tensor], Tensor] = double
 
 

@@ -11,6 +11,8 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import asyncgrad as ag
 from asyncgrad.utils import data
@@ -555,3 +557,69 @@ def test_a_thread_is_prepared_before_it_loads():
     assert len([*loader]) == 4
     assert {*prepared} <= {0, 1}
     assert prepared
+
+
+def shares(T, length, replicas, epoch=0, **options):
+    """What each worker gets by a library's sampler, and the indices of all in their order."""
+    found = []
+    for rank in range(replicas):
+        sampler = T.DistributedSampler(range(length), replicas, rank, **options)
+        sampler.set_epoch(epoch)
+        found.append([*sampler])
+        assert len(sampler) == len(found[-1]) == sampler.num_samples
+        assert sampler.total_size == replicas * len(sampler)
+    return found, [index for row in zip(*found, strict=True) for index in row]
+
+
+@pytest.mark.torch
+@given(st.integers(0, 30), st.integers(1, 8), st.booleans(), st.booleans(), st.integers(0, 9))
+def test_shares_of_workers_are_those_of_pytorch(length, replicas, shuffle, drop_last, epoch):
+    """Apart from the order in which indices are drawn: an index has the same places in both."""
+    oracle = pytest.importorskip("torch.utils.data", reason="PyTorch is not installed")
+    options = {"shuffle": shuffle, "drop_last": drop_last, "seed": 3, "epoch": epoch}
+    ours, order = shares(data, length, replicas, **options)
+    theirs, expected = shares(oracle, length, replicas, **options)
+    assert [*map(len, ours)] == [*map(len, theirs)]
+    renamed = dict(zip(expected, order, strict=True))
+    assert [renamed[index] for index in expected] == order
+    assert len({*order}) == len({*expected})
+    assert {*order} <= {*range(length)}
+    if not shuffle:
+        assert ours == theirs
+
+
+def test_shares_differ_from_epoch_to_epoch_and_can_be_had_again():
+    first, order = shares(data, 20, 3, epoch=1)
+    assert shares(data, 20, 3, epoch=1) == (first, order)
+    assert shares(data, 20, 3, epoch=2)[1] != order
+    # As in PyTorch, seed and epoch are added.
+    assert shares(data, 20, 3, epoch=0, seed=1) == (first, order)
+    loaded = [
+        batch.tolist()
+        for rank in range(3)
+        for batch in data.DataLoader(
+            range(20), batch_size=4, sampler=data.DistributedSampler(range(20), 3, rank)
+        )
+    ]
+    assert [*map(len, loaded)] == [4, 3] * 3
+    assert {*chain.from_iterable(loaded)} == {*range(20)}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("replicas", "rank"), [(2, 2), (2, -1), (0, 0)])
+def test_ranks_that_are_none_raise_what_pytorch_raises(replicas, rank):
+    oracle = pytest.importorskip("torch.utils.data", reason="PyTorch is not installed")
+    said = []
+    for T in (oracle, data):
+        with pytest.raises(ValueError, match="Invalid rank") as info:
+            T.DistributedSampler(range(4), replicas, rank)
+        said.append(str(info.value))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "lacking"), [({"num_replicas": 2}, "rank"), ({"rank": 0}, "num_replicas")]
+)
+def test_shares_without_workers_say_what_is_lacking(options, lacking):
+    with pytest.raises(RuntimeError, match=f"^DistributedSampler without {lacking}: .*world.run"):
+        data.DistributedSampler(range(4), **options)

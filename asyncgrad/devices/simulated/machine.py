@@ -17,6 +17,7 @@ from itertools import count
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import Clock, words
 from asyncgrad.devices.base import NOT_READY, READY
 from asyncgrad.devices.simulated.clocks import RealClock, VirtualClock
 from asyncgrad.devices.simulated.memory import Memory
@@ -57,11 +58,11 @@ class Machine:
 
     def __init__(
         self, devices: int = 8, *, latency: float = 5e-6, bandwidth: float = 1e12,
-        duration: Callable[[str, int], float] | None = None, clock: str = "virtual",
+        duration: Callable[[str, int], float] | None = None, clock: Clock = "virtual",
         schedule: str | Callable[[Sequence[Operation]], int] | None = None,
         memory: int | None = None, detect_races: bool = True,
     ) -> None:  # fmt: skip
-        if clock not in {"virtual", "real"}:
+        if clock not in words(Clock):
             raise ValueError(f"simulate: clock must be 'virtual' or 'real', not {clock!r}")
         if isinstance(schedule, str) and schedule != "manual":
             raise ValueError(f"simulate: schedule must be 'manual' or a function, not {schedule!r}")

@@ -69,7 +69,7 @@ class DistributedDataParallel(Module):
                 f"DistributedDataParallel: expected a Module, not {type(module).__name__}"
             )
         self.module = module
-        group = current_group()
+        group = current_group("DistributedDataParallel")
         parameters = [p for p in module.parameters() if p.requires_grad]
         if not parameters:
             raise AutogradError(

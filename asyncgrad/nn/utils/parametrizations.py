@@ -8,6 +8,7 @@ import numpy as np
 
 from asyncgrad import linalg
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.choices import OrthogonalMap, words
 from asyncgrad.creation import eye, from_numpy, randn, zeros_like
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
@@ -230,7 +231,9 @@ class _Orthogonal(Module):
 
     base: Tensor | None
 
-    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool) -> None:
+    def __init__(
+        self, weight: Tensor, orthogonal_map: OrthogonalMap, use_trivialization: bool
+    ) -> None:
         super().__init__()
         if weight.is_complex() and orthogonal_map == "householder":
             raise ValueError("The householder parametrization does not support complex tensors.")
@@ -292,7 +295,7 @@ class _Orthogonal(Module):
 
 
 def orthogonal(
-    module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
+    module: Module, name: str = "weight", orthogonal_map: OrthogonalMap | None = None, *,
     use_trivialization: bool = True,
 ) -> Module:  # fmt: skip
     """Learn a matrix while its columns, or rows if these are longer, stay orthonormal.
@@ -327,7 +330,7 @@ def orthogonal(
     if orthogonal_map is None:
         square = weight.shape[-2] == weight.shape[-1]
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
-    if orthogonal_map not in {"matrix_exp", "cayley", "householder"}:
+    if orthogonal_map not in words(OrthogonalMap):
         raise ValueError(
             f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: '
             f"{orthogonal_map}"

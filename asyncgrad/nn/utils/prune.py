@@ -24,6 +24,7 @@ from asyncgrad.nn.utils.vectors import parameters_to_vector
 from asyncgrad.ops.api.creation import ones_like
 
 if TYPE_CHECKING:
+    from asyncgrad.choices import MatrixNorm
     from asyncgrad.nn.module import Module
     from asyncgrad.tensor import Tensor
 
@@ -72,7 +73,7 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
 
 
 def ln_structured(
-    module: Module, name: str, amount: float, n: float | str, dim: int,
+    module: Module, name: str, amount: float, n: float | MatrixNorm, dim: int,
     importance_scores: Tensor | None = None,
 ) -> Module:  # fmt: skip
     """Prune the channels of the least norms: see `LnStructured`; returns the module."""

@@ -11,6 +11,7 @@ from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.sort import topk
 
 if TYPE_CHECKING:
+    from asyncgrad.choices import MatrixNorm
     from asyncgrad.nn.module import Module
     from asyncgrad.tensor import Tensor
 
@@ -294,7 +295,7 @@ class LnStructured(_Channels):
         dim: the axis of the channels.
     """
 
-    def __init__(self, amount: float, n: float | str, dim: int = -1) -> None:
+    def __init__(self, amount: float, n: float | MatrixNorm, dim: int = -1) -> None:
         super().__init__(amount, dim)
         self.n = n
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import Side, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.creation import full
 from asyncgrad.ops.api.data import tensor
@@ -176,7 +177,7 @@ def pad_sequence(
     sequences: Tensor | Sequence[Tensor],
     batch_first: bool = False,
     padding_value: float = 0.0,
-    padding_side: str = "right",
+    padding_side: Side = "right",
 ) -> Tensor:
     """Pad sequences of several lengths and stack them in one tensor.
 
@@ -194,7 +195,7 @@ def pad_sequence(
     sequences = list(sequences)
     if not sequences:
         raise RuntimeError("pad_sequence: received an empty list of sequences")
-    if padding_side not in {"left", "right"}:
+    if padding_side not in words(Side):
         raise RuntimeError(
             f"pad_sequence: Expected padding_side to be one of left or right, but got "
             f"{padding_side}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import GeluFormula, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.dtype_device import as_dtype
@@ -51,7 +52,7 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     return R.elu(_floating(input, "elu"), alpha)
 
 
-def gelu(input: Tensor, *, approximate: str = "none", out: Tensor | None = None) -> Tensor:
+def gelu(input: Tensor, *, approximate: GeluFormula = "none", out: Tensor | None = None) -> Tensor:
     """The elements times the standard normal distribution function of them.
 
     Args:
@@ -64,13 +65,11 @@ def gelu(input: Tensor, *, approximate: str = "none", out: Tensor | None = None)
     if out is not None:
         return put(out, "gelu", gelu(input, approximate=approximate), exact=True)
     x = _floating(input, "gelu")
-    if approximate == "none":
-        return R.gelu(x)
-    if approximate == "tanh":
-        return R.gelu_tanh(x)
-    raise RuntimeError(
-        f"gelu: approximate argument must be either none or tanh, got {approximate!r}."
-    )
+    if approximate not in words(GeluFormula):
+        raise RuntimeError(
+            f"gelu: approximate argument must be either none or tanh, got {approximate!r}."
+        )
+    return R.gelu(x) if approximate == "none" else R.gelu_tanh(x)
 
 
 def silu(input: Tensor) -> Any:

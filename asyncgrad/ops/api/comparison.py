@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import Side, words
 from asyncgrad.core.recording import looked
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
@@ -216,7 +217,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 @writes
 def searchsorted(
     sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: bool = False,
-    right: bool = False, side: str | None = None, sorter: Tensor | None = None,
+    right: bool = False, side: Side | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The indices at which values would be inserted into sorted numbers to keep their order.
 
@@ -237,7 +238,7 @@ def searchsorted(
     if level_of((row, input, sorter)) is not None:
         kwargs = {"out_int32": out_int32, "right": right, "side": side, "sorter": sorter}
         return by_parts(searchsorted, row, input, **kwargs)
-    if side not in {None, "left", "right"} or (right and side == "left"):
+    if (side is not None and side not in words(Side)) or (right and side == "left"):
         raise RuntimeError(
             f"searchsorted: side can only be 'left' or 'right' and can't be set to opposites of "
             f"right, got side of {side} while right was {right}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import ConvPadding, words
 from asyncgrad.ops.arguments import whole_numbers
 from asyncgrad.ops.columns import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
@@ -44,17 +45,17 @@ def for_each(name: str, what: str, value: Ints, ndim: int) -> tuple[int, ...]:
 
 
 def _sides(
-    name: str, padding: Shape | str, kernel: Shape, stride: Shape, dilation: Shape
+    name: str, padding: Shape | ConvPadding, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[tuple[int, int], ...]:
     """The padding before and after each axis."""
     if not isinstance(padding, str):
         if min(padding) < 0:
             raise RuntimeError(f"{name}: negative padding is not supported, got {list(padding)}")
         return tuple((p, p) for p in padding)
+    if padding not in words(ConvPadding):
+        raise RuntimeError(f"{name}: padding must be numbers, 'valid' or 'same', got {padding!r}.")
     if padding == "valid":
         return ((0, 0),) * len(kernel)
-    if padding != "same":
-        raise RuntimeError(f"{name}: padding must be numbers, 'valid' or 'same', got {padding!r}.")
     if any(s != 1 for s in stride):
         raise RuntimeError(
             f"{name}: padding='same' is not supported for strided convolutions, got stride {stride}"
@@ -65,8 +66,8 @@ def _sides(
 
 @functools.lru_cache(1024)
 def _geometry(
-    name: str, image: Shape, kernel: Shape, padding: Shape | str, stride: Shape, dilation: Shape,
-    groups: int,
+    name: str, image: Shape, kernel: Shape, padding: Shape | ConvPadding, stride: Shape,
+    dilation: Shape, groups: int,
 ) -> Geometry:  # fmt: skip
     """How the kernel moves over the image; a cache holds it, as most calls repeat another."""
     sides = _sides(name, padding, kernel, stride, dilation)
@@ -124,7 +125,7 @@ def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) ->
 
 def _convolve(
     name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
-    padding: Ints | str, dilation: Ints, groups: int,
+    padding: Ints | ConvPadding, dilation: Ints, groups: int,
 ) -> Any:  # fmt: skip
     x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
     shape, kernel = x._metadata.shape, w._metadata.shape
@@ -212,7 +213,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
 
     def function(
         input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
-        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
+        padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1,
     ) -> Tensor:  # fmt: skip
         return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
 

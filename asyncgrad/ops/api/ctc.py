@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import Reduction, words
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.reduction import logsumexp
@@ -43,7 +44,7 @@ def _host(name: str, value: Tensor | Sequence[int], place: int) -> Any:
 
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
-    target_lengths: Tensor | Sequence[int], blank: int = 0, reduction: str = "mean",
+    target_lengths: Tensor | Sequence[int], blank: int = 0, reduction: Reduction = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """The connectionist temporal classification loss, of labels not aligned with the outputs.
@@ -63,7 +64,7 @@ def ctc_loss(
         RuntimeError: if shapes, lengths or labels do not fit.
     """
     name = "ctc_loss"
-    if reduction not in {"mean", "sum", "none"}:
+    if reduction not in words(Reduction):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     x = as_tensor_operand(log_probs, name, 1)
     alone = len(x._metadata.shape) == 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import DistanceMode, words
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import expand
@@ -22,7 +23,7 @@ __all__ = ["cdist", "pdist"]
 
 #: With more rows than this, Euclidean distances are computed by a matrix product.
 _MANY = 25
-_MODES = {
+_MODES: dict[DistanceMode, bool | None] = {
     "use_mm_for_euclid_dist_if_necessary": None,
     "use_mm_for_euclid_dist": True,
     "donot_use_mm_for_euclid_dist": False,
@@ -70,7 +71,7 @@ def cdist(
     x1: Tensor,
     x2: Tensor,
     p: float = 2.0,
-    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+    compute_mode: DistanceMode = "use_mm_for_euclid_dist_if_necessary",
 ) -> Tensor:
     """The distances between all rows of one matrix and all rows of another.
 
@@ -91,7 +92,7 @@ def cdist(
         RuntimeError: if shapes or dtypes do not fit, or the order is negative.
     """
     name = "cdist"
-    if compute_mode not in _MODES:
+    if compute_mode not in words(DistanceMode):
         raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode")
     x, y = as_tensor_operand(x1, name, 1), as_tensor_operand(x2, name, 2)
     p = _order(name, p)

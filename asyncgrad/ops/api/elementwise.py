@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from asyncgrad.choices import Rounding, words
 from asyncgrad.core.recording import looked
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.public import publish
@@ -167,7 +168,7 @@ def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Nu
 
 
 def div(
-    input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None,
+    input: Tensor | Number, other: Tensor | Number, *, rounding_mode: Rounding | None = None,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """`input / other`, broadcast.
@@ -186,14 +187,12 @@ def div(
         return put(out, "div", div(input, other, rounding_mode=rounding_mode))
     if rounding_mode is None:
         return R.div(input, other)
-    if rounding_mode == "trunc":
-        return R.div_trunc(input, other)
-    if rounding_mode == "floor":
-        return R.div_floor(input, other)
-    raise RuntimeError(
-        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-        f"{rounding_mode!r}"
-    )
+    if rounding_mode not in words(Rounding):
+        raise RuntimeError(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+            f"{rounding_mode!r}"
+        )
+    return (R.div_trunc if rounding_mode == "trunc" else R.div_floor)(input, other)
 
 
 @writes

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import BagMode, words
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
@@ -27,7 +28,7 @@ _INT64 = np.dtype("int64")
 
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
-    norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
+    norm_type: float = 2, scale_grad_by_freq: bool = False, mode: BagMode = "mean",
     sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
@@ -146,8 +147,8 @@ def _starts(numbers: Array, offsets: Tensor | None) -> Any:
     return starts
 
 
-def _check_mode(mode: str, by_frequency: bool, sparse: bool, shares: Tensor | None) -> None:
-    if mode not in {"sum", "mean", "max"}:
+def _check_mode(mode: BagMode, by_frequency: bool, sparse: bool, shares: Tensor | None) -> None:
+    if mode not in words(BagMode):
         raise ValueError("mode has to be one of sum, mean or max")
     if mode == "max" and by_frequency:
         raise ValueError("max mode does not support scaling the gradient by the frequency")

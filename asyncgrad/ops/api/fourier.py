@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import FourierNorm, words
 from asyncgrad.ops.api.shape import roll
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.dtype_device import as_dtype
@@ -59,15 +60,15 @@ def _real(name: str, input: Tensor) -> Any:
     return x
 
 
-def _scale(name: str, norm: str | None, size: int, forward: bool) -> float:
+def _scale(name: str, norm: FourierNorm | None, size: int, forward: bool) -> float:
     """The factor of a transform of `size` points."""
-    if norm == "ortho":
-        return 1 / math.sqrt(size)
-    if norm is not None and norm not in {"forward", "backward"}:
+    if norm is not None and norm not in words(FourierNorm):
         raise RuntimeError(
             f"fft.{name}: Invalid normalization mode: {norm!r}. Pass 'forward', 'backward' or "
             f"'ortho'."
         )
+    if norm == "ortho":
+        return 1 / math.sqrt(size)
     return 1 / size if (norm == "forward") == forward else 1
 
 
@@ -125,7 +126,12 @@ def _resized(x: Tensor, dims: Shape, points: Sequence[int]) -> Any:
 
 
 def _complex(
-    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: str | None, forward: bool
+    name: str,
+    input: Tensor,
+    s: Ints | None,
+    dim: Ints | None,
+    norm: FourierNorm | None,
+    forward: bool,
 ) -> Any:
     x = _as_complex(_floating(name, input))
     dims, points = _axes(name, x, s, dim)
@@ -135,7 +141,12 @@ def _complex(
 
 
 def _halved(
-    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: str | None, forward: bool
+    name: str,
+    input: Tensor,
+    s: Ints | None,
+    dim: Ints | None,
+    norm: FourierNorm | None,
+    forward: bool,
 ) -> Any:
     """A transform of real numbers; `forward` selects the sign and the factor."""
     x = _real(name, input)
@@ -151,7 +162,12 @@ def _halved(
 
 
 def _joined(
-    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: str | None, forward: bool
+    name: str,
+    input: Tensor,
+    s: Ints | None,
+    dim: Ints | None,
+    norm: FourierNorm | None,
+    forward: bool,
 ) -> Any:
     """A transform to real numbers; `forward` selects the sign and the factor."""
     x = _as_complex(_floating(name, input))
@@ -186,7 +202,7 @@ def _along_one(name: str) -> Any:
     kind, forward, what = _KINDS[name]
 
     def transform(
-        input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
+        input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None
     ) -> Tensor:
         if n is not None and not _is_int(n):
             raise TypeError(f"fft_{name}(): argument 'n' must be int, not {type(n).__name__}")
@@ -215,7 +231,10 @@ def _along_several(name: str, count: int | None) -> Any:
     axes: Any = None if count is None else (-2, -1)
 
     def transform(
-        input: Tensor, s: Ints | None = None, dim: Ints | None = axes, norm: str | None = None
+        input: Tensor,
+        s: Ints | None = None,
+        dim: Ints | None = axes,
+        norm: FourierNorm | None = None,
     ) -> Tensor:
         return kind(name, input, s, dim, norm, forward)
 

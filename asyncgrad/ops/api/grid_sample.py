@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import SampleMode, SamplePadding, words
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.batching import by_parts
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 #: Functions of `nn.functional`.
 __all__ = ["affine_grid", "grid_sample"]
 
-_MODES = ("bilinear", "nearest", "bicubic")
-_PADDINGS = ("zeros", "border", "reflection")
+_MODES = words(SampleMode)
+_PADDINGS = words(SamplePadding)
 #: The constant of the cubic kernel, as in other libraries.
 _CUBIC = -0.75
 
 
-def _check_grid(x: Tensor, grid: Tensor, mode: str) -> None:
+def _check_grid(x: Tensor, grid: Tensor, mode: SampleMode) -> None:
     shape, places = x._metadata.shape, grid._metadata.shape
     about = f"but got input with sizes {list(shape)} and grid with sizes {list(places)}"
     if x._metadata.dtype != grid._metadata.dtype:
@@ -62,8 +63,8 @@ def _check_grid(x: Tensor, grid: Tensor, mode: str) -> None:
 
 
 def grid_sample(
-    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
-    align_corners: bool | None = None,
+    input: Tensor, grid: Tensor, mode: SampleMode = "bilinear",
+    padding_mode: SamplePadding = "zeros", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Sample images at given positions.
 
@@ -135,7 +136,7 @@ def _aligned(name: str, align_corners: bool | None) -> bool:
 
 
 def _taps(
-    at: Tensor, length: int, mode: str, padding: str, aligned: bool
+    at: Tensor, length: int, mode: SampleMode, padding: SamplePadding, aligned: bool
 ) -> Iterator[tuple[Any, Any]]:
     """Yield the elements along an axis that contribute at positions, with their weights."""
     if mode != "bicubic":
@@ -179,7 +180,7 @@ def _held(place: Tensor, length: int, share: Tensor) -> tuple[Any, Any]:
     return index, R.mul(share, R.to(inside, share._metadata.dtype))
 
 
-def _within(at: Tensor, length: int, padding: str, aligned: bool) -> Any:
+def _within(at: Tensor, length: int, padding: SamplePadding, aligned: bool) -> Any:
     """Move positions into the image; at its outermost elements they have no gradient."""
     if padding == "zeros":
         return at

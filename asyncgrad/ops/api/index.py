@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import ScatterKind, words
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import again, followed, looked, made, recorders, unrepeatable
 from asyncgrad.core.variable import (
@@ -769,7 +770,7 @@ def rows_to_change(
 @writes_exactly
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
-    value: Number | None = None, reduce: str | None = None,
+    value: Number | None = None, reduce: ScatterKind | None = None,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` with the elements of `src` written at `index` along `dim`.
 
@@ -789,7 +790,7 @@ def scatter(
 
 def scatter_(
     input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
-    value: Number | None = None, reduce: str | None = None,
+    value: Number | None = None, reduce: ScatterKind | None = None,
 ) -> Tensor:  # fmt: skip
     """`scatter`, in place."""
     if (src is None) == (value is None):
@@ -817,10 +818,10 @@ def scatter_add_(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 def _scatter_into(
-    input: Tensor, dim: int, index: Tensor, src: Any, reduce: str | None, name: str
+    input: Tensor, dim: int, index: Tensor, src: Any, reduce: ScatterKind | None, name: str
 ) -> Any:
     x = as_tensor_operand(input, name, 1)
-    if reduce not in {None, "add", "multiply"}:
+    if reduce is not None and reduce not in words(ScatterKind):
         raise RuntimeError(
             f"{name}(): reduce argument must be either add or multiply, got {reduce!r}"
         )

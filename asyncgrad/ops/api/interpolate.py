@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import ResizeMode, words
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, Ints, Library
 
 #: The number of axes of an image in each mode; None for any.
-_AXES = {
+_AXES: dict[ResizeMode, int | None] = {
     "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2,
     "bicubic": 2, "trilinear": 3,
 }  # fmt: skip
@@ -39,7 +40,7 @@ _BITS = 15
 
 def interpolate(
     input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest", align_corners: bool | None = None,
+    mode: ResizeMode = "nearest", align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None, antialias: bool = False,
 ) -> Tensor:  # fmt: skip
     """Resize images.
@@ -63,8 +64,10 @@ def interpolate(
     """
     x = as_tensor_operand(input, "interpolate", 1)
     axes = len(x._metadata.shape) - 2
-    if mode not in _AXES:
-        raise NotImplementedError(f"interpolate: unknown mode {mode!r}; it is one of {[*_AXES]}")
+    if mode not in words(ResizeMode):
+        raise NotImplementedError(
+            f"interpolate: unknown mode {mode!r}; it is one of {[*words(ResizeMode)]}"
+        )
     if mode not in _WITH_CORNERS and align_corners is not None:
         raise ValueError(
             "align_corners option can only be set with the interpolating modes: linear | bilinear "
@@ -149,7 +152,13 @@ def _areas(x: Tensor, new: tuple[int, ...]) -> Any:
 
 
 def _along(
-    x: Tensor, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
+    x: Tensor,
+    axis: int,
+    length: int,
+    count: int,
+    factor: float | None,
+    mode: ResizeMode,
+    corners: bool,
 ) -> Any:
     """Resize an image along one axis."""
     # As in PyTorch: if the length stays, a factor near 1 has no effect, except in bicubic mode.
@@ -175,7 +184,7 @@ def _along(
 
 
 def _by_products(
-    x: Tensor, new: tuple[int, ...], factors: list[float | None], mode: str, corners: bool,
+    x: Tensor, new: tuple[int, ...], factors: list[float | None], mode: ResizeMode, corners: bool,
     anti: bool,
 ) -> Any:  # fmt: skip
     """Resize an image of two axes by products with weight matrices for rows and columns."""
@@ -202,7 +211,9 @@ def _by_products(
     return renamed(out, f"Upsample{mode.title()}2DAaBackward0")
 
 
-def _spread_weights(length: int, count: int, factor: float | None, mode: str, corners: bool) -> Any:
+def _spread_weights(
+    length: int, count: int, factor: float | None, mode: ResizeMode, corners: bool
+) -> Any:
     """The antialiasing weights of all elements for each new element, as a matrix."""
     if corners:
         step = (length - 1) / (count - 1) if count > 1 else 0.0
@@ -236,7 +247,12 @@ def _of_bytes(xp: Library, x: Array, rows: Array, columns: Array) -> Any:
 
 
 def _taps(
-    length: int, count: int, factor: float | None, mode: str, corners: bool, dtype: np.dtype[Any]
+    length: int,
+    count: int,
+    factor: float | None,
+    mode: ResizeMode,
+    corners: bool,
+    dtype: np.dtype[Any],
 ) -> list[tuple[Any, Any]]:
     """Pairs of arrays: the indices of elements, and their weights in the new elements."""
     real = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
@@ -284,7 +300,7 @@ def _constant(x: Tensor, values: Array) -> Any:
 
 def upsample(
     input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest", align_corners: bool | None = None,
+    mode: ResizeMode = "nearest", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """`interpolate` by an older name."""
     _warn_of("upsample")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import LstsqDriver, MatrixNorm, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import reduction, shape
@@ -41,7 +42,6 @@ __all__ = [
 ]  # fmt: skip
 
 _INT64 = np.dtype("int64")
-_NAMES = ("fro", "nuc")
 
 
 # -- norms ----------------------------------------------------------------------------------------
@@ -49,8 +49,8 @@ _NAMES = ("fro", "nuc")
 
 @writes_exactly
 def norm(
-    A: Tensor, ord: float | str | None = None, dim: Ints | None = None, keepdim: bool = False, *,
-    dtype: DTypeLike | None = None,
+    A: Tensor, ord: float | MatrixNorm | None = None, dim: Ints | None = None,
+    keepdim: bool = False, *, dtype: DTypeLike | None = None,
 ) -> Tensor:  # fmt: skip
     """The norm of vectors or matrices.
 
@@ -90,7 +90,7 @@ def norm(
 
 @writes
 def matrix_norm(
-    A: Tensor, ord: float | str = "fro", dim: Ints = (-2, -1), keepdim: bool = False, *,
+    A: Tensor, ord: float | MatrixNorm = "fro", dim: Ints = (-2, -1), keepdim: bool = False, *,
     dtype: DTypeLike | None = None,
 ) -> Tensor:  # fmt: skip
     """The norm of matrices.
@@ -117,7 +117,7 @@ def matrix_norm(
     if first == second:
         raise RuntimeError(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
     if isinstance(ord, str):
-        if ord not in _NAMES:
+        if ord not in words(MatrixNorm):
             raise RuntimeError(f"{name}: Order {ord} not supported.")
         if ord == "fro":
             return vector_norm(x, 2, (first, second), keepdim, dtype=dtype)
@@ -167,7 +167,7 @@ def _extreme(x: Tensor, greatest: bool, dims: tuple[int, ...], keepdim: bool) ->
 
 
 @writes
-def cond(A: Tensor, p: float | str | None = None) -> Tensor:
+def cond(A: Tensor, p: float | MatrixNorm | None = None) -> Tensor:
     """The condition numbers of matrices: infinite for singular ones, 0 without elements.
 
     Args:
@@ -178,7 +178,7 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
         RuntimeError: for other dtypes, orders and shapes.
     """
     x = matrices("linalg.cond", A, square=isinstance(p, str))
-    if isinstance(p, str) and p not in _NAMES:
+    if isinstance(p, str) and p not in words(MatrixNorm):
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     if not isinstance(p, str) and p is not None and abs(p) not in {1, 2, math.inf}:
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
@@ -272,12 +272,9 @@ def pinv(
     return R.pinv(x, *tolerances, hermitian)
 
 
-_DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
-
-
 @writes
 def lstsq(
-    A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: str | None = None
+    A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: LstsqDriver | None = None
 ) -> return_types.linalg_lstsq:
     """The least-squares solution X of `A @ X = B`.
 
@@ -300,7 +297,7 @@ def lstsq(
     x = matrices(name, A)
     y = as_tensor_operand(B, name, 2)
     alike(name, x, y)
-    if driver is not None and driver not in _DRIVERS:
+    if driver is not None and driver not in words(LstsqDriver):
         raise RuntimeError(
             f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )

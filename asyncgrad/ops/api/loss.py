@@ -6,6 +6,7 @@ import operator
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import Reduction, words
 from asyncgrad.core.recording import again, looked
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
@@ -32,21 +33,20 @@ from asyncgrad.ops.promotion import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.choices import DivergenceReduction
     from asyncgrad.core.metadata import Metadata
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array
 
 __all__ = ["cosine_similarity"]
 
-_REDUCTIONS = ("none", "mean", "sum")
-
 
 def chosen_reduction(
-    reduction: str,
+    reduction: Reduction,
     size_average: bool | None = None,
     reduce: bool | None = None,
     stacklevel: int = 3,
-) -> str:
+) -> Reduction:
     """The reduction, or the one that the deprecated arguments ask for."""
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -55,9 +55,9 @@ def chosen_reduction(
             f"reduction='{reduction}' instead.",
             stacklevel=stacklevel,
         )
-    if reduction not in _REDUCTIONS:
+    if reduction not in words(Reduction):
         raise ValueError(
-            f"{reduction} is not a valid value for reduction. It is one of {_REDUCTIONS}."
+            f"{reduction} is not a valid value for reduction. It is one of {words(Reduction)}."
         )
     return reduction
 
@@ -66,7 +66,7 @@ def chosen_reduction(
 _REDUCED = {"mean": "MeanBackward0", "sum": "SumBackward0", "batchmean": "DivBackward0"}
 
 
-def reduced(losses: Tensor, reduction: str) -> Any:
+def reduced(losses: Tensor, reduction: Reduction) -> Any:
     """The losses, or their mean or sum."""
     if reduction == "none":
         return losses
@@ -118,7 +118,7 @@ def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tupl
 
 
 def _of_pair(
-    op: Callable[..., Any], x: Tensor, y: Tensor, parameter: float | None, reduction: str,
+    op: Callable[..., Any], x: Tensor, y: Tensor, parameter: float | None, reduction: Reduction,
     factor: float = 1,
 ) -> Any:  # fmt: skip
     """A loss of pairs of elements by its op."""
@@ -130,7 +130,7 @@ def _of_pair(
     )
 
 
-def _absolute(x: Tensor, y: Tensor, reduction: str) -> Any:
+def _absolute(x: Tensor, y: Tensor, reduction: Reduction) -> Any:
     loss = _of_pair(R.absolute_loss, x, y, None, reduction)
     return renamed(loss, _REDUCED.get(reduction, "AbsBackward0"))
 
@@ -157,7 +157,9 @@ def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
     return R.mul(losses, weight)
 
 
-def _weighted_mean(name: str, losses: Tensor, input: Tensor, weight: Tensor, reduction: str) -> Any:
+def _weighted_mean(
+    name: str, losses: Tensor, input: Tensor, weight: Tensor, reduction: Reduction
+) -> Any:
     """Weighted losses, their sum, or their mean in which elements count by their weights."""
     losses = _weighted(name, losses, input, weight)
     if reduction == "mean":
@@ -167,7 +169,7 @@ def _weighted_mean(name: str, losses: Tensor, input: Tensor, weight: Tensor, red
 
 def mse_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", weight: Tensor | None = None,
+    reduction: Reduction = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The squares of the differences.
 
@@ -191,7 +193,7 @@ def mse_loss(
 
 def l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", weight: Tensor | None = None,
+    reduction: Reduction = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The absolute values of the differences.
 
@@ -220,7 +222,7 @@ def l1_loss(
 
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", beta: float = 1.0,
+    reduction: Reduction = "mean", beta: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """`d**2 / (2 * beta)` for differences `d` below `beta`, and `d - beta / 2` for others.
 
@@ -245,7 +247,7 @@ def smooth_l1_loss(
 
 
 def huber_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
+    input: Tensor, target: Tensor, reduction: Reduction = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """`d**2 / 2` for differences `d` up to `delta`, and `delta * (d - delta / 2)` for others.
@@ -275,7 +277,7 @@ def huber_loss(
 
 def kl_div(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", log_target: bool = False,
+    reduction: DivergenceReduction = "mean", log_target: bool = False,
 ) -> Tensor:  # fmt: skip
     """The Kullback-Leibler divergence of log-probabilities from a target.
 
@@ -290,7 +292,7 @@ def kl_div(
         RuntimeError: if the shapes can't be broadcast, or for integers.
     """
     if size_average is not None or reduce is not None:
-        reduction = chosen_reduction(reduction, size_average, reduce)
+        reduction = chosen_reduction("mean", size_average, reduce)
     elif reduction == "mean":
         warnings.warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support "
@@ -325,7 +327,7 @@ def _same_size(name: str, input: Tensor, target: Tensor, message: str) -> tuple[
 
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
+    reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The binary cross entropy of probabilities; logarithms are clamped to at least -100.
 
@@ -375,7 +377,7 @@ def binary_cross_entropy(
 
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+    reduce: bool | None = None, reduction: Reduction = "mean", pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The binary cross entropy of logits.
 
@@ -511,7 +513,12 @@ def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
 
 
 def _counts(
-    x: Tensor, dim: int, target: Array, counted: Array | None, weight: Array | None, reduction: str
+    x: Tensor,
+    dim: int,
+    target: Array,
+    counted: Array | None,
+    weight: Array | None,
+    reduction: Reduction,
 ) -> tuple[Any, Any, Any, Any]:
     """The weight of each element of the target in the sum.
 
@@ -533,7 +540,7 @@ def _counts(
 
 def _counted(
     metadata: Metadata, dim: int, target: Array, counted: Array | None, weight: Array | None,
-    reduction: str,
+    reduction: Reduction,
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     extra: Any = None
     F, dtype = metadata.F, metadata.dtype
@@ -558,7 +565,7 @@ def _counted(
 
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+    ignore_index: int = -100, reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-probabilities of the target's classes.
 
@@ -605,7 +612,7 @@ def _plus(out: Tensor, extra: Tensor | float | None) -> Any:
 
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+    ignore_index: int = -100, reduce: bool | None = None, reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """The cross entropy of logits and classes, or probabilities of classes.
@@ -672,7 +679,7 @@ def cross_entropy(
 
 def _of_examples(
     function: Callable[..., Any], x: Tensor, target: Tensor, weight: Tensor | None,
-    ignore_index: int, reduction: str, **more: Any,
+    ignore_index: int, reduction: Reduction, **more: Any,
 ) -> Any:  # fmt: skip
     """A class loss under `vmap`, computed for all examples at once."""
     shape = x._metadata.shape
@@ -711,7 +718,7 @@ def _of_examples(
 
 
 def _soft_cross_entropy(
-    x: Tensor, target: Tensor, weight: Tensor | None, reduction: str, label_smoothing: float
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: Reduction, label_smoothing: float
 ) -> Any:
     """The cross entropy with probabilities of classes."""
     shape = x._metadata.shape

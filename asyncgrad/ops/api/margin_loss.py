@@ -19,6 +19,7 @@ from asyncgrad.ops.promotion import as_tensor_operand, constant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.choices import Reduction
     from asyncgrad.tensor import Tensor
 
 #: PyTorch adds this to squared norms.
@@ -36,7 +37,7 @@ def _at_least_0(x: Tensor) -> Any:
 
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The ranking loss of two scores: `max(0, -y * (a - b) + margin)`.
 
@@ -63,7 +64,7 @@ def margin_ranking_loss(
 
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
+    reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
@@ -82,7 +83,7 @@ def hinge_embedding_loss(
 
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
@@ -118,7 +119,7 @@ def cosine_embedding_loss(
 @one_node("SoftMarginLossBackward0")
 def soft_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The logistic loss `log(1 + exp(-y * x))`.
 
@@ -136,7 +137,7 @@ def soft_margin_loss(
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
     eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
+    reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """`max(0, distance to the positive - distance to the negative + margin)`.
 
@@ -166,7 +167,7 @@ def triplet_margin_loss(
 def triplet_margin_with_distance_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, *,
     distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0,
-    swap: bool = False, reduction: str = "mean",
+    swap: bool = False, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """`triplet_margin_loss` with any distance.
 
@@ -189,7 +190,7 @@ def triplet_margin_with_distance_loss(
 
 def _triplets(
     distance: Callable[[Any, Any], Any], anchor: Tensor, positive: Tensor, negative: Tensor,
-    margin: float, swap: bool, reduction: str,
+    margin: float, swap: bool, reduction: Reduction,
 ) -> Any:  # fmt: skip
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
@@ -210,7 +211,7 @@ def _triplets(
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-likelihood of counts under Poisson distributions.
 
@@ -234,7 +235,7 @@ def poisson_nll_loss(
 
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The negative log-likelihood of values under normal distributions.
 
@@ -270,7 +271,7 @@ def gaussian_nll_loss(
 @one_node("MultiMarginLossBackward0")
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
@@ -324,7 +325,7 @@ def _numbers(like: Tensor, count: int) -> Any:
 @one_node("MultilabelMarginLossBackward0")
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
 
@@ -360,7 +361,7 @@ def multilabel_margin_loss(
 
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
+    reduce: bool | None = None, reduction: Reduction = "mean",
 ) -> Tensor:  # fmt: skip
     """The cross entropy of each class by itself, averaged over the classes.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import QrMode, Triangle, words
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.errors import LinAlgError
@@ -393,7 +394,7 @@ def cholesky_ex(
 
 
 @writes
-def qr(A: Tensor, mode: str = "reduced") -> return_types.linalg_qr:
+def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
@@ -406,7 +407,7 @@ def qr(A: Tensor, mode: str = "reduced") -> return_types.linalg_qr:
         NotImplementedError: if a gradient is required that is not defined.
     """
     x = matrices("linalg.qr", A)
-    if mode not in {"reduced", "complete", "r"}:
+    if mode not in words(QrMode):
         raise RuntimeError(
             f"qr received unrecognized mode {mode!r} but expected one of 'reduced' (default), 'r', "
             f"or 'complete'"
@@ -439,15 +440,15 @@ def _zeros(x: Tensor, shape: tuple[int, ...]) -> Any:
     return leaf("linalg", metadata.F.xp.zeros(shape, dtype=metadata.dtype), metadata.device)
 
 
-def _read_from(name: str, A: Tensor, UPLO: str) -> tuple[Any, Parts]:
+def _read_from(name: str, A: Tensor, UPLO: Triangle) -> tuple[Any, Parts]:
     x = matrices(name, A, square=True)
-    if not isinstance(UPLO, str) or UPLO.upper() not in {"L", "U"}:
+    if UPLO not in words(Triangle):
         raise RuntimeError(f"{name}: expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     return x, Parts(UPLO.upper())
 
 
 @writes
-def eigh(A: Tensor, UPLO: str = "L") -> return_types.linalg_eigh:
+def eigh(A: Tensor, UPLO: Triangle = "L") -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
@@ -459,7 +460,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> return_types.linalg_eigh:
 
 
 @writes
-def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+def eigvalsh(A: Tensor, UPLO: Triangle = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
     Args:

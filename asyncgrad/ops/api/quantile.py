@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import Interpolation, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import where
@@ -92,12 +93,10 @@ def _so_far(name: str) -> Callable[..., Any]:
 cummax = _so_far("cummax")
 cummin = _so_far("cummin")
 
-_WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
-
 
 def _quantiles(
-    name: str, input: Tensor, q: Tensor | float, dim: int | None, keepdim: bool, interpolation: str,
-    skip: bool,
+    name: str, input: Tensor, q: Tensor | float, dim: int | None, keepdim: bool,
+    interpolation: Interpolation, skip: bool,
 ) -> Any:  # fmt: skip
     x = as_tensor_operand(input, name, 1)
     dtype = x._metadata.dtype
@@ -105,7 +104,7 @@ def _quantiles(
         raise RuntimeError(
             f"{name}() input tensor must be either float or double dtype, not {dtype}"
         )
-    if interpolation not in _WAYS:
+    if interpolation not in words(Interpolation):
         raise RuntimeError(
             f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
             f"but got {interpolation}"
@@ -188,7 +187,7 @@ def _picked(name: str, ordered: Tensor, ranks: Array, axis: int) -> Any:
 @writes
 def quantile(
     input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
-    interpolation: str = "linear",
+    interpolation: Interpolation = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles of all elements, or along an axis; NaN if there is one.
 
@@ -207,7 +206,7 @@ def quantile(
 @writes
 def nanquantile(
     input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
-    interpolation: str = "linear",
+    interpolation: Interpolation = "linear",
 ) -> Tensor:  # fmt: skip
     """The quantiles without NaN; see `quantile`."""
     return _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True)

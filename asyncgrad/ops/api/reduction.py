@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import MatrixNorm, words
 from asyncgrad.core.recording import followed, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
@@ -483,8 +484,8 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 @writes_exactly
 def norm(
-    input: Tensor, p: float | str | None = "fro", dim: Ints | None = None, keepdim: bool = False,
-    dtype: DTypeLike | None = None,
+    input: Tensor, p: float | MatrixNorm | None = "fro", dim: Ints | None = None,
+    keepdim: bool = False, dtype: DTypeLike | None = None,
 ) -> Tensor:  # fmt: skip
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
@@ -499,12 +500,12 @@ def norm(
         RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
     """
     x = as_tensor_operand(input, "norm", 1)
+    if isinstance(p, str) and p not in words(MatrixNorm):
+        raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
+    if p == "nuc":
+        return _nuclear_norm(x if dtype is None else cast(x, np.dtype(dtype)), dim, keepdim)
     if p is None or p == "fro":
         p = 2
-    elif p == "nuc":
-        return _nuclear_norm(x if dtype is None else cast(x, np.dtype(dtype)), dim, keepdim)
-    elif isinstance(p, str):
-        raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
     return vector_norm(x, p, dim, keepdim, dtype=dtype)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from asyncgrad.choices import IndexReduceKind, ScatterReduceKind, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.data import tensor
@@ -170,7 +171,7 @@ def _neutral(reduce: str, dtype: np.dtype[Any]) -> Any:
 
 
 def _reduced(
-    x: Tensor, at: tuple[Any, ...], index: Tensor, src: Tensor, reduce: str, own: bool
+    x: Tensor, at: tuple[Any, ...], index: Tensor, src: Tensor, reduce: ScatterReduceKind, own: bool
 ) -> Any:
     """A copy in which elements are reduced with those of `src` that have the same index."""
 
@@ -198,9 +199,6 @@ def _reduced(
     return (R.div_floor if category(metadata.dtype) < 2 else R.div)(total, counts)
 
 
-_KINDS = ("sum", "prod", "mean", "amax", "amin")
-
-
 def _check_reduction(
     name: str, x: Tensor, reduce: str, include_self: object, kinds: Sequence[str]
 ) -> None:
@@ -217,7 +215,13 @@ def _check_reduction(
 @writes
 @one_node("ScatterReduceBackward0")
 def scatter_reduce(
-    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: ScatterReduceKind,
+    *,
+    include_self: bool = True,
 ) -> Tensor:
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
@@ -235,7 +239,7 @@ def scatter_reduce(
     """
     name = "scatter_reduce"
     x, y = as_tensor_operand(input, name, 1), as_tensor_operand(src, name, 4)
-    _check_reduction(name, x, reduce, include_self, _KINDS)
+    _check_reduction(name, x, reduce, include_self, words(ScatterReduceKind))
     if getattr(index, "_batched", False):
 
         def example(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
@@ -257,7 +261,7 @@ def scatter_reduce(
 @writes
 @one_node("IndexReduceBackward0")
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *,
     include_self: bool = True,
 ) -> Tensor:  # fmt: skip
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
@@ -276,7 +280,7 @@ def index_reduce(
     name = "index_reduce"
     x, y = as_tensor_operand(input, name, 1), as_tensor_operand(source, name, 4)
     at = as_tensor_operand(index, name, 3)
-    _check_reduction(name, x, reduce, include_self, _KINDS[1:])
+    _check_reduction(name, x, reduce, include_self, words(IndexReduceKind))
     if at._batched:
         return by_parts(index_reduce, x, dim, at, y, reduce, include_self=include_self)
     shape = x._metadata.shape

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import Indexing, PadMode, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.views import looks_into
 from asyncgrad.ops.arguments import (
@@ -363,7 +364,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def meshgrid(
-    *tensors: Tensor | Sequence[Tensor], indexing: str | None = None
+    *tensors: Tensor | Sequence[Tensor], indexing: Indexing | None = None
 ) -> tuple[Tensor, ...]:
     """The coordinates of all points of a grid, one tensor for each axis.
 
@@ -378,7 +379,7 @@ def meshgrid(
     parts = [as_tensor_operand(x, "meshgrid", i + 1) for i, x in enumerate(given)]
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
-    if indexing not in {None, "ij", "xy"}:
+    if indexing is not None and indexing not in words(Indexing):
         raise RuntimeError(
             f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
         )
@@ -758,7 +759,7 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
 
 
 def pad(
-    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+    input: Tensor, pad: Sequence[int], mode: PadMode = "constant", value: float | None = None
 ) -> Tensor:
     """Pad the last axes.
 
@@ -789,7 +790,7 @@ def pad(
         return _constant_pad(x, widths, 0 if value is None else value)
     if value is not None and value != 0:
         raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
-    if mode not in _FRAMES:
+    if mode not in words(PadMode):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(pairs) not in {1, 2, 3} or len(shape) not in {len(pairs) + 1, len(pairs) + 2}:
         raise NotImplementedError(
@@ -847,7 +848,9 @@ _PAD_NODES = {
 _FRAMES = {"reflect": _reflected, "replicate": _replicated, "circular": _circular}
 
 
-def _check_frame(mode: str, shape: tuple[int, ...], widths: tuple[tuple[int, int], ...]) -> None:
+def _check_frame(
+    mode: PadMode, shape: tuple[int, ...], widths: tuple[tuple[int, int], ...]
+) -> None:
     """Raise if an axis is too short for its padding."""
     for axis, (before, after) in enumerate(widths):
         n = shape[axis]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
+    from asyncgrad.choices import PadMode
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, MadeAs
 
@@ -150,7 +151,7 @@ def _frame(
 
 def stft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect",
+    window: Tensor | None = None, center: bool = True, pad_mode: PadMode = "reflect",
     normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:  # fmt: skip

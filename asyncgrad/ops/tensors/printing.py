@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import PrintProfile, words
 from asyncgrad.ops.promotion import category, default_complex_dtype, default_dtype
 from asyncgrad.records import NamedTuple
 
@@ -29,7 +30,7 @@ class Options(NamedTuple):
     sci_mode: bool | None = None
 
 
-_PROFILES = {
+_PROFILES: dict[PrintProfile, Options] = {
     "default": Options(),
     "short": Options(precision=2, edgeitems=2),
     "full": Options(threshold=math.inf),
@@ -40,7 +41,7 @@ _options = [Options()]
 
 def set_printoptions(
     precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
-    linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None,
+    linewidth: int | None = None, profile: PrintProfile | None = None, sci_mode: bool | None = None,
 ) -> None:  # fmt: skip
     """Set how tensors are printed.
 
@@ -55,8 +56,8 @@ def set_printoptions(
     Raises:
         ValueError: for an unknown profile.
     """
-    if profile is not None and profile not in _PROFILES:
-        raise ValueError(f"set_printoptions: the profile is one of {tuple(_PROFILES)}")
+    if profile is not None and profile not in words(PrintProfile):
+        raise ValueError(f"set_printoptions: the profile is one of {words(PrintProfile)}")
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems,
              "linewidth": linewidth}  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import CyclicMode, words
 from asyncgrad.optim.lr_scheduler.base import (
     LRScheduler,
     attributes,
@@ -16,10 +17,11 @@ from asyncgrad.optim.lr_scheduler.base import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.choices import CyclicScale
     from asyncgrad.optim.optimizer import Optimizer
 
 #: For each mode: the height of a cycle relative to the first, and what the height depends on.
-_HEIGHTS: dict[str, tuple[Callable[[float, float], float], str]] = {
+_HEIGHTS: dict[CyclicMode, tuple[Callable[[float, float], float], str]] = {
     "triangular": (lambda gamma, number: 1.0, "cycle"),
     "triangular2": (lambda gamma, number: 1 / 2.0 ** (number - 1), "cycle"),
     "exp_range": (lambda gamma, number: gamma**number, "iterations"),
@@ -52,13 +54,13 @@ class CyclicLR(LRScheduler):
 
     def __init__(
         self, optimizer: Optimizer, base_lr: float | list[float], max_lr: float | list[float],
-        step_size_up: int = 2000, step_size_down: int | None = None, mode: str = "triangular",
-        gamma: float = 1.0, scale_fn: Callable[[float], float] | None = None,
-        scale_mode: str = "cycle", cycle_momentum: bool = True,
-        base_momentum: float | list[float] = 0.8, max_momentum: float | list[float] = 0.9,
-        last_epoch: int = -1,
+        step_size_up: int = 2000, step_size_down: int | None = None,
+        mode: CyclicMode = "triangular", gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None, scale_mode: CyclicScale = "cycle",
+        cycle_momentum: bool = True, base_momentum: float | list[float] = 0.8,
+        max_momentum: float | list[float] = 0.9, last_epoch: int = -1,
     ) -> None:  # fmt: skip
-        if mode not in _HEIGHTS and scale_fn is None:
+        if mode not in words(CyclicMode) and scale_fn is None:
             raise ValueError("mode is invalid and scale_fn is None")
         lowest = for_groups(optimizer, base_lr, "base_lr")
         self.max_lrs = for_groups(optimizer, max_lr, "max_lr")

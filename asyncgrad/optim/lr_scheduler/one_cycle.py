@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import Annealing, words
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, checked, for_groups
 
 if TYPE_CHECKING:
@@ -37,18 +38,18 @@ class OneCycleLR(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Optimizer, max_lr: float | Sequence[float],
-        total_steps: int | None = None, epochs: int | None = None,
-        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
-        cycle_momentum: bool = True, base_momentum: float | Sequence[float] = 0.85,
-        max_momentum: float | Sequence[float] = 0.95, div_factor: float = 25.0,
-        final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1,
+        self, optimizer: Optimizer, max_lr: float | Sequence[float], total_steps: int | None = None,
+        epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
+        anneal_strategy: Annealing = "cos", cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85, max_momentum: float | Sequence[float] = 0.95,
+        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+        last_epoch: int = -1,
     ) -> None:  # fmt: skip
         checked(optimizer)
         self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
         if not (isinstance(pct_start, float) and 0 <= pct_start <= 1):
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
-        if anneal_strategy not in {"cos", "linear"}:
+        if anneal_strategy not in words(Annealing):
             raise ValueError(
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )

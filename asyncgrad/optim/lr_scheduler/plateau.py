@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import PlateauMode, ThresholdMode, words
 from asyncgrad.optim.lr_scheduler.base import apart, checked, for_groups, set_rate
 
 if TYPE_CHECKING:
@@ -33,15 +34,15 @@ class ReduceLROnPlateau:
     """
 
     def __init__(
-        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
-        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
-        min_lr: float | Sequence[float] = 0, eps: float = 1e-8,
+        self, optimizer: Optimizer, mode: PlateauMode = "min", factor: float = 0.1,
+        patience: int = 10, threshold: float = 1e-4, threshold_mode: ThresholdMode = "rel",
+        cooldown: int = 0, min_lr: float | Sequence[float] = 0, eps: float = 1e-8,
     ) -> None:  # fmt: skip
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
-        if mode not in {"min", "max"}:
+        if mode not in words(PlateauMode):
             raise ValueError(f"mode {mode} is unknown!")
-        if threshold_mode not in {"rel", "abs"}:
+        if threshold_mode not in words(ThresholdMode):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
         self.optimizer = checked(optimizer)
         self.factor = factor

@@ -18,7 +18,7 @@ from asyncgrad.creation import randint
 from asyncgrad.errors import add_note
 from asyncgrad.ops.tensors.pytree import tree_map
 from asyncgrad.random import fork_rng, manual_seed
-from asyncgrad.scheduler.registry import check_loop
+from asyncgrad.scheduler.registry import check_loop, running_loop
 from asyncgrad.tensor import Tensor
 from asyncgrad.utils.data.collate import default_collate, default_convert
 from asyncgrad.utils.data.dataset import IterableDataset
@@ -277,6 +277,7 @@ class _Ahead:
 
     async def __anext__(self) -> Any:
         """The next batch; if the caller is cancelled, the next call gets it."""
+        running_loop("DataLoader")
         if not self._fill():
             raise StopAsyncIteration
         # Taken at once: several tasks may wait, each for a batch of its own.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from asyncgrad.creation import as_tensor, randint, randperm
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.random import multinomial
+from asyncgrad.random import Generator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Sized
-
-    from asyncgrad.ops.tensors.rng import Generator
+    from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
 _Index_co = TypeVar("_Index_co", covariant=True)
 #: The number of indices to draw at once.
@@ -134,6 +134,82 @@ class WeightedRandomSampler(Sampler[int]):
             self.weights, self.num_samples, self.replacement, generator=self.generator
         )
         return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+def without_group(name: str) -> NoReturn:
+    """Raise: `name` needs the workers of the running function, which runs on none."""
+    raise AutogradError(
+        f"{name}: this works within a function that `await world.run(function)` runs on all "
+        f"workers, and this is none"
+    )
+
+
+#: The group of workers that the running function runs on; `asyncgrad.distributed` replaces it.
+current_group: Callable[[str], Any] = without_group
+
+
+class DistributedSampler(Sampler[int]):
+    """One worker's share of the indices of a dataset: each worker loads others.
+
+    All shares have the same length. Where the number of indices can't be divided, some come twice.
+
+    Args:
+        dataset: the dataset.
+        num_replicas: the number of workers; that of the running `World.run` if None.
+        rank: which of them this is; its rank in the running `World.run` if None.
+        shuffle: put the indices in another order in each epoch, the same for all workers.
+        seed: decides, with the epoch, about this order; the same number on all workers.
+        drop_last: leave out the last indices instead of giving some twice.
+
+    Raises:
+        ValueError: if there is no such rank.
+        RuntimeError: if `num_replicas` or `rank` is not given outside of `World.run`.
+    """
+
+    def __init__(
+        self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None,
+        shuffle: bool = True, seed: int = 0, drop_last: bool = False,
+    ) -> None:  # fmt: skip
+        if num_replicas is None:
+            num_replicas = int(current_group("DistributedSampler without num_replicas").size)
+        if rank is None:
+            rank = int(current_group("DistributedSampler without rank").rank)
+        if not 0 <= rank < num_replicas:
+            raise ValueError(
+                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
+            )
+        self.dataset = dataset
+        self.num_replicas = num_replicas
+        self.rank = rank
+        self.epoch = 0
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+
+    @property
+    def num_samples(self) -> int:
+        """The number of indices of each worker."""
+        more = 0 if self.drop_last else self.num_replicas - 1
+        return (len(self.dataset) + more) // self.num_replicas
+
+    @property
+    def total_size(self) -> int:
+        """The number of indices of all workers together."""
+        return self.num_samples * self.num_replicas
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch is next; without it, all epochs have the order of the first."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        order: Sequence[int] = range(len(self.dataset))
+        if self.shuffle:
+            generator = Generator().manual_seed(self.seed + self.epoch)
+            order = randperm(len(self.dataset), generator=generator).tolist()
+        return islice(cycle(order), self.rank, self.total_size, self.num_replicas)
 
     def __len__(self) -> int:
         return self.num_samples

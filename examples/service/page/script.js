@@ -5,11 +5,25 @@ const colour = name => getComputedStyle(document.documentElement).getPropertyVal
 const pad = $("pad"), brush = pad.getContext("2d", { willReadFrequently: true });
 const SIZE = 280, INK = "28,36,48";
 
+const PATIENCE = 20_000;  // in milliseconds; the longest of the page's own burdens holds the loop for less
 async function ask(method, path, body) {
-  const answer = await fetch(path, body === undefined ? { method } : {
-    method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const options = { method, signal: AbortSignal.timeout(PATIENCE) };
+  if (body !== undefined) Object.assign(options, {
+    headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  let answer;
+  try { answer = await fetch(path, options); } catch { /* nobody answers */ }
+  // 502 and 504: a proxy says that nobody answers.
+  away(!answer || answer.status === 502 || answer.status === 504);
+  if (!answer) throw new Error("the service does not answer");
   if (!answer.ok) throw new Error(answer.status + " " + answer.statusText);
   return answer.json();
+}
+// Say that the service is away, until it is back; then ask what was not answered meanwhile.
+function away(now) {
+  if (now !== $("away").hidden) return;
+  $("away").hidden = !now;
+  if (now) return;
+  offer(); look();
 }
 const say = text => { $("said").textContent = text; };
 
@@ -182,8 +196,14 @@ $("adapt").onclick = async () => {
   } catch (error) { say("not adapted: " + error.message); }
 };
 
+let offered = false;
 async function offer() {
-  for (const each of await ask("GET", "examples")) {
+  if (offered) return;
+  let examples;
+  try { examples = await ask("GET", "examples"); } catch { return; }  // asked again when it is back
+  if (offered) return;
+  offered = true;
+  for (const each of examples) {
     const small = make("canvas", { width: 64, height: 64 });
     const button = make("button", { onclick: () => take(each.pixels) });
     button.setAttribute("aria-label", `example: a ${each.digit}`);
@@ -295,10 +315,16 @@ function plotLags() {
 
 // -- what happens ---------------------------------------------------------------------------------
 
-const events = new EventSource("events");
-// It tries again by itself.
-events.onerror = () => { delete document.body.dataset.watching; };
-events.onmessage = message => {
+function watch() {
+  const events = new EventSource("events");
+  events.onerror = () => {
+    delete document.body.dataset.watching;
+    // It tries again by itself if nobody answers, and not if the answer is an error.
+    if (events.readyState === EventSource.CLOSED) setTimeout(watch, 1000);
+  };
+  events.onmessage = happened;
+}
+function happened(message) {
   const event = JSON.parse(message.data);
   $("step").textContent = event.step; document.body.dataset.watching = "yes";
   if ("waiting" in event) $("waiting").textContent = event.waiting;
@@ -310,7 +336,7 @@ events.onmessage = message => {
   if (event.burden === false) $("manners").hidden = true;
   if ("learnt" in event) took(event.learnt);
   if (event.published) { document.body.dataset.published = event.step; look(true); }
-};
+}
 
 const names = { passes: "passes", in_flight: "in flight", slices: "slices on the loop",
   segments: "segments in threads", loop_held: "the engine held the loop, in all",
@@ -385,4 +411,4 @@ $("manners").onchange = () => { if (sending) burden(); };
 function plot() { plotLosses(); plotLags(); plotLatencies(); }
 addEventListener("resize", plot);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plot);
-clear(); plot(); picture(); setInterval(picture, 1000); offer();
+clear(); plot(); watch(); picture(); setInterval(picture, 1000); offer();
