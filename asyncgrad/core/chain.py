@@ -84,7 +84,8 @@ def run_chain(
             rule: Any = node.rule
             run, saved = rule.run, node.saved
             if rule.saves:
-                # As in `GraphTask.run`.
+                # The fast path of `run_rule`, written out as in `GraphTask.run`: to call a function
+                # here makes passes of four nodes up to 3.5 % slower.
                 guard = node.guard
                 if saved.__class__ is Freed or (
                     guard is not None

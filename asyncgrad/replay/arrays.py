@@ -9,7 +9,7 @@ import dataclasses
 import sys
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
+from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import constant, is_array
 from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
@@ -34,6 +35,9 @@ from asyncgrad.replay.steps import (
     moves,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _CONSTANTS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 )  # fmt: skip
@@ -41,21 +45,33 @@ _ONE_ARRAY = "two of its tensors are one array"
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
+class Recorded(NamedTuple):
+    """What a recorder is told of the call that it records."""
+
+    #: The tensors among the arguments, each once.
+    arguments: Sequence[Any] = ()
+    #: Other tensors that the function can reach.
+    reached: Sequence[Any] = ()
+    #: Raise an error where the call turns out to be unrepeatable.
+    strict: bool = False
+    #: The call is awaited.
+    waits: bool = False
+    #: The function's own code, if it has some.
+    code: Any = None
+    #: Whether the function has reached a value before the call.
+    is_there: Any = None
+
+
 class KnownArrays:
     """What a recorder knows, and the steps that it has noted so far.
 
     Abstract: `Recorder` takes the reports.
-
-    Args:
-        arguments: the tensors among the arguments of the call, each once.
-        reached: other tensors that the function can reach.
-        strict: raise an error where the call turns out to be unrepeatable.
     """
 
-    def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
+    def __init__(self, call: Recorded) -> None:
         #: Why the call can't be repeated, or None.
         self.reason: str | None = None
-        self.strict = strict
+        self.strict = call.strict
         self.steps: list[Any] = []
         #: Arrays that every replay starts with as they are.
         self.constants: set[Place] = set()
@@ -83,9 +99,9 @@ class KnownArrays:
         #: The version counters of returned tensors, and the `.grad`s that were read.
         self._counters: list[Any] = []
         self.gradients: list[Any] = []
-        for number, tensor in enumerate(arguments):
+        for number, tensor in enumerate(call.arguments):
             self.sources[id(tensor)] = Source(tensor, number)
-        for tensor in reached:
+        for tensor in call.reached:
             if id(tensor) not in self.sources:
                 self.sources[id(tensor)] = Source(tensor, None)
         #: The sources by the identity of their present arrays.

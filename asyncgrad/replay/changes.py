@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,14 +22,17 @@ from asyncgrad.replay.steps import (
     UnrepeatableError,
 )
 
+if TYPE_CHECKING:
+    from asyncgrad.replay.arrays import Recorded
+
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 class Changes(KnownArrays):
     """The part of a recorder that is told of changes. Abstract, as `KnownArrays` is."""
 
-    def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
-        super().__init__(arguments, reached, strict=strict)
+    def __init__(self, call: Recorded) -> None:
+        super().__init__(call)
         #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
         self._committed_to: set[Source] = set()
         self._changed = False

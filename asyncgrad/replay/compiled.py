@@ -21,6 +21,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.anew import BailError
+from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.awaited import replay, replay_blocking
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.graph import Graph
@@ -381,7 +382,7 @@ class Compiled(Generic[_P, _R]):
             signature.tell_apart(reached.tensors)
         except UnrepeatableError as error:
             return str(error)
-        recorder = Recorder(
+        call = Recorded(
             signature.tensors,
             reached.tensors,
             strict=self._fullgraph,
@@ -389,7 +390,7 @@ class Compiled(Generic[_P, _R]):
             code=self._code,
             is_there=reached.has_met,
         )
-        return signature, reached, recorder
+        return signature, reached, Recorder(call)
 
     def _keep(
         self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any

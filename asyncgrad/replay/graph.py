@@ -31,7 +31,7 @@ from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
-from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.arrays import KnownArrays, Recorded
 from asyncgrad.replay.graph_node import Front, GraphNode, State, become
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.order import read_by
@@ -317,7 +317,7 @@ class Graph:
             The gradients for the edges of the node.
         """
         nodes = self.made_again(front, {})
-        recorder = KnownArrays([], [], strict=False)
+        recorder = KnownArrays(Recorded())
         watched = WatchedPass(recorder, adds=True)
         numbers: dict[Place, int] = {}
         for number, (place, value) in enumerate(zip(self._saved, front.saved, strict=True)):

@@ -21,27 +21,18 @@ from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, r
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.replay.arrays import Recorded
 
 
 class Passes(Changes):
     """Notes what passes compute and commit, and what they call."""
 
-    def __init__(
-        self,
-        arguments: list[Any],
-        reached: list[Any],
-        *,
-        strict: bool,
-        waits: bool,
-        is_there: Callable[[Any], bool],
-    ) -> None:
-        super().__init__(arguments, reached, strict=strict)
-        self._waits = waits
+    def __init__(self, call: Recorded) -> None:
+        super().__init__(call)
+        self._waits = call.waits
         self._thread = get_ident()
-        self._is_there = is_there
+        self._is_there = call.is_there
         self.inference = current().inference
         self._scope = current().streams
         #: What is watched of the passes that run.

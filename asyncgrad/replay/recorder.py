@@ -13,9 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.variable import (
-    Variable,
-)
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
@@ -36,9 +34,8 @@ from asyncgrad.replay.steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.ops.op import Op
+    from asyncgrad.replay.arrays import Recorded
 
 #: Functions whose results follow from their Python arguments alone.
 _CONSTANTS_OF = frozenset({
@@ -53,28 +50,10 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 class Recorder(Passes):
     """What one call does; `reason` says why it can't be repeated, or is None."""
 
-    def __init__(
-        self,
-        arguments: list[Any],
-        reached: list[Any],
-        *,
-        strict: bool,
-        waits: bool,
-        code: Any = None,
-        is_there: Callable[[Any], bool],
-    ) -> None:
-        """Start with the tensors that the call may use.
-
-        Args:
-            arguments: the tensors among the arguments, each once.
-            reached: other tensors that the function can reach.
-            strict: raise an error where the call turns out to be unrepeatable.
-            waits: the call is awaited.
-            code: the function's own code, if it has some.
-            is_there: whether the function has reached a value before the call.
-        """
-        super().__init__(arguments, reached, strict=strict, waits=waits, is_there=is_there)
-        self._code = code
+    def __init__(self, call: Recorded) -> None:
+        """Start with the tensors that the call may use."""
+        super().__init__(call)
+        self._code = call.code
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
 
