@@ -21,7 +21,7 @@ class VersionCounter:
     __slots__ = ("_cuts", "aliases", "value", "views")
 
     #: For each `detach_()` of a computed tensor: `value` after it, and the edge, weakly. Unset
-    #: before the first. Each adds one to `value`, so that nodes that saved the tensor check this.
+    #: before the first. Each adds one to `value`: so nodes that saved the tensor look here.
     _cuts: list[tuple[int, weakref.ref[Node], int]]
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class VersionCounter:
 
 
 def _living(known: list[weakref.ref[HasEdge]]) -> list[weakref.ref[HasEdge]]:
-    """The references without dead ones; a look only at powers of two is cheap on average."""
+    """Drop dead references, but only at lengths that are powers of two: cheap on average."""
     if len(known) & (len(known) - 1):
         return known
     return [reference for reference in known if reference() is not None]
