@@ -1,6 +1,7 @@
 """The arrays and tensors that are known while a call is recorded.
 
-An array is known by its identity. All of them are kept, so that no identity is used twice.
+An array is known by its identity. All known arrays are kept alive, so that no other object gets the
+same identity.
 """
 
 from __future__ import annotations
@@ -90,11 +91,11 @@ class KnownArrays:
         self.with_graph: list[tuple[Output, Any]] = []
         #: The others.
         self.without_graph: list[tuple[Output, Any]] = []
-        #: By the identity of a Python value that is read from an array, and only returned.
+        #: The places of Python values that are read from arrays and only returned, by identity.
         self.values: dict[int, Place] = {}
-        #: Those that have been found in what the function returns.
+        #: The identities of those that have been found in what the function returns.
         self.returned: set[int] = set()
-        #: Whether passes run in this call.
+        #: How many passes have started in this call.
         self.passes = 0
         #: The version counters of returned tensors, and the `.grad`s that were read.
         self._counters: list[Any] = []
@@ -112,7 +113,7 @@ class KnownArrays:
     def find_holders(self) -> None:
         """Note which source has which array now."""
         self._holders = {}
-        #: Those that two tensors have, as a weight and what `detach()` of it returns.
+        #: The arrays that two tensors share, such as a weight and the result of its `detach()`.
         self._shared = set()
         for source in self.sources.values():
             key = id(source.tensor._array)
@@ -131,7 +132,7 @@ class KnownArrays:
     # -- arrays -----------------------------------------------------------------------------------
 
     def new(self, array: Any) -> Place:
-        """Make an array known, which a step makes or which is constant."""
+        """Give a place to an array that a step makes, or that is constant."""
         place = Place(len(self.places), array)
         self.places.append(place)
         if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
@@ -141,7 +142,7 @@ class KnownArrays:
         return place
 
     def new_constant(self, array: Any) -> None:
-        """Make an array known whose values follow from Python's alone."""
+        """Give a place to an array whose values depend on Python values alone."""
         if device_of(array) is None:
             self.constants.add(self.new(array))
         else:
@@ -264,7 +265,7 @@ class KnownArrays:
     # -- what the function returns ----------------------------------------------------------------
 
     def _check_alone(self, value: Any) -> None:
-        """Raise for a returned tensor that counts its changes with one that the caller knows."""
+        """Raise for a returned tensor whose version counter another tensor of the caller's has."""
         counter = value._counter
         if counter is None:
             return

@@ -40,7 +40,8 @@ class Changes(KnownArrays):
         self._changing: Any = None
         #: Places of memory that was there before the call, other than that of tensors.
         self._there: set[Place] = set()
-        #: By the identity of memory: that of the only array in it, or 0. How many were compared.
+        #: By the identity of the array that owns some memory: the identity of the only known array
+        #: there, or 0 if there are several. And how many places were looked at for that.
         self._roots: dict[int, int] = {}
         self._compared = 0
 
@@ -99,7 +100,7 @@ class Changes(KnownArrays):
         elif result._array.dtype != array.dtype or not array.flags.c_contiguous:
             self.refuse("it changes a tensor in place by values of another layout")
         else:
-            # Nobody else can see that memory: what comes later reads a copy of the values instead.
+            # Nobody else can see that memory, so later steps may read a copy of the values instead.
             self._copy(values, array)
 
     def copied(self, array: Any, copy: Any) -> None:

@@ -69,7 +69,8 @@ def names_in(
             found |= inner
             attributes |= named
         elif isinstance(constant, str):
-            # It may name an attribute in `getattr`, or several in `attrgetter` and in templates.
+            # The string may name an attribute for `getattr`, or several for `attrgetter` or in a
+            # template.
             attributes.add(constant)
             for part in (constant, *_FIELD.findall(constant)):
                 if _DOTTED.fullmatch(part):

@@ -241,7 +241,7 @@ class Reached(Unchanged):
             raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
 
     def _dict(self, value: Any, where: str, anew: Any = ()) -> None:
-        """Follow a dictionary; of those that `anew` names, what they hold is called anew."""
+        """Follow a dictionary, but not what is under the keys `anew`: a replay calls that anew."""
         self._dicts.append(value)
         self._dicts += [value[key] for key in anew]
         for key, part in value.items():
@@ -431,7 +431,7 @@ def _is_generated(kind: type, name: str, function: Any) -> bool:
     """Whether `dataclasses` has made a method that only shows or compares fields."""
     if name not in {"__repr__", "__eq__", "__hash__"} or not dataclasses.is_dataclass(kind):
         return False
-    # What shows fields is wrapped, in one module or another, against showing itself.
+    # A generated `__repr__` is wrapped, by one module or another, against endless recursion.
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     return code is not None and code.co_filename == "<string>"
 

@@ -68,8 +68,8 @@ class Writer:
         self.file = ""
         self._divided = divided
         #: What is done between two yields, and its expected nanoseconds: "compute"; "commit" if
-        #: gradients are yielded then, or "enqueue" if no device is waited for; "call" for code of
-        #: the user's in the pass; "change" for another function with effects; "end" for the last.
+        #: gradients are yielded at its end, "enqueue" if also no device is waited for; "call" for
+        #: user code in the pass; "change" for another function with effects; "end" for the last.
         self.parts: list[tuple[str, int]] = []
         self._constants: dict[str, Any] = {
             "wrap": wrap,
@@ -282,7 +282,7 @@ class Writer:
         taken = None if outs.__class__ is not Place else self._plan.taken.get(outs)
         self._release([place for place in over if place is not taken])
         if outs.__class__ is not Place:
-            # A place that has a name already is an array that was handed through.
+            # A result that has a name already is an argument that the function gives back.
             targets = "".join(
                 "_, " if out is None or out in self._names else f"{self._new_name(out)}, "
                 for out in outs
@@ -293,7 +293,8 @@ class Writer:
             # Views of it keep it, so it needs a name of its own only while it is read.
             name = f"b{buffer}" if taken is None else self._names[taken]
             self._names[outs] = name
-            # A name costs time, but NumPy wants it where people forget what the third array is.
+            # `out=` takes more time than a third positional argument, which NumPy deprecates for
+            # these two functions because people mean it as a third operand.
             target = f"out={name}" if function in {np.maximum, np.minimum} else name
             return [f"{self._constant(function)}({', '.join((*arguments, target))})"]
         text = f"{self._constant(function)}({', '.join(arguments)})"
