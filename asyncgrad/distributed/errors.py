@@ -44,7 +44,7 @@ def late(what: str) -> PassEndedError:
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
-    """Mark the error of a future as retrieved: who wanted it has it by another way."""
+    """Mark the error of a future as retrieved, because it is reported in another way."""
     if not future.cancelled():
         future.exception()
 

@@ -1,8 +1,8 @@
-"""Functions that run on all workers at once, and what they say to one another.
+"""Functions that run on all workers at once, and the messages that they exchange.
 
-Messages are matched by the key of their tag, which is a name and a key: for a collective its number
-among those of its run, so that all ranks have to call them in the same order; a reduction of
-gradients has a key of its own.
+A message has a tag: a name and a key. The receiver finds a message by its key. The key of a
+collective is its number among the collectives of its run, so all ranks have to call collectives in
+the same order. A reduction of gradients has a key of its own.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Group:
         sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in others]
         receiving = [asyncio.ensure_future(self.receive(r, tag)) for r in others]
         try:
-            # If cancelled here, this run ends, and so do those of the others.
+            # If this wait is cancelled, the run ends on this rank, and therefore on the others.
             found = await asyncio.gather(*receiving, *sending)
         finally:
             for one in (*sending, *receiving):
@@ -103,7 +103,8 @@ class Group:
                 combine(total, other, out=total)
             return np.divide(total, self.size, out=total) if op is ReduceOp.AVG else total
 
-        # By their names, messages about unlike arrays are told apart.
+        # The name says what kind of array is sent, so that the receiver of an unlike array notices
+        # that, and raises an error.
         name, *key = tag
         tag = f"{name}({op.value} of {array.dtype} {array.shape})", *key
         flat = array.reshape(-1)
@@ -239,7 +240,8 @@ class Runs:
             group = Group(self._site, run, self)
             _group.set(group)
             found = await awaited(function(*args, **kwargs))
-            # What it has sent has arrived. Others may wait for more.
+            # All that the function has sent has arrived. Ranks that wait for more are told that
+            # nothing comes.
             others = [rank for rank in range(group.size) if rank != group.rank]
             await self._site.tell_all(others, "returned", run, group.rank)
             return found
@@ -276,7 +278,7 @@ class Runs:
         name, key = tag[0], tag[1:]
         box = self._box(run, key, sender)
         try:
-            # If cancelled here, the run has ended, or wants it no more.
+            # If this wait is cancelled, its run has ended, or does not need the message any more.
             called, content = await box
         finally:
             self._mail.get(run, {}).pop((key, sender), None)
