@@ -38,19 +38,20 @@ def clear_frames(error: BaseException) -> None:
                 caller = caller.f_back
         # If a nested pass has raised the error, it has cleared the frames from there on. To clear
         # them again at each level would take a minute for passes nested 4,000 deep.
-        while traceback is not None and not _is_exit(traceback.tb_frame):
+        while traceback is not None and _module(traceback.tb_frame) not in _EXITS:
             _clear(traceback.tb_frame)
             traceback = traceback.tb_next
 
 
-def _is_exit(frame: FrameType) -> bool:
-    """Whether a pass has raised its error from a frame."""
-    return frame.f_globals.get("__name__") in _EXITS
+def _module(frame: FrameType) -> str:
+    """The module of a frame's code."""
+    name: str = frame.f_globals.get("__name__", "")
+    return name
 
 
 def _clear(frame: FrameType) -> bool:
     """Clear one of the engine's frames; False if it belongs to other code or still runs."""
-    if frame.f_globals.get("__name__", "").startswith(_OURS):
+    if _module(frame).startswith(_OURS):
         with suppress(RuntimeError):
             frame.clear()
             return True

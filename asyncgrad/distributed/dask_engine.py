@@ -16,8 +16,9 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import ToPickle
 
 from asyncgrad.distributed.engine import answered, check_versions, versions
-from asyncgrad.distributed.errors import WorkerLostError, retrieve
+from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,6 +21,7 @@ from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,8 +308,7 @@ class Runs:
 
     def _lose(self, box: asyncio.Future[Any], rank: int) -> None:
         box.set_exception(WorkerLostError(rank, "a collective", self._site.lost[rank]))
-        # Mark it as retrieved: perhaps nobody asks for it.
-        box.exception()
+        retrieve(box)
 
     def forget(self, run: Any) -> None:
         """Drop the mail of a run."""
@@ -326,5 +326,4 @@ def _miss(box: asyncio.Future[Any], rank: int) -> None:
             f"equally often on all ranks"
         )
     )
-    # Mark it as retrieved: perhaps nobody asks for it.
-    box.exception()
+    retrieve(box)

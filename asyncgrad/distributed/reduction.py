@@ -18,9 +18,10 @@ import numpy as np
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import is_grad_enabled, no_grad
 from asyncgrad.creation import from_numpy
-from asyncgrad.distributed.errors import PassEndedError, retrieve
+from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.engine import Message
-from asyncgrad.distributed.errors import WorkerLostError, retrieve
+from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence

@@ -21,6 +21,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
 from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import constant, is_array
+from asyncgrad.replay.names import is_own
 from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.steps import (
@@ -43,7 +44,6 @@ _CONSTANTS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 )  # fmt: skip
 _ONE_ARRAY = "two of its tensors are one array"
-_PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 class Recorded(NamedTuple):
@@ -235,7 +235,7 @@ class KnownArrays:
             return [self.template(part, tensors=tensors) for part in value]
         if kind is dict and tensors:
             return {key: self.template(part, tensors=tensors) for key, part in value.items()}
-        if kind.__module__.startswith(_PACKAGE) and kind.__name__ in {"Metadata", "AllAxes"}:
+        if is_own(kind.__module__) and kind.__name__ in {"Metadata", "AllAxes"}:
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
 
@@ -315,7 +315,7 @@ class KnownArrays:
             return value
         if kind in {tuple, list} or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return [kind, [self.output(part) for part in value]]
-        if kind.__module__.startswith(_PACKAGE) and kind.__name__ in {
+        if is_own(kind.__module__) and kind.__name__ in {
             "Results", "ResultList", "ResultDict", "Finished", "Size",
         }:  # fmt: skip
             if isinstance(value, (tuple, list)):
@@ -342,8 +342,7 @@ def line() -> str:
     """The innermost line of code outside of this package."""
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if not name.startswith(_PACKAGE):
+        if not is_own(frame.f_globals.get("__name__", "")):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if frame.f_back is None:
             break

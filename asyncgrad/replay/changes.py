@@ -12,6 +12,7 @@ from asyncgrad.core.variable import Variable, bump_version, is_inference, requir
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
+from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
     Again,
     Compute,
@@ -24,8 +25,6 @@ from asyncgrad.replay.steps import (
 
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import Recorded
-
-_PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 class Changes(KnownArrays):
@@ -183,11 +182,7 @@ class Changes(KnownArrays):
     def _argument(self, value: Any, effect: bool, values: bool) -> Any:
         if values and isinstance(value, Variable):
             return self.values_of(value)
-        if (
-            effect
-            and type(value).__module__.startswith(_PACKAGE)
-            and not isinstance(value, Variable)
-        ):
+        if effect and is_own(type(value).__module__) and not isinstance(value, Variable):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)
         return self.template(value, tensors=effect)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dis
 from typing import Any
 
-_PACKAGE = f"{__name__.partition('.')[0]}."
+from asyncgrad.replay.names import PACKAGE, is_own
+
 #: Functions of the package that return what the user's function has returned.
-_PASSING = frozenset({f"{_PACKAGE}replay.compiled", f"{_PACKAGE}nn.module"})
+_PASSING = frozenset({f"{PACKAGE}replay.compiled", f"{PACKAGE}nn.module"})
 #: Where tensors' functions that read values are.
-_READERS = frozenset({f"{_PACKAGE}tensor", f"{_PACKAGE}ops.tensors.transfer"})
+_READERS = frozenset({f"{PACKAGE}tensor", f"{PACKAGE}ops.tensors.transfer"})
 #: The functions of the package that have been called when `item()` or `tolist()` reads a value.
 _LOOKS = frozenset({("seen", "item"), ("seen", "tolist")})
 #: Those when `float()` does.
@@ -38,7 +39,7 @@ def way_of(frame: Any) -> tuple[tuple[str, ...], Any]:
         frame: the frame of the innermost function.
     """
     names = []
-    while frame is not None and (name := frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+    while frame is not None and is_own(name := frame.f_globals.get("__name__", "")):
         if name not in _READERS:
             return (), None
         names.append(frame.f_code.co_name)
@@ -66,7 +67,7 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
         name = frame.f_globals.get("__name__", "")
         if name not in _PASSING:
             return False
-        if name == f"{_PACKAGE}replay.compiled":
+        if name == f"{PACKAGE}replay.compiled":
             return True
     return False
 

@@ -9,12 +9,19 @@ import types
 
 from asyncgrad.replay.steps import UnrepeatableError
 
+#: What the names of this package's modules begin with.
+PACKAGE = f"{__name__.partition('.')[0]}."
 _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
 _DOTTED = re.compile(r"\w+(\.\w+)+")
 #: A field of a template, as in `"{0.scale:.2f}"`.
 _FIELD = re.compile(r"\{([\w.]+)")
+
+
+def is_own(module: str) -> bool:
+    """Whether a module belongs to this package."""
+    return f"{module}.".startswith(PACKAGE)
 
 
 @functools.lru_cache(1024)

@@ -44,7 +44,6 @@ _CONSTANTS_OF = frozenset({
 })  # fmt: skip
 #: The values that Python sees are compared for tensors of at most so many elements.
 _SMALL = 16
-_PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 class Recorder(Passes):

@@ -27,8 +27,6 @@ from asyncgrad.scheduler.participants import tell_inline
 from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
-    from contextvars import Context
-
     from asyncgrad.aliases import Gradient
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.node import Node
@@ -161,7 +159,8 @@ def _await_nodes(
     while task.state is RUNNING and task.suspended and len(started) < LIMIT:
         # The node leaves the list only below, so that no interrupt in between loses it.
         suspended = task.suspended[0]
-        running = OnPortal(wait_for_node(suspended.waiting), _context_of(task), ended.put)
+        context = copy_context() if task.context is None else task.context.copy()
+        running = OnPortal(wait_for_node(suspended.waiting), context, ended.put)
         started[running] = suspended
         del task.suspended[0]
     task.drain()
@@ -198,8 +197,3 @@ def _first_of(ended: SimpleQueue[OnPortal], task: GraphTask) -> OnPortal:
             return ended.get(timeout=STALLED)
         warn_of_stall(task, LIMIT)
     return ended.get()
-
-
-def _context_of(task: GraphTask) -> Context:
-    """A copy of the context that the pass's nodes run in."""
-    return copy_context() if task.context is None else task.context.copy()

@@ -35,7 +35,7 @@ from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.participants import tell
-from asyncgrad.scheduler.segments import ThreadSegments
+from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.timers import call_at
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
@@ -228,7 +228,7 @@ class RunningPasses(Host):
             if not task.ending:
                 if task.future is not None:
                     # Retrieve the error, or asyncio would log it if the future is never awaited.
-                    task.future.add_done_callback(_retrieve)
+                    task.future.add_done_callback(retrieve)
                 task.inbox.append(partial(task.fail, stopped_by(error)))
                 self._drain(task)
         self.stop()
@@ -392,8 +392,3 @@ class RunningPasses(Host):
         finally:
             # The traceback may hold this frame, which must hold neither the pass nor the future.
             del error, later, future, task
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()

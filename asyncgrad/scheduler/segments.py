@@ -191,6 +191,12 @@ def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *fact
         loop.call_soon_threadsafe(report, *facts)
 
 
+def retrieve(future: asyncio.Future[Any]) -> None:
+    """Mark the error of a future as retrieved, because it is reported in another way."""
+    if not future.cancelled():
+        future.exception()
+
+
 def settle(waiting: asyncio.Future[None]) -> None:
     """Resolve a future with None, unless it is done."""
     if not waiting.done():
