@@ -57,7 +57,10 @@ def check_nan(node: Node, received: Value) -> None:
 
 
 def report(node: Node, error: BaseException) -> None:
-    """Warn, and note on the error, where the failed node was made and during which nodes."""
+    """Say in a warning and in a note on the error where the failed node was made.
+
+    If it was made while other nodes ran, as in a pass that records itself, say where those were.
+    """
     parts = list(_story(node))
     add_note(error, "".join(parts))
     for part in parts:

@@ -59,7 +59,7 @@ def rebind(arrays: Mapping[Any, Array]) -> None:
             counter = VersionCounter()
             if variable._counter is not None:
                 counter.value = variable._counter.version + 1
-            # The counter first: another thread that saves the new array must hold it by the new
-            # counter.
+            # The counter is set before the array. Otherwise another thread could save the new array
+            # with the old counter, and nothing would tell that it holds the new array.
             variable._counter = counter
             variable._array = array

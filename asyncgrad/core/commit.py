@@ -95,7 +95,7 @@ def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, An
     """The arguments for `_apply`. Everything that can fail or allocates memory happens here."""
     fresh = []
     added: list[tuple[Variable, Any, Any]] = []
-    #: For leaves with a sparse `.grad`: it and its new value. None where all gradients are dense.
+    #: For each leaf with a sparse `.grad`: that `.grad` and its new value. None if all are dense.
     sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
     for variable, gradient, owned in staged:
         meta = variable._autograd or autograd_meta(variable)
@@ -221,9 +221,10 @@ def commit_revocably(
     """Commit gradients so that it can be undone.
 
     Returns:
-        `revoke(wait)`, which restores every `.grad` that is unchanged since the commit. Without
-        `wait` it returns False, with nothing changed, if much must be copied or another pass
-        commits. None instead, with nothing changed, where one commits now and `wait` is false.
+        A function `revoke(wait)` that restores every `.grad` that nobody has changed since the
+        commit. `revoke(False)` changes nothing and returns False if it would have to copy much, or
+        if another pass is committing. The result is None, with nothing changed, if another pass
+        commits now and `wait` is false.
     """
     before: list[Any] = []
     copied = 0
@@ -251,7 +252,8 @@ def commit_revocably(
             after.append((new, None if new is None else version_of(new)))
 
     def put_back() -> None:
-        # All checked before any is restored: `.grad`s that share memory share a version, too.
+        # All are checked before any is restored. To restore one raises the version of every `.grad`
+        # that shares its memory, and those would then look changed.
         unchanged = [
             (new, *old)
             for old, (new, version) in zip(before, after, strict=True)

@@ -46,7 +46,7 @@ def commit_staged(task: PassState, wait: bool) -> bool:
 
 
 def conclude(task: PassState) -> Generator[Any, Any, None]:
-    """Commit where there are callbacks or devices to wait for, and call the queued callbacks.
+    """Commit a pass that has callbacks, or that must wait for devices, and call its callbacks.
 
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
     commit is undone when the pass ends.
@@ -66,7 +66,7 @@ def conclude(task: PassState) -> Generator[Any, Any, None]:
 
 
 def ask(task: PassState, member: Member) -> Generator[Any, Any, None]:
-    """Ask a participant, and stage the gradients that it gives in the place of others."""
+    """Ask a participant; gradients that it returns replace the staged ones of the same leaves."""
     if task.streams is not None:
         # Participants may read the gradients in any stream, or on the host.
         yield from task.streams.wait(task)

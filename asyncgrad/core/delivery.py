@@ -21,7 +21,7 @@ def deliver(
     task: PassState, node: Node, following: tuple[StoredEdge, ...],
     received: Sequence[Gradient] | None, fresh: bool,
 ) -> None:  # fmt: skip
-    """Pass a node's gradients on; nodes that have all of theirs become ready.
+    """Pass a node's gradients on. A node that has received all of its gradients becomes ready.
 
     Args:
         node: the node that has run.
@@ -31,8 +31,9 @@ def deliver(
     dependencies = task.dependencies
     buffers = task.not_ready
     sequence_nr = node.sequence_nr
-    # Sums are in descending number of the producers. A producer with a greater number that has
-    # not reported is launched or ready, or waits for a node with a greater one still that is.
+    # Gradients are summed in descending sequence number of their producers. So a gradient is held
+    # back while a producer with a greater number has still to report. Such a producer is ready or
+    # launched, or it waits for a ready or launched node whose number is greater still.
     ready, launched = task.ready, task.launched
     overtakes = bool(ready) and -ready[0][0] > sequence_nr
     if launched and not overtakes:
@@ -145,7 +146,7 @@ def accumulates(task: PassState, node: Node, gradient: NodeGradient, owned: Owne
 
 
 def _ends(task: PassState, target: Node, gradient: Gradient, fresh: bool) -> bool:
-    """Whether a gradient that is complete was captured or staged, so that no node runs with it."""
+    """Capture or stage a complete gradient if no node has to run with it; False if one has to."""
     captures = task.captures
     if captures is not None and target in captures:
         return task.capture(target, gradient)
@@ -157,7 +158,7 @@ def _ends(task: PassState, target: Node, gradient: Gradient, fresh: bool) -> boo
 
 
 def _note_early(task: PassState, target: Node, sequence_nr: int, overtakes: bool) -> None:
-    """Note when a leaf with hooks may run whose gradients come before those of later nodes."""
+    """If a gradient of a leaf with hooks overtakes greater numbers, note when the leaf may run."""
     if target.__class__ is AccumulateGrad and target.extras:
         known = task.after.pop(target, None)
         if known is not None and known[0] < sequence_nr:
@@ -176,7 +177,7 @@ def take_report(
     Args:
         gradients: for the next edges.
         fresh: nothing else refers to the gradients' arrays.
-        following: the next edges, if not all of them.
+        following: the edges that the gradients go along; None for all of the node's edges.
 
     Raises:
         ValueError: if the pass has not handed out the node, or it has reported already.

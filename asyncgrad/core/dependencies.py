@@ -12,14 +12,18 @@ from asyncgrad.core.node import Edge, OpNode
 if TYPE_CHECKING:
     from asyncgrad.core.pass_state import PassState
 
-#: How many steps a partial pass's walk takes between two checks of the steps left.
+#: The walk of a partial pass checks after this many nodes how many steps it has left.
 _STEPS = 2_000
 
 
 def count(task: PassState, steps: int) -> bool:
-    """Walk for a pass that runs everything; False after `steps` nodes, True when complete.
+    """Walk the graph for a pass that runs every node.
 
-    In a partial pass it ends early at a leaf that is not requested.
+    A partial pass does so, too, if all leaves are requested: then every node runs. The walk ends
+    at the first leaf that is not requested.
+
+    Returns:
+        False after `steps` nodes, to be called again; True if the walk is complete or has ended.
     """
     info = task.exec_info
     requested: Any = None if info is None else info.needed or info.captures
@@ -64,7 +68,7 @@ def count(task: PassState, steps: int) -> bool:
 
 
 def plan(task: PassState, steps: int) -> bool:
-    """Walk for a partial pass; True when complete."""
+    """Walk the graph for a partial pass; False if the walk has to be continued later."""
     info, root = task.exec_info, task.root
     assert info is not None
     if task.walk.__class__ is list:

@@ -69,8 +69,9 @@ class ExecInfo:
     def walk(self, root: Node, dependencies: dict[Any, int], every: int) -> Iterator[None]:
         """Find the nodes that run, and count the edges over which their gradients will come.
 
-        Depth first: a node is settled after everything that it leads to. None on top of a node on
-        the stack marks it for settling. The generator yields after every `every` steps.
+        The walk is depth first: whether a node is needed is known once it is known of all nodes
+        that it leads to. So the node is put on the stack again with a None above it, which says
+        that this is now to be decided. The generator yields after every `every` steps.
         """
         captures, oldest = self.captures, self.oldest
         needed = self.needed = set(self.needed)

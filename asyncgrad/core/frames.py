@@ -1,4 +1,7 @@
-"""Tracebacks of a node's error: they keep the user's frames intact, and hold no pass alive."""
+"""Clears frames in the traceback of a node's error, so that it does not keep the pass alive.
+
+Frames of the user's code stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-#: Modules whose frames compute nodes, and so have ended when their pass has.
+#: Modules whose functions run nodes: none of them is still running when the pass has ended.
 _OURS = ("asyncgrad.core.", "asyncgrad.ops.", "asyncgrad.autograd.function_node")
-#: Modules out of which a pass raises its error.
+#: Modules whose functions raise the error of a pass in its caller.
 _EXITS = {"asyncgrad.scheduler.future", "asyncgrad.scheduler.inline"}
 
 
@@ -33,21 +36,22 @@ def clear_frames(error: BaseException) -> None:
             caller = traceback.tb_frame.f_back
             while caller is not None and _clear(caller):
                 caller = caller.f_back
-        # An error of a nested pass: that pass has cleared the rest. To clear it again at each level
-        # would take a minute 4,000 levels deep.
-        while traceback is not None and not _is_exit(traceback.tb_frame):
+        # If a nested pass has raised the error, it has cleared the frames from there on. To clear
+        # them again at each level would take a minute for passes nested 4,000 deep.
+        while traceback is not None and _module(traceback.tb_frame) not in _EXITS:
             _clear(traceback.tb_frame)
             traceback = traceback.tb_next
 
 
-def _is_exit(frame: FrameType) -> bool:
-    """Whether a pass has raised its error from a frame."""
-    return frame.f_globals.get("__name__") in _EXITS
+def _module(frame: FrameType) -> str:
+    """The module of a frame's code."""
+    name: str = frame.f_globals.get("__name__", "")
+    return name
 
 
 def _clear(frame: FrameType) -> bool:
     """Clear one of the engine's frames; False if it belongs to other code or still runs."""
-    if frame.f_globals.get("__name__", "").startswith(_OURS):
+    if _module(frame).startswith(_OURS):
         with suppress(RuntimeError):
             frame.clear()
             return True

@@ -269,7 +269,7 @@ class GraphTask(PassState):
         return streams
 
     def _evaluate(self, node: Node, gradient: NodeGradient, owned: Owned) -> None:
-        """Begin with a node that takes the long way, or go on with one that has waited."""
+        """Start a node that is not ordinary, or continue one that has waited."""
         if gradient.__class__ is Resumed:
             self.launched[node] = node.sequence_nr
             self._resume(node, gradient.evaluation, gradient.result)

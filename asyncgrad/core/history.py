@@ -71,7 +71,7 @@ def rebase_history(variable: Variable, edge: StoredEdge) -> None:
 
 
 def lead_elsewhere(variable: Variable, edge: StoredEdge) -> None:
-    """Replace a variable's edge; if it retains its gradient, that of the new values."""
+    """Replace a variable's edge. If it retains its gradient, it retains that of its new values."""
     meta = variable._autograd
     retains = meta is not None and meta.retains_grad
     if retains:
@@ -102,9 +102,10 @@ def stop_requiring(variable: Variable) -> None:
 
 
 def leave_graphs(variable: Variable) -> None:
-    """Lead later graphs to a leaf by a new accumulator, by which `grad()` tells them from earlier.
+    """Drop a leaf's accumulator, so that later graphs lead to the leaf by a new one.
 
-    `backward()` through earlier graphs still reaches the leaf.
+    By the accumulator, `grad()` tells later graphs from earlier ones. `backward()` through earlier
+    graphs still reaches the leaf.
     """
     meta = variable._autograd
     if meta.__class__ is AutogradMeta:
@@ -113,7 +114,11 @@ def leave_graphs(variable: Variable) -> None:
 
 
 def _keep_extras(meta: AutogradMeta) -> None:
-    """Give a leaf's accumulator extras: passes then run it in the general way, which checks."""
+    """Give a leaf's accumulator extras.
+
+    Passes run a node that has extras in the general way, and that checks whether the leaf requires
+    grad.
+    """
     accumulator = None if meta.accumulator is None else meta.accumulator()
     if accumulator is not None:
         meta.extras = extras_of(accumulator)

@@ -1,8 +1,9 @@
 """Where the gradients of a node are summed until the last has arrived.
 
-Sums are made in descending sequence number of the producers, in whatever order they finish, so the
-same pass gives the same bits. Producers that run one at a time arrive in that order, and are added
-at once. Of producers that run in parallel, one that overtakes a greater number is held back.
+Gradients are summed in descending sequence number of the nodes that produced them, in whatever
+order these finish, so the same pass gives the same bits. If producers run one at a time, gradients
+arrive in that order and are added at once. If producers run in parallel, a gradient that arrives
+before that of a producer with a greater number is held back.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ class InputBuffer:
             self.held.append((-sequence_nr, position, gradient, owned))
 
     def admit(self, number: int, F: Namespace) -> None:
-        """Add the held gradients of producers down to a number.
+        """Add the held gradients of all producers with this number or a greater one.
 
-        What is held of that one came first: it may report its gradients in two parts.
+        The producer with this very number may report its gradients in two parts. If one part is
+        held, it came before the other, so it is added first.
         """
         if self.held:
             self.held.sort(key=lambda entry: entry[0])

@@ -1,4 +1,4 @@
-"""The one thing of `threading` that the graph needs, and how to take it safely with signals."""
+"""Locks, all that the graph needs of `threading`; and how to acquire one if signals may arrive."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Modes:
     blocking: bool = False
     #: How deep passes may be nested in one another.
     nesting_limit: int = 20_000
-    #: Has no effect; there for PyTorch programs that read it.
+    #: Without effect; PyTorch programs read it.
     multithreading: bool = True
     #: By parameter, its values at the time of the snapshot that is entered; or None.
     weights: Any = None
@@ -88,7 +88,8 @@ class Modes:
     recorder: Any = None
     #: The innermost function that `func` is differentiating, or None.
     transform: Any = None
-    #: Results are noted that are computed from the inputs of a function that is not recorded.
+    #: The forward of a `Function` runs unrecorded, and it is noted which results are computed from
+    #: its inputs.
     tracking: bool = False
     #: Derived: an operation only has to check `grad`, and whether its inputs require grad.
     plain: bool = field(default=True, init=False)

@@ -85,7 +85,8 @@ class Node:
     version: Any
     #: Greater means made later. Ready nodes run in descending order.
     sequence_nr: int
-    #: One more than the greatest of the next nodes, 0 at the leaves: limits walks.
+    #: 0 at the leaves, elsewhere one more than the greatest number of the next nodes. A walk skips
+    #: nodes whose number is too small to lead to what it looks for.
     topological_nr: int
     #: Shape, dtype and device of the forward output (a tuple for several outputs).
     output_metadata: Any

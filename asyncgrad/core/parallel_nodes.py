@@ -2,8 +2,8 @@
 
 One thread still owns the pass: helpers compute the gradients of nodes handed to them and report to
 the inbox. Only table nodes are handed out. Their rules read the saved values and the gradient, and
-write neither, so every thread computes the same bits. The order of sums is fixed by `InputBuffer`,
-and that of hooks by `PassState._is_early`.
+write neither, so every thread computes the same bits. `InputBuffer` fixes the order of sums, and
+`is_early` the order of hooks.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient)
     assert rule is not None
     if not rule.apart or rule.pulls is None or rule.renew is not None:
         return False
-    # The pass goes on behind the first node that is no leaf, and need not wait for the others.
+    # Here the gradient of the first edge is computed that does not lead to a leaf, so that the pass
+    # can go on with that node. A helper computes the others meanwhile.
     following = node.following
     place = next((i for i, edge in enumerate(following) if edge.__class__ is not AccumulateGrad), 0)
     others = tuple([i for i in range(len(following)) if i != place])
@@ -97,7 +98,8 @@ def is_early(task: PassState, node: Node) -> bool:
     """Whether a node must wait for helpers because it may run user code.
 
     Users must see their code run in order. A node with a greater number that a helper still
-    computes may lead to nodes that come before this one. Table nodes may run in any order.
+    computes may lead to nodes that come before this one. Table nodes run no user code, so they may
+    run in any order.
     """
     if node.rule is not None and node.extras is None:
         return False
@@ -113,7 +115,7 @@ def _is_plain(task: PassState, node: Node, gradient: NodeGradient) -> bool:
     """Whether running a node means calling its rule, and nothing else."""
     info = task.exec_info
     return (
-        # Another class stands for a rule that reports: such nodes run one at a time.
+        # A rule of another class reports to a recorder, which expects one node at a time.
         node.rule.__class__ is Rule
         and gradient is not None
         and node.extras is None
@@ -173,7 +175,7 @@ def _run_others(
 def _take_others(
     task: PassState, node: Node, places: tuple[int, ...], received: Sequence[Gradient] | None
 ) -> None:
-    """Take the rest of the gradients of a node, which has run then."""
+    """Take the gradients that a helper has computed; with them the node has run completely."""
     following, rule = node.following, node.rule
     assert rule is not None
     if not task.keep_graph:

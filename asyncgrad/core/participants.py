@@ -1,8 +1,8 @@
-"""Those who take part in a pass: its gradients are committed only if all of them agree.
+"""Participants of a pass: its gradients are committed only if all of them agree.
 
-Once the last node has reported, every participant is asked, all at the same time. Only when the
-last has agreed are gradients committed here, and then the scheduler calls `commit` of each. A pass
-that ends otherwise calls `abort` of each.
+Once the last node has reported, all participants are asked at the same time. If all agree, the
+gradients are committed here, and then the scheduler calls `commit` of each participant. If the pass
+ends in any other way, the scheduler calls `abort` of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Participant(Protocol):
     """What takes part in a pass: see `asyncgrad.autograd.graph.join`."""
 
     async def prepare(self, gradients: dict[Any, Any]) -> Mapping[Any, Any] | None:
-        """Say whether the pass may succeed: raise if not; may give other gradients."""
+        """Raise if the pass must not succeed; may return gradients that replace those given."""
 
     async def commit(self) -> None:
         """The pass has succeeded."""
@@ -45,8 +45,9 @@ class Member(Node):
 
 
 def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[tuple[Any, Any, bool]]:
-    """What `commit` takes for gradients that somebody has given, by leaf."""
-    # Gradients are added in place. One that shares memory with a `.grad` would change meanwhile.
+    """Convert gradients by leaf, which a participant or the user has given, for `commit`."""
+    # The commit adds in place. A gradient that shares memory with a `.grad` would change while it
+    # is added, so it is copied.
     grads = [grad for leaf in given if (grad := autograd_meta(leaf).grad) is not None]
     changing = {id(known) for grad in grads for known in (grad, grad._counter) if known is not None}
     staged: list[tuple[Any, Any, bool]] = []
@@ -65,7 +66,7 @@ def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[tuple[Any,
 
 
 def check_given(who: str, given: Any) -> None:
-    """Raise unless somebody has given gradients that can be added to those of their leaves."""
+    """Raise unless the gradients that `who` has given can be added to the leaves' `.grad`."""
     if not isinstance(given, Mapping):
         raise TypeError(
             f"{who}: expected a dictionary of gradients by leaf, not {type(given).__name__}"
@@ -75,7 +76,7 @@ def check_given(who: str, given: Any) -> None:
 
 
 def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
-    """Raise unless the second can be added to `.grad` of the first; None always can."""
+    """Raise unless a gradient can be added to the `.grad` of a leaf; None always can."""
     if not isinstance(leaf, Variable):
         raise TypeError(f"{who}: gradients are given by leaf, not by {type(leaf).__name__}")
     if not requires_grad(leaf) or leaf._edge is not None:

@@ -98,7 +98,7 @@ class PassState:
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         #: Replaces what nodes have saved when it is released; knows where the pass was started.
-        # `backward` makes one call more than `grad`, as a function and as a method.
+        # There is one call more between `backward` and this line than between `grad` and it.
         self.freed = Freed().remember(DEPTH + accumulate)
         #: Notified of every node; None if there is no observer.
         self.observer: Any = None
@@ -119,8 +119,8 @@ class PassState:
         self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
         #: Counts pushes to the heap: a tie breaker, so that nodes are never compared.
         self.order = 0
-        #: Leaves with hooks that got a gradient early, before nodes with greater numbers reported:
-        #: the least sequence number of their producers, after which they run, and a tie breaker.
+        #: Leaves with hooks that got a gradient before nodes with greater numbers had reported. A
+        #: leaf runs after its producer with the least sequence number: that number, a tie breaker.
         self.after: dict[Node, tuple[int, int]] = {}
         #: Nodes that were handed out and have not reported, with their sequence number.
         self.launched: dict[Node, int] = {}

@@ -80,7 +80,7 @@ def prepare(
         total = recorded_sum(variable, grad, gradient, recorded)
         return Prepared(staged, grad, before, version, total, None, within)
     if grad is not None:
-        # Into a new array: if `.grad` changes meanwhile, the sum is made again from both.
+        # The sum is a new array: if `.grad` changes before the commit, both are added again.
         total, _ = F.accumulate(before, False, gradient, False)
         if total.dtype != grad._metadata.dtype:
             total = F.in_dtype(total, grad._metadata.dtype)
@@ -92,8 +92,9 @@ def prepare(
 
 
 def _is_seen(grad: Variable) -> bool:
-    """Whether anything but its tensor, or but the array for its base, refers to the memory."""
-    # One more reference than the list's: the tensor's to its array, or the array's to its base.
+    """Whether others can see the memory of a `.grad`: they hold its array, or that array's base."""
+    # One reference besides the list's is expected: from the tensor to its array, and from the array
+    # to its base.
     held: list[Any] = [grad._array]
     if getrefcount(held[0]) > _ALONE + 1:
         return True

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
-#: The recorders at work in any context. Where a call takes as little time as `.grad`, this is asked
-#: first: it costs a tenth of a look at the modes.
+#: The recorders that are active in any context. Functions that take as little time as reading
+#: `.grad` check this list before they report: that costs a tenth of reading the modes.
 recorders: list[Any] = []
 
 
@@ -41,7 +41,7 @@ def unrepeatable(why: str) -> None:
 
 
 def made(array: Any) -> None:
-    """Report an array whose values follow from Python's alone, as those of zeros."""
+    """Report an array whose values depend on Python values alone, such as one of zeros."""
     recorder = current().recorder
     if recorder is not None:
         recorder.constant(array)
@@ -55,14 +55,14 @@ def copied(array: Any, copy: Any) -> None:
 
 
 def detached(tensor: Any) -> None:
-    """Report that another tensor is made of a tensor's array. Asked where it matters."""
+    """Report that a second tensor is made of a tensor's array. Callers check `recorders` first."""
     recorder = current().recorder
     if recorder is not None:
         recorder.detached(tensor)
 
 
 def followed(array: Any, function: Callable[..., Any], *args: Any) -> None:
-    """Report an array that is no op's result. Asked where it matters: `if recorders`.
+    """Report an array that is no op's result. Callers check `recorders` first.
 
     Args:
         array: the array.
@@ -88,9 +88,9 @@ def again(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def watch_of(task: Any) -> Any:
-    """What is told of the user's code in a pass, None if no recorder follows the pass.
+    """The object that takes reports of user code in a pass; None if no recorder follows the pass.
 
-    Asked where it matters: `if recorders`.
+    Callers check `recorders` first.
     """
     for recorder in recorders:
         watch = recorder.watch_of(task)
@@ -107,7 +107,7 @@ def called_anew(function: _F) -> _F:
 def drawn_anew(function: _F) -> _F:
     """Decorate a function that draws random numbers: a replay draws others in its place.
 
-    Of tensors it takes values only, no history.
+    The function uses the values of tensors, and not their history.
     """
     return _called_anew(function, values=True)
 

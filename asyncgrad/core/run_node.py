@@ -99,7 +99,7 @@ def evaluate(
 def _reported(
     task: PassState, node: Node, function: Callable[..., Any], *args: Any
 ) -> Generator[Any, Any, Any]:
-    """Code of the user's; a recorder that follows the pass is told what goes in and out."""
+    """Run user code; if a recorder follows the pass, report what goes in and what comes out."""
     watch = watch_of(task) if recorders else None
     if watch is None:
         steps: Generator[Any, Any, Any] = function(task, node, *args)
@@ -156,7 +156,8 @@ def modes_within(task: PassState) -> Modes:
     if modes.recorder is not None and task.recorded is None:
         # What they do is not recorded: a replay calls them anew.
         modes = modes.replace(recorder=None, before_change=None)
-    # `blocking` is off, as `in_node` suffices to block, and tasks that hooks make must not.
+    # Passes that this code starts block because of `in_node`. Tasks that a hook makes inherit these
+    # modes, too, but their passes must not block: so `blocking` is off.
     return modes.replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
 
 
@@ -203,7 +204,7 @@ def apply_own(
 
 
 def wanted_rule(task: PassState, node: Node) -> Run:
-    """A table node's rule, in a partial pass without the pulls of what the pass does not need."""
+    """A table node's rule; in a partial pass only the pulls for gradients that the pass needs."""
     rule = node.rule
     assert rule is not None
     if task.exec_info is None:
@@ -328,7 +329,7 @@ def accumulate_now(
 
 
 def in_own_dtypes(task: PassState, node: Node, gradient: NodeGradient) -> list[Gradient]:
-    """A node's gradients in the dtypes of its outputs, or in that which a leaf asks for.
+    """Convert a node's gradients to the dtypes of its outputs; a leaf's to the one it asks for.
 
     Rules for half precision may return float32, which user code must not see.
     """

@@ -117,8 +117,8 @@ class SavedTensor:
     def _pack(self, hooks: SavedHooks) -> None:
         """Pass the tensor to the pack hook, and keep the result instead.
 
-        Hooks get leaves and constants themselves, and other tensors with their edge only while the
-        hook runs: what it keeps must not hold the graph, of which it is a part.
+        A hook gets leaves and constants themselves. Other tensors have their edge only while the
+        hook runs: the graph holds what the hook keeps, which therefore must not hold the graph.
         """
         given = self._variable
         if given is None or not (self._edge is None or self._edge.__class__ is AccumulateGrad):
@@ -246,7 +246,7 @@ def pack(
 
 
 def pack_attribute(node: Node, hooks: SavedHooks, position: int, part: int | None) -> None:
-    """Have hooks pack an array that a table node has saved and that is no operand: indices.
+    """Let hooks pack an array that a table node has saved though it is no operand: indices.
 
     Args:
         position: which of the values.
@@ -262,7 +262,7 @@ def pack_attribute(node: Node, hooks: SavedHooks, position: int, part: int | Non
 
 
 def _unpack_attribute(node: Node, value: Value) -> Generator[Any, Any, Any]:
-    """What is no operand among what a table node has saved, as its rule takes it."""
+    """Unpack a saved value that is no operand to what the node's rule takes."""
     if value.__class__ is SavedTensor:
         return (yield from value.unpack_steps(node))._array
     if value.__class__ is tuple and SavedTensor in map(type, value):
@@ -294,7 +294,7 @@ def unpack_packed(node: Node) -> Generator[Any, Any, dict[int, Any]]:
 
 
 def unpacked(packed: dict[int, Any], recorded: bool, node: Node) -> Saved:
-    """What a table node has saved, with what `unpack_packed` has returned in its place.
+    """The saved values of a table node, with unpacked ones in the place of packed ones.
 
     Args:
         packed: what `unpack_packed` has returned.

@@ -111,7 +111,7 @@ def saved_attribute(node: Node, name: str) -> Any:
         if key == "y" and key not in names and key not in rule.keepable:
             key = "scalar"
             if raw and key in names:
-                # A number stands in the place of a tensor.
+                # This call was given a number where others are given a tensor.
                 return SavedNone()
         if key in names:
             position = names.index(key)
@@ -169,7 +169,7 @@ def saved_names(node: Node) -> list[str]:
 
 
 def _raw(node: Node, position: int, key: str) -> Any:
-    """What stands for arrays that a table node keeps and that are no operands; None for others."""
+    """The handle of an array that is saved though it is no operand; None for other values."""
     rule, saved = node.rule, node.saved
     assert rule is not None
     if saved.__class__ is not Freed:

@@ -89,7 +89,7 @@ def run_rule(
     before and after.
 
     Args:
-        run: its rule, or what stands for it.
+        run: its rule, or a function in the rule's place.
         F: the namespace to compute with.
         gradient: the gradient of its output, or of each.
         task: the pass, which says whether the values are released; None outside of passes.
@@ -148,7 +148,7 @@ def check_version(node: Node, *, running: bool = True) -> Saved:
 
 
 def _renews(node: Node, changed: VersionCounter) -> bool:
-    """Whether the changed value is the node's output and could be computed again."""
+    """Compute a changed value again if it is the node's output and its rule can; else False."""
     rule, guards = node.rule, node.guard
     assert rule is not None
     if rule.renew is None or guards.__class__ is not tuple:
@@ -190,12 +190,12 @@ def _refuse_detached(node: Node, cuts: Sequence[tuple[Node | None, int]]) -> Non
 
 
 def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
-    """Before a change in place, copy what the change's own nodes have saved of the variable.
+    """Copy what the nodes of an operation in place have saved of the variable before it changes.
 
     Args:
         edge: the stored edge of the new values.
         variable: what is about to be changed.
-        since: the change's nodes have greater sequence numbers.
+        since: the nodes of the operation have greater sequence numbers than this.
     """
     array, counter = variable._array, variable._counter
     if counter is None:

@@ -78,7 +78,7 @@ def host_cost(node: Node) -> int:
 
 
 def _keep(node: Node, stream: Stream, gradient: NodeGradient, saved: Saved) -> None:
-    """Keep the memory that a node reads until it has been read: it may be another stream's."""
+    """Keep what a node reads until its stream has read it: the memory may be another stream's."""
     if stream is not None and stream.device.side_streams:
         stream.keep(gradient, saved)
     if node.output_metadata.__class__ is tuple:
@@ -109,7 +109,7 @@ class PassStreams:
         self.settled = False
         #: The record of modes for nodes, by stream.
         self._records: dict[Any, Modes] = {}
-        #: By stream: nodes issued since its last mark, and its marks that the device has not met.
+        #: By stream: nodes issued since its last mark, and its marks that are still to be reached.
         self._issued: dict[Any, int] = {}
         self._ahead: dict[Any, list[Any]] = {}
 
@@ -283,7 +283,8 @@ class PassStreams:
     ) -> Any:
         """Call a function on a leaf's `.grad` in the leaf's stream, ordered with the caller's work.
 
-        It follows the caller's earlier work and precedes the later, which may use that memory.
+        The call comes after the caller's earlier work and before its later work, because both may
+        use that memory.
         """
         device, outside = stream.device, current()
         callers = self.caller_stream(device)

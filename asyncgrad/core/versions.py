@@ -21,7 +21,7 @@ class VersionCounter:
     __slots__ = ("_cuts", "aliases", "value", "views")
 
     #: For each `detach_()` of a computed tensor: `value` after it, and the edge, weakly. Unset
-    #: before the first. Each adds one to `value`, so that nodes that saved the tensor check this.
+    #: before the first. Each adds one to `value`: so nodes that saved the tensor look here.
     _cuts: list[tuple[int, weakref.ref[Node], int]]
 
     def __init__(self) -> None:
@@ -52,13 +52,8 @@ class VersionCounter:
 
     def register_alias(self, variable: HasEdge) -> None:
         """Register a tensor without an edge that shares a leaf's memory."""
-        aliases = self.aliases
-        if aliases is None:
-            self.aliases = [weakref.ref(variable)]
-            return
-        aliases.append(weakref.ref(variable))
-        if len(aliases) >= _PRUNE:
-            self.aliases = _living(aliases)
+        known = self.aliases
+        self.aliases = [weakref.ref(variable)] if known is None else _added(known, variable)
 
     def sharers(self) -> set[HasEdge]:
         """The registered tensors that are alive."""
@@ -67,13 +62,8 @@ class VersionCounter:
 
     def register(self, variable: HasEdge) -> None:
         """Register a view that has an edge."""
-        views = self.views
-        if views is None:
-            self.views = [weakref.ref(variable)]
-            return
-        views.append(weakref.ref(variable))
-        if len(views) >= _PRUNE:
-            self.views = _living(views)
+        known = self.views
+        self.views = [weakref.ref(variable)] if known is None else _added(known, variable)
 
     def forget_edges(self) -> None:
         """Remove the edges of all views: the base's history has changed."""
@@ -87,8 +77,10 @@ class VersionCounter:
                 variable._edge = None
 
 
-def _living(known: list[weakref.ref[HasEdge]]) -> list[weakref.ref[HasEdge]]:
-    """The references without dead ones; a look only at powers of two is cheap on average."""
-    if len(known) & (len(known) - 1):
+def _added(known: list[weakref.ref[HasEdge]], variable: HasEdge) -> list[weakref.ref[HasEdge]]:
+    """Add a reference. At lengths that are powers of two, dead ones go: cheap on average."""
+    known.append(weakref.ref(variable))
+    length = len(known)
+    if length < _PRUNE or length & (length - 1):
         return known
     return [reference for reference in known if reference() is not None]

@@ -19,8 +19,8 @@ _yield: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
 #: After a longer wait the thread is assumed to share core and interpreter with other computing
 #: threads, and not with a loop that handles events.
 _LONG_NS = 1_000_000
-#: A wait of so many nanoseconds makes the next slices twice as long, and one of twice as many three
-#: times.
+#: A wait of so many nanoseconds makes the next slices twice as long, a wait of twice as many three
+#: times as long.
 _SHORTEST_NS = 150_000
 #: The largest factor by which slices are lengthened.
 _MOST = 64

@@ -33,7 +33,8 @@ class Graph:
             NotImplementedError: for work that CuPy can't capture.
         """
         cuda = cupy.cuda
-        # Work of others would be captured, too. Both are kept: memory belongs to its stream.
+        # In a stream that others use, their work would be captured, too. The graph keeps stream and
+        # pool, because memory belongs to the stream in which it was allocated.
         self._stream = raw = cuda.Stream(non_blocking=True)
         self._pool = pool = cuda.MemoryPool()
         with Stream.from_raw(device, raw, 0), cuda.using_allocator(pool.malloc), raw:
@@ -41,7 +42,8 @@ class Graph:
             try:
                 self.result = function(*args)
             except BaseException:
-                # The stream leaves its capture. That it was in vain is known already.
+                # The stream has to leave its capture. That the capture has failed is no news, and
+                # the first error says more.
                 with suppress(cuda.runtime.CUDARuntimeError):
                     raw.end_capture()
                 raise

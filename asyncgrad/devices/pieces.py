@@ -41,8 +41,8 @@ class _Here(_local):
 
 
 here = _Here()
-#: How many threads may compute the pieces of one product. 0 without an engine: then none is cut, as
-#: the library of products has threads of its own.
+#: How many threads may compute the pieces of one product. It is 0 without an engine: products are
+#: not cut then, because BLAS computes them with threads of its own.
 threads = 0
 
 

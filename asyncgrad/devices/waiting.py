@@ -34,7 +34,7 @@ def poll(
     if status == NOT_READY:
         loop.call_later(pause, poll, device, event, loop, happened, min(2 * pause, _LONGEST))
     else:
-        _end(happened, None if status == READY else device.failure(status))
+        settle(happened, None if status == READY else device.failure(status))
 
 
 class Waiter:
@@ -77,11 +77,12 @@ class Waiter:
                 if place and status != READY and failed is None:
                     failed = self._device.failure(status)
                 if not loop.is_closed():
-                    loop.call_soon_threadsafe(_end, happened, failed)
+                    loop.call_soon_threadsafe(settle, happened, failed)
             waiting = pending
 
 
-def _end(happened: asyncio.Future[None], error: Exception | None) -> None:
+def settle(happened: asyncio.Future[None], error: Exception | None = None) -> None:
+    """Complete a future, unless the task that waits for it was cancelled."""
     if happened.done():
         return
     if error is None:

@@ -1,4 +1,4 @@
-"""What a call of a part leaves on its worker, and how a pass goes through it."""
+"""What a call of a part keeps on its worker for the pass, and how the pass goes through it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Entry:
-    """What a forward has left for its backward, and for other parts."""
+    """What the forward of a call keeps for its backward, and for other parts."""
 
     __slots__ = ("inputs", "outputs", "part", "refs", "structure")
 
@@ -81,7 +81,7 @@ class _Border(Function):
 
 
 class _Collector:
-    """Takes part in a host's pass, and keeps all its gradients back."""
+    """Participant of a host's pass that keeps all its gradients back."""
 
     def __init__(self) -> None:
         self.gradients: dict[Any, Any] = {}
@@ -116,5 +116,5 @@ async def collected(
         await backward(outputs, gradients, retain_graph, priority=priority, deadline=deadline)
         return collector.gradients
 
-    # In a task, so that what is set in its context is set nowhere else.
+    # The task has a context of its own, so what is set there is set nowhere else.
     return await asyncio.ensure_future(collect())

@@ -1,7 +1,7 @@
-"""Dask distributed as the engine: hosts are actors, called without the detour of their proxies.
+"""Dask distributed as the engine: hosts are actors, but are not called through Dask's `Actor`.
 
-Why not through `Actor`: a call made between a worker's death and the client's learning of it would
-never end, and calls would go through the scheduler unless the client was told otherwise.
+A call through `Actor` would never end if it were made after a worker's death and before the client
+has learnt of it. Also, such calls go through the scheduler unless the client is told otherwise.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import ToPickle
 
 from asyncgrad.distributed.engine import answered, check_versions, versions
-from asyncgrad.distributed.errors import WorkerLostError, retrieve
+from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.distributed.engine import Host, Message
 
-#: Clients in use by a world: the topic that tells of lost workers has one handler for each.
+#: Clients that a world uses. A second world can't use one of them, as a client has only one handler
+#: for the topic that tells of lost workers.
 _used: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class _Sealed:
-    """A value that is pickled here and unpickled by whom it is for, who can answer for an error."""
+    """A value that its receiver unpickles, and not Dask, so that it can answer with an error."""
 
     __slots__ = ("_buffers", "_header")
 
@@ -43,7 +45,7 @@ class _Sealed:
         buffers: list[Any] = []
         header = dumps(value, buffer_callback=buffers.append)
         if address.startswith("inproc"):
-            # In one process nothing would be copied on the way.
+            # Within one process nothing is copied on the way, so both sides would share the arrays.
             return cls(header, [bytearray(buffer.raw()) for buffer in buffers])
         return cls(header, buffers)
 
@@ -125,7 +127,7 @@ class DaskEngine:
                 f"connect: the client is {client.status}: await it, or make it anew"
             )
         self._client = client
-        #: Kept: a client that is closed within the world has no scheduler.
+        #: Noted here because a client that is closed within the world has no scheduler any more.
         self._scheduler = client.scheduler.address
         self._wanted = workers
         self._addresses: list[str] = []
@@ -159,7 +161,7 @@ class DaskEngine:
                     rank,
                     address,
                     actor=True,
-                    # Elsewhere, or made anew, it would have lost what it held.
+                    # On another worker, or made again, an actor would have lost what it held.
                     workers=[address],
                     allow_other_workers=False,
                     pure=False,
@@ -167,7 +169,7 @@ class DaskEngine:
                     retries=0,
                 )
             )
-        # A worker that is gone would be waited for.
+        # If a worker is gone, Dask waits for it to come back. So `_lost` is waited for, too.
         made = asyncio.gather(*self._actors)
         made.add_done_callback(retrieve)
         waited: list[asyncio.Future[Any]] = [made, *self._lost]

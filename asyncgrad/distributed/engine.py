@@ -1,6 +1,6 @@
-"""The border to what starts processes on machines, connects them, and notices that one has died.
+"""The interface of engines: they start processes on machines, connect them, and notice deaths.
 
-All else of this package knows an engine only by these five verbs.
+The rest of this package uses nothing of an engine but these five methods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Message(NamedTuple):
     """A call of a host's method."""
 
     session: str
-    #: The rank of who calls, -1 for the caller of the world.
+    #: The rank of the sender, -1 for the caller of the world.
     sender: int
     #: Counts the sender's messages: a message that arrives twice is taken once.
     number: int
@@ -77,10 +77,10 @@ class Engine(Peers, Protocol):
 
 
 async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[Any], T]) -> T:
-    """What a host answers to a message, pickled: an error, if one of both can't be pickled.
+    """Give a host a message, and pickle its answer, or an error if either can't be pickled.
 
     Args:
-        host: whom the message is for.
+        host: the receiver of the message.
         opened: unpickles the message.
         sealed: pickles the answer.
     """

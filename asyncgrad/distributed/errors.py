@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.errors import AutogradError, described
-
-if TYPE_CHECKING:
-    import asyncio
 
 
 class WorkerLostError(AutogradError):
@@ -41,12 +38,6 @@ class PassEndedError(AutogradError):
 def late(what: str) -> PassEndedError:
     """The error for a message about something that has ended."""
     return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")
-
-
-def retrieve(future: asyncio.Future[Any]) -> None:
-    """Mark the error of a future as retrieved: who wanted it has it by another way."""
-    if not future.cancelled():
-        future.exception()
 
 
 def sendable(error: BaseException) -> BaseException:

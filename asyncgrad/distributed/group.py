@@ -1,8 +1,8 @@
-"""Functions that run on all workers at once, and what they say to one another.
+"""Functions that run on all workers at once, and the messages that they exchange.
 
-Messages are matched by the key of their tag, which is a name and a key: for a collective its number
-among those of its run, so that all ranks have to call them in the same order; a reduction of
-gradients has a key of its own.
+A message has a tag: a name and a key. The receiver finds a message by its key. The key of a
+collective is its number among the collectives of its run, so all ranks have to call collectives in
+the same order. A reduction of gradients has a key of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
+from asyncgrad.scheduler.segments import retrieve
 from asyncgrad.utils.data import sampler
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Group:
         sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in others]
         receiving = [asyncio.ensure_future(self.receive(r, tag)) for r in others]
         try:
-            # If cancelled here, this run ends, and so do those of the others.
+            # If this wait is cancelled, the run ends on this rank, and therefore on the others.
             found = await asyncio.gather(*receiving, *sending)
         finally:
             for one in (*sending, *receiving):
@@ -104,7 +105,8 @@ class Group:
                 combine(total, other, out=total)
             return np.divide(total, self.size, out=total) if op is ReduceOp.AVG else total
 
-        # By their names, messages about unlike arrays are told apart.
+        # The name says what kind of array is sent, so that the receiver of an unlike array notices
+        # that, and raises an error.
         name, *key = tag
         tag = f"{name}({op.value} of {array.dtype} {array.shape})", *key
         flat = array.reshape(-1)
@@ -238,7 +240,8 @@ class Runs:
             group = Group(self._site, run, self)
             _group.set(group)
             found = await awaited(function(*args, **kwargs))
-            # What it has sent has arrived. Others may wait for more.
+            # All that the function has sent has arrived. Ranks that wait for more are told that
+            # nothing comes.
             others = [rank for rank in range(group.size) if rank != group.rank]
             await self._site.tell_all(others, "returned", run, group.rank)
             return found
@@ -275,7 +278,7 @@ class Runs:
         name, key = tag[0], tag[1:]
         box = self._box(run, key, sender)
         try:
-            # If cancelled here, the run has ended, or wants it no more.
+            # If this wait is cancelled, its run has ended, or does not need the message any more.
             called, content = await box
         finally:
             self._mail.get(run, {}).pop((key, sender), None)
@@ -304,8 +307,7 @@ class Runs:
 
     def _lose(self, box: asyncio.Future[Any], rank: int) -> None:
         box.set_exception(WorkerLostError(rank, "a collective", self._site.lost[rank]))
-        # Mark it as retrieved: perhaps nobody asks for it.
-        box.exception()
+        retrieve(box)
 
     def forget(self, run: Any) -> None:
         """Drop the mail of a run."""
@@ -323,5 +325,4 @@ def _miss(box: asyncio.Future[Any], rank: int) -> None:
             f"equally often on all ranks"
         )
     )
-    # Mark it as retrieved: perhaps nobody asks for it.
-    box.exception()
+    retrieve(box)

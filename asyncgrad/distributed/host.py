@@ -1,7 +1,7 @@
 """What runs on each worker: parts of models, their graphs, and the gradients staged for passes.
 
-Messages may come late, twice, or not at all: what belongs to something that has ended is refused,
-because its key is remembered.
+Messages may come late, twice, or not at all. A host remembers the keys of passes, calls and runs
+that have ended, and refuses messages that belong to them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Host(Inbox):
         self.site.fence(rank, reason)
 
     def drop_sender(self, rank: int) -> None:
-        """Drop what a lost worker had here, and let those know that wait for its mail."""
+        """Drop what a lost worker had here; whoever waits for its mail gets an error."""
         self.runs.lose(rank)
         for kept, ended in (
             (self._entries, self._lives.released),
@@ -140,7 +140,7 @@ class Host(Inbox):
         stopped = []
         for kind, key in unneeded:
             name = key if kind == "call" else (kind, key)
-            # What makes it may come later than this.
+            # The message that makes it may arrive after this one.
             self._lives.released.add(name)
             stopped.append(self._lives.stop(name))
             if kind == "part":
@@ -254,7 +254,7 @@ class Host(Inbox):
             staged.gradients.fold(turn[0], finished)
             entry = self._entry(call)
             deposits = staged.deposits.pop((turn, call), {})
-            # In the order of one process: consumers from the last on.
+            # Gradients are summed as in one process: those of the last consumer come first.
             sources = [deposits[consumer] for consumer in sorted(deposits, reverse=True)]
             sources += [one for one in given if one]
             outputs, gradients = [], []
@@ -294,12 +294,12 @@ class Host(Inbox):
             for leaf in totals:
                 grad = leaf.grad
                 if grad is not None:
-                    # Raises here what would raise in the commit.
+                    # Raise now what would otherwise be raised in the commit.
                     grad._metadata.F.check_writeable(grad._array)
             staged.totals = totals
 
     async def on_commit(self, key: Any) -> None:
-        """Add the gradients of a pass; another time, do nothing."""
+        """Add the gradients of a pass; a second message changes nothing."""
         if key in self._lives.ended:
             if self._lives.ended[key] != "committed":
                 raise late("the pass")
@@ -367,5 +367,5 @@ class Host(Inbox):
 
 
 def _of(rank: int, kept: Iterable[Any]) -> list[Any]:
-    """The keys that a site has given."""
+    """The keys that the site of a rank has made."""
     return [key for key in kept if key[-2] == rank]

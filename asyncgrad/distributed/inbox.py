@@ -1,7 +1,7 @@
 """How a host takes messages, which may come late, twice, or not at all.
 
-Each is taken once, and what comes from a lost worker is not listened to. No method lets a
-CancelledError out, which would cut the connection.
+Each message is taken once, and messages of lost workers are ignored. No method raises a
+CancelledError, because that would cut the connection.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Inbox:
             return False, PassEndedError(f"worker {message.sender} was declared lost")
         if self._taken.add((message.sender, message.number)):
             return False, PassEndedError("the message has been taken before")
-        # In a task of its own, which can be cancelled while the connection lives on.
+        # The method runs in a task of its own, which can be cancelled without the connection.
         working = asyncio.ensure_future(self._run(message))
         request = message.sender, message.number
         self._requests[request] = working
         try:
-            # If cancelled here, nobody will read the answer.
+            # If this wait is cancelled, nobody will read the answer, so the method is cancelled.
             await asyncio.wait([working])
         except asyncio.CancelledError:
             working.cancel()
@@ -83,7 +83,7 @@ class Inbox:
             try:
                 return await getattr(self, f"on_{message.method}")(*message.args)
             except (SystemExit, KeyboardInterrupt) as error:
-                # Each would stop the worker's loop, and with it what others have there.
+                # Either would stop the worker's loop, and with it the work of others on the worker.
                 raise AutogradError(f"{message.method} raised {error!r} on a worker") from error
 
     async def on_give_up(self, sender: int, number: int) -> None:

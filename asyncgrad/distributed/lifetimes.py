@@ -43,7 +43,7 @@ class Lifetimes:
 
     def __init__(self) -> None:
         """Start with none."""
-        #: Keys of passes and runs that have ended, with how; calls released.
+        #: The keys of passes and runs that have ended, with a word on how; those of released calls.
         self.ended = Memory()
         self.released = Memory()
         #: The asyncio tasks that work for each.

@@ -132,7 +132,7 @@ class Pipeline:
                     async with window:
                         value: Any = x[start:stop]
                         for stage in self._stages[:-1]:
-                            # A micro-batch enters a stage before the next one does.
+                            # One stage at a time, so that micro-batches enter a stage in order.
                             value = await stage(value).sent()
                         loss = as_loss("Pipeline.step", await last(value, target[start:stop]))
                         if self._schedule == "gpipe":
@@ -144,14 +144,14 @@ class Pipeline:
                 async with shared:
                     losses = await _all([run(number) for number in range(self._microbatches)])
         except TimeoutError:
-            # A deadline that passes when all has been committed comes too late.
+            # Once all has been committed, a deadline that passes changes nothing.
             if not shared.committed:
                 raise
         total: Tensor = sum(losses[1:], start=losses[0])
         return total
 
     async def _prepare(self, loss_fn: Any) -> RemoteModule:
-        """Make stages compute one micro-batch at a time, and a part of the last and the loss."""
+        """Make each stage compute one micro-batch at a time; make a part of last stage and loss."""
         site = self._stages[0].site
         if not self._ready:
             for stage in self._stages:
@@ -168,7 +168,7 @@ class Pipeline:
 
 
 def _with_loss(stage: RemoteModule, loss_fn: Callable[..., Any]) -> Any:
-    """On the last stage's worker, what computes the loss as soon as the stage has computed."""
+    """Make, on the last stage's worker, a function that computes the stage and then the loss."""
     module = stage.site.host.part(stage.number)
 
     async def last(value: Any, target: Any) -> Any:
@@ -187,13 +187,13 @@ async def _all(coroutines: list[Any]) -> list[Any]:
     late: BaseException | None = None
     try:
         while waiting:
-            # If cancelled here, all are, and the context drops what they have staged.
+            # If this wait is cancelled, all tasks are, and the context drops what they have staged.
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 error = task.exception()
                 if error is not None and not isinstance(error, PassEndedError):
                     raise error
-                # One that came after another had failed, whose error says more.
+                # This task failed because another one had failed, whose error says more.
                 late = late or error
         if late is not None:
             raise late

@@ -1,8 +1,8 @@
 """How the gradients of a data parallel model are averaged, pass by pass.
 
-Plain hooks on the parameters gather them into buckets. A full bucket is reduced while the pass goes
-on. When the last node has run, what is missing is reduced, too, and the ranks agree whether all of
-them succeed: rank 0 collects their votes, and its own commit decides.
+Hooks on the parameters gather the gradients in buckets. A full bucket is reduced while the pass
+goes on. When the last node has run, the other buckets are reduced, too, and the ranks agree whether
+the pass succeeds on all of them: rank 0 collects their votes, and its own commit decides.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import numpy as np
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import is_grad_enabled, no_grad
 from asyncgrad.creation import from_numpy
-from asyncgrad.distributed.errors import PassEndedError, retrieve
+from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Reducer:
         self.buckets = buckets
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
         self.passes = count()
-        #: What the next pass is called on all ranks, if it is not counted.
+        #: The name of the next pass on all ranks; None if it gets the next number.
         self.tag: Any = None
         #: Gradients of passes that were not reduced.
         self.pending: dict[int, Any] = {}
@@ -107,7 +108,7 @@ class _Withheld:
         self._gradients: dict[int, Any] = {}
 
     def arrived(self, place: int, gradient: Any, *, early: bool) -> None:
-        """They are all there in the end."""
+        """Do nothing: `prepare` gets all gradients."""
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         places = {p: place for place, p in enumerate(self._model.parameters)}
@@ -138,7 +139,7 @@ class _Reduction:
         self._missing = [set(places) for places in model.buckets]
         self._reducing: dict[int, asyncio.Task[Any]] = {}
         self._others = [rank for rank in range(self._group.size) if rank != self._group.rank]
-        #: Rank 0's decision, of which a rank that has voted learns even if it gives up.
+        #: Waits for rank 0's decision. A rank that has voted goes on waiting even if it gives up.
         self._decision: asyncio.Task[Any] | None = None
         self._ended = False
 
@@ -154,7 +155,7 @@ class _Reduction:
         missing = self._missing[bucket]
         missing.discard(place)
         if not missing:
-            # From a thread, too.
+            # This hook may run in a thread.
             self._loop.call_soon_threadsafe(self._start, bucket)
 
     def _start(self, bucket: int) -> None:
@@ -222,10 +223,10 @@ class _Reduction:
         for task in (alarm, agreeing):
             task.add_done_callback(retrieve)
         try:
-            # If cancelled here, `abort` tells the others.
+            # If this wait is cancelled, the pass is, and `abort` tells the other ranks.
             await asyncio.wait((alarm, agreeing), return_when=asyncio.FIRST_COMPLETED)
             if alarm.done() and not (agreeing.done() and agreeing.exception() is None):
-                # Another rank has given up: that is the cause, whatever fails here because of it.
+                # Another rank has given up. Raise that, and not what has failed here because of it.
                 await alarm
             return await agreeing
         finally:
@@ -260,7 +261,7 @@ class _Reduction:
         }
 
     async def _alarm(self) -> None:
-        """Raise when another rank gives the pass up; after its own vote, only rank 0 decides."""
+        """Raise when another rank gives the pass up; once this rank has voted, rank 0 decides."""
         group = self._group
         waiting = {
             asyncio.ensure_future(group.receive(rank, self._mail("abort"))): rank
@@ -309,7 +310,7 @@ class _Reduction:
                 async with asyncio.timeout(self._group.site.grace):
                     committed = await decision
         finally:
-            # Rank 0 may have, too, if it has not answered before the grace was over.
+            # If rank 0 has not answered within the grace, it may have committed, too.
             if committed:
                 self._model.broken = (
                     "this rank gave up a pass of the model after it had voted for it, and the "

@@ -1,9 +1,9 @@
-"""Parts of a model that are on workers, in graphs of whoever calls them.
+"""Parts of a model on workers, as nodes in the graphs of their callers.
 
-A call of a part is a node of the caller's graph. What the part has computed stays on its worker: it
-is sent to the caller when the call is awaited, or straight to the worker of another part that the
-call is passed on to. A token, a tensor without elements, stands for it in the graph. So the order
-of a pass is the caller's, and gradients go the way that the activations have come.
+What a call of a part has computed stays on the part's worker. It is sent to the caller when the
+call is awaited, or straight to the worker of another part that the call is passed on to. In the
+graph a token, a tensor without elements, stands for it. So the caller's graph decides the order of
+a pass, and gradients go back from worker to worker as the activations have come.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RemoteModule:
         self._session = site.session
         self.rank = rank
         self.number = number
-        # Without a caller there is nothing to tell.
+        # At exit the worker is not told: the world ends with its caller.
         weakref.finalize(self, site.drop, rank, "part", number).atexit = False
 
     def __reduce__(self) -> Any:
@@ -109,7 +109,7 @@ def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
 
 
 class Lease:
-    """Keeps what a call has computed on its worker, until call and graph are gone."""
+    """Keeps what a call has computed on its worker until both the call and its graph are gone."""
 
     __slots__ = ("__weakref__", "call", "pending", "rank", "site", "spent")
 
@@ -117,13 +117,13 @@ class Lease:
         """Number a call."""
         self.site = site
         self.rank = rank
-        #: Sorts in the order of one process: calls that a call makes come between its neighbours.
+        #: Sorts calls in the order of one process: what a call itself calls comes right after it.
         self.call = (*current_call.get(), site.rank, next(site.numbers))
         #: By pass: gradients of results that were fetched, for the node of the call.
         self.pending: dict[Any, list[Any]] = {}
         finalizer = weakref.finalize(self, site.drop, rank, "call", self.call)
         finalizer.atexit = False
-        #: Call it when the worker has dropped all by itself.
+        #: To be called when the worker has dropped everything, so that it need not be told.
         self.spent = finalizer.detach
 
 
@@ -131,7 +131,7 @@ class RemoteCall:
     """A call of a part: await it for its result, or pass it on to another part."""
 
     def __init__(self, part: RemoteModule, arguments: Any) -> None:
-        """Nothing is sent before the call is awaited, or one that it was passed to."""
+        """Note the call; it is sent when it, or a call that it was passed to, is awaited."""
         self._part = part
         self._arguments = arguments
         self._site = part.site
@@ -252,7 +252,7 @@ class _Forward(Function):
         ctx.set_materialize_grads(False)
         reply = await request.send(inputs, ctx.needs_input_grad[2:])
         ctx.lease = request.call.lease
-        # What this call was given from other workers stays there until its graph is gone.
+        # Other workers keep what they have given to this call as long as the graph of this call.
         ctx.others = [leaf.lease for leaf in request.leaves if isinstance(leaf, RemoteCall)]
         ctx.is_token = [
             isinstance(leaf, RemoteCall)
@@ -279,7 +279,7 @@ class _Forward(Function):
         _refuse_to_record()
         lease = ctx.lease
         site = lease.site
-        # Raises where the pass can't await the workers.
+        # This raises if the pass runs where it can't await the workers.
         site.check()
         staging, running = current_staging(site)
         staging.touched.add(lease.rank)

@@ -53,7 +53,8 @@ class RemoteOptimizer:
         own = None
         if parameters or not parts:
             own = kind(list(dict.fromkeys(parameters)), **defaults)
-        # Made first: if a call fails or is cancelled, the workers are told to drop theirs.
+        # The object is made first. If a call fails or is cancelled, the object goes, and so the
+        # workers are told to drop their optimizers.
         made = cls(site, number, tuple(parts), own)
         await asyncio.gather(
             *[

@@ -9,8 +9,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.engine import Message
-from asyncgrad.distributed.errors import WorkerLostError, retrieve
+from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
@@ -52,7 +53,7 @@ class Site:
         self.lost: dict[int, str] = {}
         #: Resolved when the worker of that rank is lost.
         self._fences = [self.loop.create_future() for _ in range(size)]
-        #: Held until the next turn of the loop by who sends a message.
+        #: A message is sent with this lock held, which is released in the next turn of the loop.
         self._gate = asyncio.Lock()
         #: Calls that nobody awaits, kept alive here.
         self._background: set[asyncio.Task[Any]] = set()
@@ -93,7 +94,7 @@ class Site:
             return value
         add_note(value, f"on worker {rank}, during {method}")
         if isinstance(value, WorkerLostError) and self.rank == CALLER:
-            # One worker listens to another no more, so nobody may.
+            # One worker ignores another as lost, so everybody has to.
             self.fence(value.rank, value.reason)
         try:
             raise value
@@ -105,15 +106,16 @@ class Site:
         """Call a host, or raise when it is known to be lost, whatever comes first."""
         fence = self._fences[rank]
         if not fence.done():
-            # One message each turn, so that others on the loop wait for no more than one. If
-            # cancelled here, it has not been sent.
+            # One message is sent in each turn of the loop: other tasks wait for no more than one.
+            # If this wait is cancelled, the message has not been sent.
             await self._gate.acquire()
             self.loop.call_soon(self._gate.release)
         if not fence.done():
             calling = asyncio.ensure_future(self._peers.call(rank, message))
             calling.add_done_callback(retrieve)
             try:
-                # If cancelled here, the host would go on: another message ends what it does.
+                # If this wait is cancelled, the host does not notice. So another message asks it to
+                # give up.
                 await asyncio.wait((calling, fence), return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 if self.ended is None and not calling.done() and not fence.done():
@@ -152,7 +154,7 @@ class Site:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def tell(self, rank: int, method: str, *args: Any) -> asyncio.Task[Any]:
-        """Call a host in the background; what comes of it is in the task."""
+        """Call a host in the background; the task has the result."""
         return self.spawn(self.call(rank, method, *args))
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -182,7 +184,7 @@ class Site:
         calls = {self.tell(rank, method, *args): rank for rank in ranks if rank not in self.lost}
         if not calls:
             return {}
-        # If cancelled here, the calls go on all the same.
+        # If the wait below is cancelled, the calls go on.
         timeout = self.grace
         if deadline is not None:
             timeout = min(max(deadline + self.grace - self.loop.time(), 0), self.grace)
@@ -218,10 +220,10 @@ class Site:
             for rank in range(self.size)
         ]
         try:
-            # If cancelled here, the run is ended below.
+            # If this wait is cancelled, the calls are, and all hosts are told to stop, below.
             await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
             failed = [one for one in calls if one.done() and one.exception() is not None]
-            # One that waits for a lost worker fails, too: the loss itself says more.
+            # Calls that wait for a lost worker fail, too. The loss itself says more, so raise it.
             for one in failed:
                 if isinstance(one.exception(), WorkerLostError):
                     failed = [one]

@@ -29,7 +29,7 @@ class Ambient(NamedTuple):
     """The pass on whose behalf a host computes."""
 
     site: Site
-    #: Under which hosts stage its gradients.
+    #: The key under which hosts stage its gradients.
     key: tuple[int, int]
     #: The place of the pass among those that are committed together.
     turn: tuple[int, int]
@@ -69,7 +69,7 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
 
 
 class Decision:
-    """The two phases, for what hosts have staged under one key."""
+    """The commit in two phases of what hosts have staged under one key."""
 
     def __init__(self, site: Site) -> None:
         """Make a new key."""
@@ -84,20 +84,20 @@ class Decision:
             for rank in sorted(self.touched)
         ]
         try:
-            # Nothing has changed anywhere. If cancelled here, an abort follows.
+            # Nothing has changed anywhere so far. If this wait is cancelled, an abort follows.
             await asyncio.gather(*asked)
         finally:
             for one in asked:
                 one.cancel()
 
     async def commit(self) -> None:
-        """Tell them that all have agreed; who does not confirm that is fenced."""
+        """Tell the hosts that all have agreed; those that don't confirm a commit are fenced."""
         errors = await self.site.tell_all(sorted(self.touched), "commit", self.key)
         for rank, error in errors.items():
             self.site.fence(rank, f"it has not confirmed a commit ({error})")
 
     async def abort(self) -> None:
-        """Tell all hosts: who has staged something in a nested call may not be known here."""
+        """Tell all hosts, because in nested calls some may have staged what is not known here."""
         ranks = range(self.site.size)
         if self.site.ended is None:
             await self.site.tell_all(ranks, "abort", self.key)
@@ -156,11 +156,11 @@ class _InContext:
         return dict.fromkeys(gradients)
 
     async def commit(self) -> None:
-        """What has been kept back is committed at the end of the context."""
+        """Change nothing: the gradients are committed at the end of the context."""
         del self.site.coordinators[self._id]
 
     async def abort(self) -> None:
-        """One pass has failed, and so has the context."""
+        """Make the context fail, because one of its passes has failed."""
         self.site.coordinators.pop(self._id, None)
         await self._shared.give_up()
 
@@ -188,14 +188,14 @@ class context:
     """
 
     def __init__(self) -> None:
-        """Nothing is known of a world before the first pass reaches one."""
+        """Start without a world: the first pass that reaches one decides which it is."""
         self.own = Staged()
         self.committed = False
         self._decision: Decision | None = None
         self._aborting: asyncio.Task[None] | None = None
         self._failed = self._ended = False
         self._outer: context | None = None
-        #: The first pass, whose place those have that are numbered by `turn_of_passes`.
+        #: The id of the first pass. Passes that `turn_of_passes` numbers come in its place.
         self._first: int | None = None
         self._finished: set[int] = set()
 
@@ -217,7 +217,7 @@ class context:
             whole._decision = Decision(site)
         if whole._decision.site is not site:
             raise AutogradError("a context() commits passes of one world: open one for each")
-        # Within another context, passes of that one come between.
+        # In a nested context nothing is summed early, as passes of the outer one come in between.
         finished = self._finished if number is not None and whole is self else set()
         return _InContext(whole, site, running, whole._decision.key, turn, finished)
 
@@ -245,7 +245,7 @@ class context:
         if self._decision is not None:
             if self._aborting is None:
                 self._aborting = self._decision.site.spawn(self._decision.abort())
-            # If cancelled here, they are told all the same.
+            # The hosts are told even if this wait is cancelled.
             await asyncio.wait([self._aborting])
 
     async def __aenter__(self) -> Self:
@@ -275,10 +275,11 @@ class context:
             return
         running = None
         try:
-            # Nothing changes anywhere before the last line.
+            # If one of these waits is cancelled, nothing has changed anywhere, unless gradients are
+            # being added already.
             await decision.prepare()
             running = graph.accumulate(self.own.total())
-            # The point of no return. A cancellation in time leaves all as it was.
+            # The point of no return.
             await running
         except BaseException:
             if running is None or not running.committed():
@@ -291,7 +292,7 @@ class context:
 
 
 async def _to_the_end(telling: asyncio.Task[None]) -> None:
-    """Wait for what has been decided, which takes the grace at most; then raise if cancelled."""
+    """Wait until hosts know the decision, for the grace at most; then raise if cancelled."""
     try:
         await asyncio.shield(telling)
     finally:
@@ -331,7 +332,7 @@ class Staged:
         _add_into(self._sums, sums)
 
     def total(self) -> dict[Any, Any]:
-        """The sum for each leaf: passes in their order, the calls of each from the last on."""
+        """The sum for each leaf, in the order of the passes, and within a pass last call first."""
         for turn in sorted({turn for turn, _ in self._parts}):
             self._fold(turn)
         return self._sums

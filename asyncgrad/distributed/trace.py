@@ -20,7 +20,7 @@ class Trace:
     """What one process has recorded, with the time of its clock's zero."""
 
     def __init__(self, name: str) -> None:
-        """Begin; clocks of machines are compared as they are set."""
+        """Start; the traces of machines are put together by their clocks as they are set."""
         self.name = name
         self.recorder = Recorder()
         self.origin_ns = time_ns() - (perf_counter_ns() - self.recorder.origin)

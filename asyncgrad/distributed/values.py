@@ -1,4 +1,4 @@
-"""What users' functions are given and return: tensors, plain data, and what is to be awaited."""
+"""What users' functions are given and return: tensors, plain data and awaitables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ async def awaited(found: Any) -> Any:
 
 async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What a user's function returns: a plain one runs in a thread, to leave the loop alone."""
-    # What a class makes may be called with an await, but the class itself is not.
+    # `waits` is also true of a class if calls of its instances are awaited. A call of the class is
+    # not awaited.
     if waits(function) and not isinstance(function, type):
         return await function(*args, **kwargs)
     return await offload(function, *args, **kwargs)

@@ -78,7 +78,8 @@ class World:
         rank = self._rank(rank)
         number = next(self._numbers)
         check_plain("remote", (args, kwargs))
-        # Made first: if the call fails or is cancelled, the worker is told to drop the module.
+        # The object is made first. If the call fails or is cancelled, the object goes, and so the
+        # worker is told to drop the module.
         part = RemoteModule(self._site, rank, number)
         await self._site.call(rank, "build", number, factory, args, kwargs)
         return part

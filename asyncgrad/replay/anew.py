@@ -1,8 +1,8 @@
-"""Code of the user's in a replay: hooks and `Function`s are called anew, in their places.
+"""User code in a replay: hooks and `Function`s are called again, each in its place.
 
-The functions of the engine that call such code are called again, with the arrays that the program
-has there. What the code returns has to be of the recorded kind; otherwise the call is made as
-always.
+A replay calls the functions of the engine that call such code, with the arrays that the program has
+at that place. What the code returns must be of the same kind as in the recorded call. Otherwise the
+replay is given up, and the function is called as always.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BailError(Exception):
 
 
 def changed() -> None:
-    """Raise for a call that can be neither replayed nor made as always."""
+    """Raise for a call that can't be replayed, and can't be made as always after its changes."""
     raise AutogradError(
         "compile: a function that was called anew has returned another kind of result than in the "
         "recorded call, after it had changed something. Leave it out of the compiled function."
@@ -49,8 +49,10 @@ def apply_function(
         live: tensors whose arrays are read later, too.
         function: the class.
         grad: whether grad mode is on.
-        made: for each argument None, or what is known of the tensor of which it is the array.
-        expected: what is known of each result.
+        made: for each argument that is the array of a tensor, the tensor's metadata and whether it
+            requires grad; None for others.
+        expected: for each result that is a tensor, its metadata and whether it has a graph; a
+            template of others.
         args: the arguments.
 
     Returns:
@@ -133,5 +135,5 @@ def within(
 
 
 def versions_of(tensors: Any) -> list[Any]:
-    """What tells whether tensors have been changed in place."""
+    """The versions of tensors: others after a call mean that it has changed a tensor in place."""
     return [0 if x._counter is None else x._counter.value for x in tensors]

@@ -1,6 +1,7 @@
 """The arrays and tensors that are known while a call is recorded.
 
-An array is known by its identity. All of them are kept, so that no identity is used twice.
+An array is known by its identity. All known arrays are kept alive, so that no other object gets the
+same identity.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import dataclasses
 import sys
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
+from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import constant, is_array
+from asyncgrad.replay.names import is_own
 from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.steps import (
@@ -34,28 +37,42 @@ from asyncgrad.replay.steps import (
     moves,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _CONSTANTS = (
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 )  # fmt: skip
 _ONE_ARRAY = "two of its tensors are one array"
-_PACKAGE = f"{__name__.partition('.')[0]}."
+
+
+class Recorded(NamedTuple):
+    """What a recorder is told of the call that it records."""
+
+    #: The tensors among the arguments, each once.
+    arguments: Sequence[Any] = ()
+    #: Other tensors that the function can reach.
+    reached: Sequence[Any] = ()
+    #: Raise an error where the call turns out to be unrepeatable.
+    strict: bool = False
+    #: The call is awaited.
+    waits: bool = False
+    #: The function's own code, if it has some.
+    code: Any = None
+    #: Whether the function has reached a value before the call.
+    is_there: Any = None
 
 
 class KnownArrays:
     """What a recorder knows, and the steps that it has noted so far.
 
     Abstract: `Recorder` takes the reports.
-
-    Args:
-        arguments: the tensors among the arguments of the call, each once.
-        reached: other tensors that the function can reach.
-        strict: raise an error where the call turns out to be unrepeatable.
     """
 
-    def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
+    def __init__(self, call: Recorded) -> None:
         #: Why the call can't be repeated, or None.
         self.reason: str | None = None
-        self.strict = strict
+        self.strict = call.strict
         self.steps: list[Any] = []
         #: Arrays that every replay starts with as they are.
         self.constants: set[Place] = set()
@@ -74,18 +91,18 @@ class KnownArrays:
         self.with_graph: list[tuple[Output, Any]] = []
         #: The others.
         self.without_graph: list[tuple[Output, Any]] = []
-        #: By the identity of a Python value that is read from an array, and only returned.
+        #: The places of Python values that are read from arrays and only returned, by identity.
         self.values: dict[int, Place] = {}
-        #: Those that have been found in what the function returns.
+        #: The identities of those that have been found in what the function returns.
         self.returned: set[int] = set()
-        #: Whether passes run in this call.
+        #: How many passes have started in this call.
         self.passes = 0
         #: The version counters of returned tensors, and the `.grad`s that were read.
         self._counters: list[Any] = []
         self.gradients: list[Any] = []
-        for number, tensor in enumerate(arguments):
+        for number, tensor in enumerate(call.arguments):
             self.sources[id(tensor)] = Source(tensor, number)
-        for tensor in reached:
+        for tensor in call.reached:
             if id(tensor) not in self.sources:
                 self.sources[id(tensor)] = Source(tensor, None)
         #: The sources by the identity of their present arrays.
@@ -96,7 +113,7 @@ class KnownArrays:
     def find_holders(self) -> None:
         """Note which source has which array now."""
         self._holders = {}
-        #: Those that two tensors have, as a weight and what `detach()` of it returns.
+        #: The arrays that two tensors share, such as a weight and the result of its `detach()`.
         self._shared = set()
         for source in self.sources.values():
             key = id(source.tensor._array)
@@ -115,7 +132,7 @@ class KnownArrays:
     # -- arrays -----------------------------------------------------------------------------------
 
     def new(self, array: Any) -> Place:
-        """Make an array known, which a step makes or which is constant."""
+        """Give a place to an array that a step makes, or that is constant."""
         place = Place(len(self.places), array)
         self.places.append(place)
         if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
@@ -125,7 +142,7 @@ class KnownArrays:
         return place
 
     def new_constant(self, array: Any) -> None:
-        """Make an array known whose values follow from Python's alone."""
+        """Give a place to an array whose values depend on Python values alone."""
         if device_of(array) is None:
             self.constants.add(self.new(array))
         else:
@@ -218,7 +235,7 @@ class KnownArrays:
             return [self.template(part, tensors=tensors) for part in value]
         if kind is dict and tensors:
             return {key: self.template(part, tensors=tensors) for key, part in value.items()}
-        if kind.__module__.startswith(_PACKAGE) and kind.__name__ in {"Metadata", "AllAxes"}:
+        if is_own(kind.__module__) and kind.__name__ in {"Metadata", "AllAxes"}:
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
 
@@ -248,7 +265,7 @@ class KnownArrays:
     # -- what the function returns ----------------------------------------------------------------
 
     def _check_alone(self, value: Any) -> None:
-        """Raise for a returned tensor that counts its changes with one that the caller knows."""
+        """Raise for a returned tensor whose version counter another tensor of the caller's has."""
         counter = value._counter
         if counter is None:
             return
@@ -298,7 +315,7 @@ class KnownArrays:
             return value
         if kind in {tuple, list} or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return [kind, [self.output(part) for part in value]]
-        if kind.__module__.startswith(_PACKAGE) and kind.__name__ in {
+        if is_own(kind.__module__) and kind.__name__ in {
             "Results", "ResultList", "ResultDict", "Finished", "Size",
         }:  # fmt: skip
             if isinstance(value, (tuple, list)):
@@ -325,8 +342,7 @@ def line() -> str:
     """The innermost line of code outside of this package."""
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if not name.startswith(_PACKAGE):
+        if not is_own(frame.f_globals.get("__name__", "")):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if frame.f_back is None:
             break

@@ -70,7 +70,7 @@ async def replay(program: Program, tensors: Any) -> Any:
 
 
 def replay_blocking(program: Program, tensors: Any) -> Any:
-    """`replay` where passes have ended when they are started."""
+    """`replay` where no loop runs or passes block, so that a pass ends before its start returns."""
     try:
         replay(program, tensors).send(None)
     except StopIteration as stop:
@@ -90,7 +90,8 @@ def _at_once(program: Program, tensors: Any, state: list[int]) -> Any:
         break
     program.give_memory(memory)
     taken = perf_counter_ns() - start
-    # Learned: the least time so far, which slowly follows a program that has become slower.
+    # The expected cost is the least time so far. It grows by a sixteenth at most, so that it slowly
+    # follows a program that has become slower.
     program.cost = min(taken, program.cost + (program.cost >> 4))
     return result
 
@@ -109,7 +110,7 @@ class Part(Node):
     replay: _Replay
 
     def prefetch(self) -> Generator[Any, Any, None]:
-        """Call code of the user's in the place of the node that has called it eagerly."""
+        """Call user code that an eager pass calls in a node at this place."""
         replay = self.replay
         request, replay.request = replay.request, None
         if request is None:
@@ -120,7 +121,8 @@ class Part(Node):
         except BaseException as error:
             note_failure(error, arguments[2])
             raise
-        # It may change tensors that are not read any more: `within` has compared the others.
+        # This code may have changed tensors that are not read any more, and that is no error. The
+        # others have been compared by `within`.
         replay.note_versions()
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
@@ -157,7 +159,7 @@ class _Replay:
         self._leaves: list[Any] = []
         #: The last part of the running pass.
         self._last = 0
-        #: What the next part is to call first, with its arguments, and what that has returned.
+        #: The function that the next part calls first, with its arguments; what it has returned.
         self.request: Any = None
         self.answer: Any = None
 
@@ -178,13 +180,13 @@ class _Replay:
                     self.advance(place)
                     continue
                 self._hold()
-                # While this waits, other tasks run. Cancelled here, the pass is cancelled, and
+                # While this waits, other tasks run. If the wait is cancelled, so is the pass, and
                 # nothing of it is committed.
                 await start_pass(self._task(place, last))
                 self._held, self._versions, self._leaves = [], [], []
                 place = last + 1
             self._program.give_memory(self._memory)
-            # Learned: by the parts' times it may be short enough to be run at once.
+            # By the measured times of its parts, the program may be short enough to run at once.
             learned = sum(cost for _, cost in parts)
             self._program.cost = min(self._program.cost, learned)
             return self._result
@@ -193,7 +195,7 @@ class _Replay:
             self._walk.close()
 
     def _hold(self) -> None:
-        """Make optimisers leave the arrays that are read here as they are."""
+        """Hold the counters of what is read, so that optimisers write into new arrays instead."""
         self._held = [counter_of(x) for x in self._tensors if not is_inference(x)]
         self.note_versions()
 
@@ -223,7 +225,7 @@ class _Replay:
         stream = streams.caller_stream(device)
         streams.used[stream] = None
         if device.side_streams:
-            # As in an eager pass: the caller need not know what a pass reads.
+            # As in an eager pass, the caller may drop the tensors before the device has read them.
             stream.keep([tensor._array for tensor in self._tensors])
         return task
 

@@ -1,10 +1,10 @@
 """Steps on a CUDA device that are put into a CUDA graph, and replayed by one launch.
 
-A program's steps between two that the host takes part in become one step, if there are more of
-them than arrays to copy. The first replay runs them one by one. The second captures them. A graph
-reads and writes fixed addresses, so arrays that come in are copied to where it reads them, except
-those that are the same at each call, as weights are. What it computes is copied to new arrays,
-because the next launch overwrites it.
+Steps that follow one another without work of the host become one step, if they are more than the
+arrays that are copied for it. The first replay runs them one by one. The second captures them. A
+graph reads and writes fixed addresses. So arrays that come in are copied to where the graph reads
+them, except those that are the same at each call, such as weights. What the graph computes is
+copied to new arrays, because the next launch overwrites it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from asyncgrad.replay.device_arrays import is_host_work
 from asyncgrad.replay.order import ends_of, made_by, read_by
 from asyncgrad.replay.steps import Compute, Place, filled
 
-#: How often steps are captured anew because an array that was always the same is another.
+#: How often steps are captured again because an array was replaced that had always been the same.
 _MOST = 4
 
 
@@ -57,7 +57,7 @@ def with_graphs(
 
 
 def _is_work_of_the_device(step: Any) -> bool:
-    """Whether a step does nothing but to put work on arrays of the device into the stream."""
+    """Whether a step only puts work on arrays of the device into the stream."""
     return (
         step.__class__ is Compute
         and not is_host_work(step.function)
@@ -76,7 +76,7 @@ class CapturedSteps:
         self._steps = steps
         made = {place for step in steps for place in made_by(step)}
         read = dict.fromkeys(place for step in steps for place in read_by(step))
-        #: What comes in, and what is read behind the steps.
+        #: The places that the steps read and don't make, and those that later steps read.
         self._inputs = [place for place in read if place not in made]
         self._outs = [place for step in steps for place in made_by(step) if ends[place] >= end]
         last = {place: step for step in steps for place in (*read_by(step), *made_by(step))}
@@ -93,21 +93,21 @@ class CapturedSteps:
         #: The arrays that the graph reads.
         self._read: list[Any] = []
         self._captures = 0
-        #: The stream of the last launch, and an event behind it.
+        #: The stream of the last launch, and an event that was recorded after it.
         self._last: Any = None
         #: Why there is no graph, None while there may be one.
         self.reason: str | None = None
 
     def pays(self, families: Any) -> bool:
-        """Whether the steps may be captured, and are more than the copies that it takes."""
+        """Whether the steps may be captured, and are more than the copies that a graph needs."""
         roots = [families.of(place) for place in self._outs]
         shared = {families.of(place) for place in self._inputs}
-        # A copy shares no memory with what the result was a view of.
+        # The results are copied. So none of them may be a view of an input, or of another result.
         alone = len(set(roots)) == len(roots) and shared.isdisjoint(roots)
         return alone and len(self._steps) > len(self._inputs) + len(self._outs)
 
     def step(self) -> Compute:
-        """The one step."""
+        """The step that takes the place of all of them."""
         return Compute("graph", self, tuple(self._inputs), tuple(self._outs), self._steps[0].cost)
 
     def words(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from asyncgrad.core.variable import Variable, bump_version, is_inference, requir
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
+from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
     Again,
     Compute,
@@ -22,14 +23,15 @@ from asyncgrad.replay.steps import (
     UnrepeatableError,
 )
 
-_PACKAGE = f"{__name__.partition('.')[0]}."
+if TYPE_CHECKING:
+    from asyncgrad.replay.arrays import Recorded
 
 
 class Changes(KnownArrays):
     """The part of a recorder that is told of changes. Abstract, as `KnownArrays` is."""
 
-    def __init__(self, arguments: list[Any], reached: list[Any], *, strict: bool) -> None:
-        super().__init__(arguments, reached, strict=strict)
+    def __init__(self, call: Recorded) -> None:
+        super().__init__(call)
         #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
         self._committed_to: set[Source] = set()
         self._changed = False
@@ -37,7 +39,8 @@ class Changes(KnownArrays):
         self._changing: Any = None
         #: Places of memory that was there before the call, other than that of tensors.
         self._there: set[Place] = set()
-        #: By the identity of memory: that of the only array in it, or 0. How many were compared.
+        #: By the identity of the array that owns some memory: the identity of the only known array
+        #: there, or 0 if there are several. And how many places were looked at for that.
         self._roots: dict[int, int] = {}
         self._compared = 0
 
@@ -96,7 +99,7 @@ class Changes(KnownArrays):
         elif result._array.dtype != array.dtype or not array.flags.c_contiguous:
             self.refuse("it changes a tensor in place by values of another layout")
         else:
-            # Nobody else can see that memory: what comes later reads a copy of the values instead.
+            # Nobody else can see that memory, so later steps may read a copy of the values instead.
             self._copy(values, array)
 
     def copied(self, array: Any, copy: Any) -> None:
@@ -179,11 +182,7 @@ class Changes(KnownArrays):
     def _argument(self, value: Any, effect: bool, values: bool) -> Any:
         if values and isinstance(value, Variable):
             return self.values_of(value)
-        if (
-            effect
-            and type(value).__module__.startswith(_PACKAGE)
-            and not isinstance(value, Variable)
-        ):
+        if effect and is_own(type(value).__module__) and not isinstance(value, Variable):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)
         return self.template(value, tensors=effect)

@@ -21,6 +21,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.anew import BailError
+from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.awaited import replay, replay_blocking
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.graph import Graph
@@ -64,7 +65,7 @@ _NEUTRAL = tuple(
 
 
 def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
-    """The modes by which programs are kept apart; None if one is on that only eager calls know."""
+    """The modes that tell programs apart; None if a mode is on in which only eager calls work."""
     if modes is DEFAULT:
         return _PLAIN
     for name, value in _NEUTRAL:
@@ -109,10 +110,12 @@ class Entry:
         self.program: Program | None = None
         self.reason: str | None = None
         self.replays = 0
-        #: The lines at which Python has looked at values, and how often no known values were met.
+        #: The lines at which Python has looked at values, and how often it has seen other values
+        #: than in all recorded calls.
         self.looks: list[str] = []
         self.failures = 0
-        #: The default stream of the program's device, which another simulation replaces.
+        #: The default stream of the program's device. If a new simulation has replaced it, the
+        #: program can't be used.
         self.stream: Any = None
         #: The graph of the results, if one of them requires grad.
         self.graph: Graph | None = None
@@ -219,8 +222,9 @@ class Compiled(Generic[_P, _R]):
     async def _awaited(self, args: Any, kwargs: Any) -> Any:
         """Replay, or record, a coroutine function's call."""
         if self._entries and awaited_here() and not current().in_node:
-            # A thousand calls may start in one turn of the loop. Nothing is held here; what the
-            # function reads is compared after it.
+            # A thousand calls may start in one turn of the loop. While this waits anything may
+            # change, because what the function reads is compared afterwards. If this wait is
+            # cancelled, nothing has to be cleaned up.
             await cooperate()
         tried: list[Entry] = []
         while True:
@@ -261,7 +265,7 @@ class Compiled(Generic[_P, _R]):
         return result
 
     def _missed(self, tried: list[Entry]) -> str | None:
-        """Why a call is eager in which Python sees other values; None if it is to be recorded."""
+        """Why a call in which Python sees new values is eager; None if it is to be recorded."""
         if len(tried) < _WAYS:
             return None
         last = tried[0]
@@ -275,8 +279,8 @@ class Compiled(Generic[_P, _R]):
     def _find(self, args: Any, kwargs: Any, tried: Any = ()) -> tuple[Any, Entry | None, Any]:
         """The modes, the recorded call that this one repeats, and its tensors.
 
-        Those that were tried are left out. The first is None if a mode is on that only eager calls
-        know, the others if the call is to be recorded.
+        Recorded calls in `tried` are left out. The modes are None if one is on in which only eager
+        calls work. The recorded call and its tensors are None if this call is to be recorded.
         """
         modes = current()
         mode = _PLAIN if modes is DEFAULT else _mode_of(modes)
@@ -340,7 +344,7 @@ class Compiled(Generic[_P, _R]):
                 restore_fp_errors(token)
             program.give_memory(memory)
             return self._replayed(entry, result, tensors)
-        # An error is raised as the function raises it.
+        # The function is called, so that an error comes from its own lines.
         return self._eagerly(why, args, kwargs)
 
     def _replayed(self, entry: Entry, result: Any, tensors: Any) -> Any:
@@ -381,7 +385,7 @@ class Compiled(Generic[_P, _R]):
             signature.tell_apart(reached.tensors)
         except UnrepeatableError as error:
             return str(error)
-        recorder = Recorder(
+        call = Recorded(
             signature.tensors,
             reached.tensors,
             strict=self._fullgraph,
@@ -389,7 +393,7 @@ class Compiled(Generic[_P, _R]):
             code=self._code,
             is_there=reached.has_met,
         )
-        return signature, reached, recorder
+        return signature, reached, Recorder(call)
 
     def _keep(
         self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any
@@ -423,7 +427,7 @@ class Compiled(Generic[_P, _R]):
             signature.forget()
         entry.reason = recorder.reason
         if not reached.holds():
-            # The next call finds another state anyway.
+            # The call has changed what the function reads, so no later call could match this one.
             self._eager[str(entry.reason)] = self._eager.get(str(entry.reason), 0) + 1
             return
         if len(self._entries) >= LIMIT:

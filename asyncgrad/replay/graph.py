@@ -31,7 +31,7 @@ from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
-from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.arrays import KnownArrays, Recorded
 from asyncgrad.replay.graph_node import Front, GraphNode, State, become
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.order import read_by
@@ -69,10 +69,10 @@ class _Recorded:
         self.edges = edges
         #: The template of what it saves, or a `Freed`.
         self.saved: Any = node.saved
-        #: For each version counter that it checks: its number, -1 for one that nobody can change,
-        #: and by how much the expected version is less than that at the end of the call.
+        #: For each version counter that it checks: the counter's number, or -1 if nobody can change
+        #: its tensor; and by how much its version has grown from then to the end of the call.
         self.guards: list[tuple[int, int]] = []
-        #: What a node has there if the call has released what it saved.
+        #: The node's `guard` if the call has released what the node saved, else None.
         self.guard = node.guard if self.saved.__class__ is Freed else None
 
     def describe(self, node: Any, recorder: KnownArrays, counted: dict[Any, int]) -> None:
@@ -124,7 +124,8 @@ class Graph:
         self._nodes: list[_Recorded] = []
         #: Whose version counters are checked: sources, and numbers of outputs.
         self._counted: list[Any] = []
-        #: Outputs without a graph that the nodes have saved. Their numbers follow the others'.
+        #: Outputs without a graph that the nodes have saved. Their numbers follow those of the
+        #: outputs with one.
         self._watched: list[Any] = []
         #: By the layouts of the gradients that come in and the edges that are wanted.
         self.backwards: dict[Any, _Backward] = {}
@@ -226,7 +227,7 @@ class Graph:
         edges = tuple([gradient_edge(tensor_of(source, arguments)) for source in self._slots])
         node = GraphNode()
         init_node(node, edges, self._metadata, self._cost)
-        # More than those of the nodes that may be put in its place.
+        # Greater than the number of any node that may be made in its place.
         node.topological_nr += len(self._nodes)
         seen = (*outs, *watched)
         node.guard = guards = [
@@ -254,17 +255,17 @@ class Graph:
         return result
 
     def _age(self, front: GraphNode, number: int) -> Any:
-        """The sequence number of a node, which lies just below that of the whole graph's."""
+        """The sequence number of a node: a fraction just below that of the whole graph's node."""
         return front.sequence_nr - 1 + (number + 1) / (len(self._nodes) + 1)
 
     # -- passes -----------------------------------------------------------------------------------
 
     def made_again(self, front: GraphNode, fronts: dict[int, Any]) -> list[Any]:
-        """Make the nodes of the recorded call again, with what the node of a replay has saved.
+        """Make the nodes of the recorded call again, with what a replay's node has saved for them.
 
         Args:
-            front: that node.
-            fronts: by the numbers of nodes what others lead to in their places.
+            front: the replay's node.
+            fronts: by the number of a node, another node that edges shall lead to in its place.
         """
         arrays = dict(zip(self._saved, front.saved, strict=True))
         leaving = dict(zip(self._slots, front.following, strict=True))
@@ -278,7 +279,8 @@ class Graph:
             )
             node = OpNode()
             init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
-            # As old as the call: the order of a pass, and so of sums, follows these numbers.
+            # Numbered as if the replayed call had made it: the order of a pass, and so of its sums,
+            # follows these numbers.
             node.sequence_nr = self._age(front, number)
             node.rule = known.rule
             if known.saved.__class__ is Freed:
@@ -317,7 +319,7 @@ class Graph:
             The gradients for the edges of the node.
         """
         nodes = self.made_again(front, {})
-        recorder = KnownArrays([], [], strict=False)
+        recorder = KnownArrays(Recorded())
         watched = WatchedPass(recorder, adds=True)
         numbers: dict[Place, int] = {}
         for number, (place, value) in enumerate(zip(self._saved, front.saved, strict=True)):
@@ -329,7 +331,8 @@ class Graph:
         given: list[Place] = []
         for number, gradient in zip(self.roots, gradients, strict=True):
             if gradient is not None:
-                # A view: the array may be one that the graph has saved.
+                # The place is that of a view, as the graph may have saved the gradient's own array,
+                # which then has another place.
                 given.append(recorder.new(gradient.view()))
                 watched.arrive((nodes[number], 0), given[-1])
         for number, flags in self.wanted(gradients, key[0]).items():
@@ -371,7 +374,8 @@ class Graph:
         def arrive(target: Any, gradient: Any, F: Any) -> None:
             found = arrived.setdefault(target, [])
             if found and target.__class__ is int:
-                # Summed at once, as a pass does it: sums are nodes, too.
+                # As in a pass, a gradient is added as soon as it arrives: where the sum is recorded
+                # it is a node, and the order of nodes matters.
                 found[0] = F.add(found[0], gradient)
             else:
                 found.append(gradient)
@@ -445,7 +449,7 @@ def _counter(tensor: Any) -> VersionCounter:
 
 
 def _some(pulls: Any, wanted: list[bool], F: Any, gradient: Any, saved: Any) -> Any:
-    """Those gradients of a rule that are wanted."""
+    """Call only those pulls of a rule whose gradients are wanted."""
     return tuple(
         [
             pull(F, gradient, saved) if flag else None

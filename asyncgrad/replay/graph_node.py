@@ -121,9 +121,9 @@ def become(pairs: list[tuple[Any, Any]]) -> None:
 
 
 def _staged(task: Any, edges: Any, received: tuple[Any, ...], fresh: bool) -> tuple[Any, ...]:
-    """Stage the gradients of leaves that wait for no other, as the pass would; returns the rest.
+    """Stage the gradients of leaves that get no other gradient; return the rest.
 
-    The general way takes 1 us for each leaf.
+    The pass itself would do the same, but takes 1 us for each leaf.
     """
     dependencies, buffers = task.dependencies, task.not_ready
     rest: list[Any] = []

@@ -1,9 +1,9 @@
 """Replaces rules and kernels that are straight lines of elementwise functions by these functions.
 
 A rule such as `lambda F, g, out: g * (1 - out * out)` is called with objects that note what is done
-to them. What is noted stands in its place if it gives the same bits as the rule, for arrays of the
-same layouts with numbers of all kinds. A rule that does anything else to its arguments than
-arithmetic stays as it is, as one that asks for a value: its way might depend on that.
+to them. The noted functions replace the rule if they give the same bits, for arrays of the same
+layouts with numbers of all kinds. A rule that does anything but arithmetic with its arguments stays
+as it is: if it asks for a value, for example, what it does next might depend on that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _StayError(Exception):
 
 
 class _Value:
-    """An array in a rule that is noted; it has an array of the same layout."""
+    """Stands for an array in a rule that is noted, and computes on an array of that layout."""
 
     __slots__ = ("array", "own", "place")
 

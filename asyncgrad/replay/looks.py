@@ -1,8 +1,8 @@
-"""Where a number goes that Python has read from a tensor: whether it is only returned.
+"""Finds out whether a number that Python has read from a tensor is only returned.
 
-The byte code behind the look is followed in a straight line. A number that does nothing but to
-become part of new containers, and to be returned with them, can't have changed anything else, so a
-replay reads it anew. In all other cases it may have changed what follows.
+The byte code that follows the read is followed in a straight line. A number that is only put into
+new containers, and returned with them, has changed nothing else in the call. A replay then simply
+reads it anew. Any other use may have decided what the function does next.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import dis
 from typing import Any
 
-_PACKAGE = f"{__name__.partition('.')[0]}."
+from asyncgrad.replay.names import PACKAGE, is_own
+
 #: Functions of the package that return what the user's function has returned.
-_PASSING = frozenset({f"{_PACKAGE}replay.compiled", f"{_PACKAGE}nn.module"})
+_PASSING = frozenset({f"{PACKAGE}replay.compiled", f"{PACKAGE}nn.module"})
 #: Where tensors' functions that read values are.
-_READERS = frozenset({f"{_PACKAGE}tensor", f"{_PACKAGE}ops.tensors.transfer"})
+_READERS = frozenset({f"{PACKAGE}tensor", f"{PACKAGE}ops.tensors.transfer"})
 #: The functions of the package that have been called when `item()` or `tolist()` reads a value.
 _LOOKS = frozenset({("seen", "item"), ("seen", "tolist")})
 #: Those when `float()` does.
 _FLOAT = ("seen", "item", "_one_number", "_real_number", "__float__")
-#: How many values instructions take from the stack that make nothing of a number.
+#: Instructions that do nothing with a number, and how many values they take from the stack.
 _TAKES = {
     "CACHE": 0, "NOP": 0, "RESUME": 0, "PUSH_NULL": 0, "LOAD_CONST": 0,
     "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "LOAD_ATTR": 1, "LOAD_METHOD": 1, "BINARY_OP": 2,
@@ -38,7 +39,7 @@ def way_of(frame: Any) -> tuple[tuple[str, ...], Any]:
         frame: the frame of the innermost function.
     """
     names = []
-    while frame is not None and (name := frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+    while frame is not None and is_own(name := frame.f_globals.get("__name__", "")):
         if name not in _READERS:
             return (), None
         names.append(frame.f_code.co_name)
@@ -52,8 +53,8 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
     Args:
         names: the functions by which it is read.
         frame: the frame that calls them.
-        code: the code of the compiled function. Looks in functions that it calls count as used:
-            their callers may be written in C.
+        code: the code of the compiled function. A number that is read in another function counts as
+            used, because that function may be called by code in C.
         value: the value.
     """
     # Other functions make other values of it.
@@ -66,7 +67,7 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
         name = frame.f_globals.get("__name__", "")
         if name not in _PASSING:
             return False
-        if name == f"{_PACKAGE}replay.compiled":
+        if name == f"{PACKAGE}replay.compiled":
             return True
     return False
 

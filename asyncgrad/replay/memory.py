@@ -18,7 +18,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
 
-#: A list of arrays counts as a large one, as what is no array does.
+#: The sample of lists of arrays, and of anything that is no array: they count as a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
 
 

@@ -9,12 +9,19 @@ import types
 
 from asyncgrad.replay.steps import UnrepeatableError
 
+#: What the names of this package's modules begin with.
+PACKAGE = f"{__name__.partition('.')[0]}."
 _ATTRIBUTES = frozenset({
     "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR",
 })  # fmt: skip
 _DOTTED = re.compile(r"\w+(\.\w+)+")
 #: A field of a template, as in `"{0.scale:.2f}"`.
 _FIELD = re.compile(r"\{([\w.]+)")
+
+
+def is_own(module: str) -> bool:
+    """Whether a module belongs to this package."""
+    return f"{module}.".startswith(PACKAGE)
 
 
 @functools.lru_cache(1024)
@@ -69,7 +76,8 @@ def names_in(
             found |= inner
             attributes |= named
         elif isinstance(constant, str):
-            # It may name an attribute in `getattr`, or several in `attrgetter` and in templates.
+            # The string may name an attribute for `getattr`, or several for `attrgetter` or in a
+            # template.
             attributes.add(constant)
             for part in (constant, *_FIELD.findall(constant)):
                 if _DOTTED.fullmatch(part):

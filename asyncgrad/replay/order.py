@@ -48,7 +48,8 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
         if step.__class__ is Compute:
             mine = made_by(step)
             mine += [place for place in fills if fills[place] is step]
-            # Of integers some ops raise an error for some values, as a division by zero does.
+            # On integers some ops raise an error for some values, such as a division by zero. They
+            # are kept for that error, even if nothing uses their results.
             integers = bool(mine) and mine[0].sample.dtype.kind in "iu"
             if not (integers or any(place in wanted for place in mine)):
                 continue
@@ -60,10 +61,11 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
 
 
 def checks_first(steps: list[Any]) -> list[Any]:
-    """Move checks to the front: after a change they could not be failed any more.
+    """Move checks to the front: once something has changed, the call can't be made as always.
 
-    They go with what they read, unless a function with effects is given that, or may have changed
-    it: optimisers change no integers.
+    Steps that compute what a check reads move with it. A check stays where it is if it depends on a
+    tensor that a function with effects is given, or may have changed by then. The latter is no
+    obstacle for integers, which optimisers don't change.
     """
     given = {
         source
@@ -114,7 +116,7 @@ def is_change(step: Any) -> bool:
 
 
 def is_lasting(step: Any, graded: bool) -> bool:
-    """Whether a change would be there twice, or be lost, if the call were made as always after it.
+    """Whether a change would happen twice, or get lost, if the call were then made as always.
 
     Args:
         step: the step.
@@ -157,9 +159,9 @@ def loads_first(steps: list[Any]) -> list[Any]:
 
 
 def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
-    """Combine two arrays that nothing else reads as soon as both are there, so that one goes.
+    """Combine two arrays that nothing else reads as soon as both exist, which frees one of them.
 
-    Sums of gradients are recorded where they are used; in between other gradients are computed.
+    Sums of gradients are recorded where they are used, perhaps long after their operands were made.
 
     Args:
         steps: the steps.

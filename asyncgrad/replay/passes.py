@@ -21,27 +21,18 @@ from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, r
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.replay.arrays import Recorded
 
 
 class Passes(Changes):
     """Notes what passes compute and commit, and what they call."""
 
-    def __init__(
-        self,
-        arguments: list[Any],
-        reached: list[Any],
-        *,
-        strict: bool,
-        waits: bool,
-        is_there: Callable[[Any], bool],
-    ) -> None:
-        super().__init__(arguments, reached, strict=strict)
-        self._waits = waits
+    def __init__(self, call: Recorded) -> None:
+        super().__init__(call)
+        self._waits = call.waits
         self._thread = get_ident()
-        self._is_there = is_there
+        self._is_there = call.is_there
         self.inference = current().inference
         self._scope = current().streams
         #: What is watched of the passes that run.
@@ -92,7 +83,7 @@ class Passes(Changes):
                     self.constants.add(self.new(gradient._array))
 
     def watch_of(self, task: GraphTask) -> Any:
-        """What is told of the user's code in a pass of this call, None if it is of another."""
+        """The object that takes reports of user code in a pass; None for a pass of another call."""
         known = self._passes.get(task)
         if known is None and task in self._recorded:
             known = WatchedPass(self)
@@ -103,12 +94,12 @@ class Passes(Changes):
         return record_function(self, function, args)
 
     def shows_node(self, tensor: Any) -> None:
-        """Take note that the node of a tensor is seen: that of an argument may be any other."""
+        """Take note that Python sees a tensor's node, which for an argument differs by call."""
         if tensor._edge is not None and id(tensor) in self.sources:
             self.refuse("it uses .grad_fn of an argument")
 
     def check_lasting(self, hook: Any) -> None:
-        """Raise for a hook that is made in the call, and that a later call would make otherwise."""
+        """Raise for a hook that the call has made if a later call might make a different one."""
         check_lasting(hook, self._is_there)
 
     def _stream(self, device: Any) -> Any:
@@ -127,7 +118,7 @@ class Passes(Changes):
         return bool(self._passes) or self._changing is not None
 
     def leave_passes(self) -> None:
-        """Stop watching passes that have not ended, as one that has failed."""
+        """Stop watching passes that have not ended properly, such as one that has failed."""
         for known in self._passes.values():
             known.forget()
 

@@ -111,29 +111,23 @@ class Program:
     @property
     def run(self) -> Callable[[Any, Any, Any], Any]:
         """The function, written when it is first needed: many calls are never repeated."""
-        code = self._code
-        if code is None:
-            with _writing:
-                writer = self._written(divided=False)
-                self.source = writer.text
-                code = self._code = self._function(writer)
-        return code
+        return self._code or self._write(divided=False)
 
     @property
     def walk(self) -> Callable[[Any, Any, Any], Any]:
         """The generator."""
-        code = self._walk
-        if code is None:
-            with _writing:
-                writer = self._written(divided=True)
-                self.parts = writer.parts
-                code = self._walk = self._function(writer)
-        return code
+        return self._walk or self._write(divided=True)
 
-    def _function(self, writer: Writer) -> Any:
-        """The function that was written, whose source is forgotten with this program."""
-        function = writer.function()
-        finalize(self, linecache.cache.pop, writer.file, None)
+    def _write(self, *, divided: bool) -> Any:
+        """Write the function or the generator; its source is forgotten with this program."""
+        with _writing:
+            writer = self._written(divided=divided)
+            function = writer.function()
+            finalize(self, linecache.cache.pop, writer.file, None)
+            if divided:
+                self.parts, self._walk = writer.parts, function
+            else:
+                self.source, self._code = writer.text, function
         return function
 
     def _written(self, *, divided: bool) -> Writer:

@@ -36,11 +36,10 @@ from asyncgrad.nn.hooks import EVERYWHERE
 from asyncgrad.nn.module import Module
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.names import names_in
+from asyncgrad.replay.names import PACKAGE, is_own, names_in
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, hooked
 
-_PACKAGE = __name__.partition(".")[0]
 #: Modules whose functions depend on their arguments alone.
 _PURE = (math, cmath, operator, itertools, functools, typing, enum)
 _PURE_NAMES = frozenset(module.__name__ for module in _PURE) | {"_operator", "collections"}
@@ -57,7 +56,7 @@ _BUILTINS = frozenset(
 )  # fmt: skip
 #: Parts of this package whose functions have effects, or depend on more than their arguments.
 _EFFECTS = tuple(
-    f"{_PACKAGE}.{name}"
+    f"{PACKAGE}{name}"
     for name in (
         "random", "serialization", "settings", "scheduler", "serving", "extend", "tracing",
         "collector", "testing", "accelerator", "backends", "cuda", "utils", "amp",
@@ -166,7 +165,7 @@ class Reached(Unchanged):
             self._follow(kind, kind.__name__)
             self._parts(value, where)
         elif isinstance(value, Variable):
-            if not _is_own(kind.__module__):
+            if not is_own(kind.__module__):
                 raise UnrepeatableError(f"{where} is a {kind.__name__}")
         elif isinstance(value, type):
             self._class(value, where)
@@ -176,10 +175,10 @@ class Reached(Unchanged):
             self._instance(value, where)
             self._follow(EVERYWHERE, "hooks of all modules")
         elif isinstance(value, enum.Enum):
-            if not _is_own(kind.__module__):
+            if not is_own(kind.__module__):
                 self._follow(kind, kind.__name__)
                 self._dict(vars(value), where)
-        elif _is_own(kind.__module__):
+        elif is_own(kind.__module__):
             self._own(value, where)
         else:
             self._instance(value, where)
@@ -241,7 +240,7 @@ class Reached(Unchanged):
             raise UnrepeatableError(f"{where} is a {type(value).__name__}, which may change")
 
     def _dict(self, value: Any, where: str, anew: Any = ()) -> None:
-        """Follow a dictionary; of those that `anew` names, what they hold is called anew."""
+        """Follow a dictionary, but not what is under the keys `anew`: a replay calls that anew."""
         self._dicts.append(value)
         self._dicts += [value[key] for key in anew]
         for key, part in value.items():
@@ -257,7 +256,7 @@ class Reached(Unchanged):
         if kind in _BUILTINS or issubclass(kind, BaseException):
             return
         module = kind.__module__
-        if _is_own(module) or module in _PURE_NAMES:
+        if is_own(module) or module in _PURE_NAMES:
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{kind.__name__}")
             return
@@ -269,7 +268,7 @@ class Reached(Unchanged):
             raise UnrepeatableError(f"{where} is a class with a metaclass")
         for base in kind.__mro__:
             known = base is not kind and id(base) in self._seen
-            if base is object or known or _is_own(base.__module__):
+            if base is object or known or is_own(base.__module__):
                 continue
             if not base.__flags__ & (1 << 9):
                 if base in {tuple, list, dict, int, float, str, enum.Enum}:
@@ -301,7 +300,7 @@ class Reached(Unchanged):
         kind = type(value)
         if isinstance(value, types.SimpleNamespace) or is_plain(kind):
             self._instances.append(value)
-            if not _is_own(kind.__module__) and kind is not types.SimpleNamespace:
+            if not is_own(kind.__module__) and kind is not types.SimpleNamespace:
                 self._follow(kind, kind.__name__)
             held = vars(value)
             self._dict(held, where, held.keys() & _BACKWARD if isinstance(value, Module) else ())
@@ -311,7 +310,7 @@ class Reached(Unchanged):
     def _function(self, function: Any, where: str) -> None:
         # A transform takes over `__module__` of the function that it is made around.
         module = function.__globals__.get("__name__") or ""
-        if _is_own(module):
+        if is_own(module):
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{function.__name__}()")
             # A transform, or another function made around the user's.
@@ -376,7 +375,7 @@ class Reached(Unchanged):
         except ValueError:
             return
         if isinstance(value, types.FunctionType):
-            if not _is_own(value.__globals__.get("__name__") or "") or value.__closure__:
+            if not is_own(value.__globals__.get("__name__") or "") or value.__closure__:
                 self._follow(value, where)
         elif isinstance(value, (Module, Variable, types.MethodType, functools.partial)) or hasattr(
             value, "__compiled__"
@@ -414,11 +413,6 @@ _BY_TYPE: dict[type, Any] = {
 }
 
 
-def _is_own(module: str) -> bool:
-    """Whether a module belongs to this package."""
-    return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
-
-
 def is_plain(kind: Any) -> bool:
     """Whether instances keep all of their state in `__dict__`."""
     return bool(kind.__dictoffset__) and all(
@@ -431,7 +425,7 @@ def _is_generated(kind: type, name: str, function: Any) -> bool:
     """Whether `dataclasses` has made a method that only shows or compares fields."""
     if name not in {"__repr__", "__eq__", "__hash__"} or not dataclasses.is_dataclass(kind):
         return False
-    # What shows fields is wrapped, in one module or another, against showing itself.
+    # A generated `__repr__` is wrapped, by one module or another, against endless recursion.
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     return code is not None and code.co_filename == "<string>"
 

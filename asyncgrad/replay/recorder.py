@@ -1,9 +1,9 @@
 """Records a call of a function as a flat list of steps on arrays.
 
 While a call is recorded it runs as always, on ordinary arrays. The recorder is told of every op
-(`computed`), of every pass (`begin`), and of functions that are called anew (`again`). An array
-that it does not know was made in a way that it was not told of: then the call can't be repeated,
-and the reason is noted. Nothing here changes what the call computes.
+(`computed`), of every pass (`begin`), and of functions that are called anew (`again`). If an op
+uses an array that the recorder does not know, something has made it that was not reported. Then the
+call can't be repeated, and the reason is noted. Nothing here changes what the call computes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.variable import (
-    Variable,
-)
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
@@ -36,45 +34,25 @@ from asyncgrad.replay.steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncgrad.ops.op import Op
+    from asyncgrad.replay.arrays import Recorded
 
 #: Functions whose results follow from their Python arguments alone.
 _CONSTANTS_OF = frozenset({
     "arange", "as_tensor", "asarray", "eye", "full", "full_like", "linspace", "new_tensor", "ones",
     "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 })  # fmt: skip
-#: Of tensors with more elements the values are not compared.
+#: The values that Python sees are compared for tensors of at most so many elements.
 _SMALL = 16
-_PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 class Recorder(Passes):
     """What one call does; `reason` says why it can't be repeated, or is None."""
 
-    def __init__(
-        self,
-        arguments: list[Any],
-        reached: list[Any],
-        *,
-        strict: bool,
-        waits: bool,
-        code: Any = None,
-        is_there: Callable[[Any], bool],
-    ) -> None:
-        """Start with the tensors that the call may use.
-
-        Args:
-            arguments: the tensors among the arguments, each once.
-            reached: other tensors that the function can reach.
-            strict: raise an error where the call turns out to be unrepeatable.
-            waits: the call is awaited.
-            code: the function's own code, if it has some.
-            is_there: whether the function has reached a value before the call.
-        """
-        super().__init__(arguments, reached, strict=strict, waits=waits, is_there=is_there)
-        self._code = code
+    def __init__(self, call: Recorded) -> None:
+        """Start with the tensors that the call may use."""
+        super().__init__(call)
+        self._code = call.code
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
 
@@ -101,7 +79,7 @@ class Recorder(Passes):
             self.refuse(str(error))
             return value
         names, frame = way_of(sys._getframe(1))
-        # Values of other types need not be new objects.
+        # Only values of these types are new objects, so that their identity tells them from others.
         if type(value) in {float, complex, list} and is_only_returned(
             names, frame, self._code, value
         ):
@@ -210,12 +188,12 @@ class Recorder(Passes):
         self.steps.append(Compute(name, metadata.kernels[name], arguments, place, metadata.cost))
 
     def constant(self, array: Any) -> None:
-        """Take note of an array whose values follow from Python's alone."""
+        """Take note of an array whose values depend on Python values alone."""
         if self.reason is None:
             self.new_constant(array)
 
     def detached(self, tensor: Any) -> None:
-        """Take note whose array it is that another tensor is made of: others may have it, too."""
+        """Take note which tensor's array a new tensor gets, if two tensors share that array."""
         source = self.sources.get(id(tensor))
         if self.reason is None and source is not None and id(tensor._array) in self._shared:
             try:
@@ -224,7 +202,7 @@ class Recorder(Passes):
                 self.refuse(str(error))
 
     def followed(self, array: Any, function: Any, args: tuple[Any, ...]) -> None:
-        """Take note of an array that a function which is no op has made."""
+        """Take note of an array that was made by a function that is no op."""
         if self.reason is not None:
             return
         name = getattr(function, "__name__", "a function").strip("_")

@@ -1,4 +1,4 @@
-"""What is compared of the arguments at each call, as code made for one recorded call."""
+"""Compares the arguments of a call with those of a recorded one, by code made for the latter."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Signature:
         return code
 
     def tell_apart(self, reached: list[Any]) -> None:
-        """Match only arguments that are those of the tensors that the function reaches, too.
+        """Compare at each call, too, which arguments are tensors that the function also reaches.
 
         Args:
-            reached: these tensors.
+            reached: the tensors that the function reaches.
         """
         known = set(reached)
         for number, tensor in enumerate(self.tensors):

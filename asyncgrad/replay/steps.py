@@ -27,7 +27,7 @@ class Opaque:
 
 
 class Place:
-    """An array of the program: one that a step makes, or that is read when the program is there."""
+    """An array of the program: one that a step makes, or that the program reads at that point."""
 
     __slots__ = ("number", "sample")
 

@@ -1,6 +1,6 @@
 """Whether what a function can read is as it was when a call of it was recorded.
 
-All is compared by identity, and plain values that are other objects by value.
+Everything is compared by identity. A plain value that is another object is compared by value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
 meta_state = attrgetter(
     "requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference"
 )
-#: What tools that load code anew exchange in a function.
+#: What tools that reload code replace in a function.
 _function_state = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -36,15 +36,15 @@ class Unchanged:
         #: All tensors, each once.
         self.tensors: list[Any] = []
         self._dicts: list[Any] = []
-        #: Lists, and sets: they are gone through in an order of their own.
+        #: Lists and sets. A set's items come in an order that stays the same while it is unchanged.
         self._lists: list[Any] = []
         self._cells: list[Any] = []
-        #: By table of globals or of a module: the names that are read there, and those that are
-        #: not there, but among the builtins.
+        #: By table of globals or of a module: the names that are read there, and those that must be
+        #: absent there because builtins of these names are used.
         self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
         self._attributes: list[tuple[Any, str]] = []
         self._members: list[tuple[Any, str]] = []
-        #: The tables of classes: one that gets another attribute may hide that of a base.
+        #: The tables of classes: a class that gets a new attribute may hide one of a base class.
         self._classes: list[Any] = []
         self._functions: list[Any] = []
         self._instances: list[Any] = []
@@ -100,7 +100,8 @@ class Unchanged:
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
         try:
-            # Most functions have few kinds of what is compared, and an empty loop takes time, too.
+            # Most functions read few kinds of things. The comparison of the others is skipped,
+            # because an empty loop takes time, too.
             if self._empty and any(self._empty):
                 return False
             if self._sized and list(map(len, self._sized)) != self._lengths:

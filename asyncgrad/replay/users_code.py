@@ -112,7 +112,7 @@ def _note_function(recorder: Any, function: Any, args: Any, arguments: Any, resu
 
 
 def check_lasting(value: Any, is_there: Any) -> None:
-    """Raise for a hook that is made in the call, and that a later call would make otherwise.
+    """Raise for a hook that the call has made if a later call might make a different one.
 
     Args:
         value: the hook, or what it holds.
@@ -130,7 +130,7 @@ def check_lasting(value: Any, is_there: Any) -> None:
         parts = value
     elif kind is types.FunctionType:
         if value.__globals__.get("__name__") == BackwardHooks.__module__:
-            # Made for hooks of a module, which are compared.
+            # This package has made it for hooks of a module, and those are compared at each call.
             return
         names_in(value.__code__, value.__code__.co_freevars)
         cells = [cell for cell in value.__closure__ or () if not is_there(cell)]
@@ -146,9 +146,9 @@ def check_lasting(value: Any, is_there: Any) -> None:
 
 
 def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
-    """Raise if code that waits runs beside other code of the user's in a pass.
+    """Raise if user code that awaits something runs beside other user code in a pass.
 
-    In a replay it would run before or behind that, and might wait for it for ever.
+    A replay runs one after the other. If the first waited for the second, it would never end.
 
     Args:
         steps: all steps so far.
@@ -198,7 +198,7 @@ class UsersCode:
     """Notes the code of the user's in one pass."""
 
     def __init__(self, watch: WatchedPass, recorder: Any) -> None:
-        """Keep who knows the gradients of the pass, and who takes the steps."""
+        """Keep what knows the gradients of the pass, and what takes the steps."""
         self._watch = watch
         self._recorder = recorder
 
@@ -280,7 +280,7 @@ class UsersCode:
         """Take the report that the code has run.
 
         Returns:
-            Its result, in arrays that are known to be these.
+            The result of the code, in new arrays.
         """
         recorder, watch = self._recorder, self._watch
         watch.running -= 1
@@ -298,7 +298,8 @@ class UsersCode:
             watch.accumulated(node)
             outs: Any = Same(None)
         else:
-            # New arrays: others may have the same, and get no result of this code.
+            # The result gets arrays of its own. The code may return an array that is another
+            # gradient, too, and that gradient would be taken for this result.
             result = [None if x is None else np.asarray(x).view() for x in result]
             places = [None if x is None else recorder.new(x) for x in result]
             outs = tuple([Same(None) if x is None else x for x in places])
@@ -321,7 +322,7 @@ class UsersCode:
             ),
         )
         recorder.call_anew(step)
-        # What is awaited is noted as launched until the node has ended.
+        # If the code was awaited, its node is among those launched until it has ended.
         watch.called.append((step, node in noted.task.launched))
         return result
 

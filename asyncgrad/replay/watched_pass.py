@@ -36,14 +36,19 @@ class WatchedPass:
     """Watches one pass: the rules of its nodes report, and as its observer it sees other nodes."""
 
     def __init__(self, recorder: KnownArrays, *, adds: bool = False) -> None:
-        """Start without gradients; with `adds` no pass adds them, see `run`."""
+        """Start without gradients.
+
+        Args:
+            recorder: takes the steps.
+            adds: gradients are summed here, as there is no pass that does it: see `run`.
+        """
         self._recorder = recorder
         self._adds = adds
         #: By target and input number, the gradients that have arrived, with what orders them.
         self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
         self.captured: list[Place | None] = []
-        #: The steps that call code of the user's, each with whether that has waited; and how much
-        #: of it runs now.
+        #: The steps that call user code, each with whether the code was awaited; and how many calls
+        #: of user code run now.
         self.called: list[tuple[Again, bool]] = []
         self.running = 0
         #: The leaves whose gradients are committed already.
@@ -241,7 +246,8 @@ class WatchedPass:
                     function = _like_first if first else _like_second
                     value = function(total.sample, place.sample)
             else:
-                # The device adds no more than in an eager call: the sum of the pass stands for it.
+                # The pass has made this sum already. Its result is the sample, so that the device
+                # need not add once more.
                 function, value = device.xp.add, like if last else total.sample
             made = recorder.new(value)
             recorder.steps.append(
@@ -350,7 +356,7 @@ class WatchedPass:
 
 
 def is_one(gradient: Any) -> bool:
-    """Whether an array is one that `backward()` and `grad()` keep for roots without a gradient."""
+    """Whether an array is a kept gradient of ones, which passes give to roots of one element."""
     if gradient.__class__ is not np.ndarray:
         return False
     return ONES.get(metadata_of(gradient, CPU)) is gradient
@@ -374,7 +380,7 @@ def _like_second(x: Any, y: Any) -> Any:
 
 
 def _use(gradient: Any, place: Place) -> None:
-    """Make the array that the pass has there the sample: others may be views of it."""
+    """Make the pass's own array the sample of a place, because other arrays may be views of it."""
     sample = place.sample
     if (
         gradient.dtype != sample.dtype

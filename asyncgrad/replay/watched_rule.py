@@ -1,4 +1,4 @@
-"""Rules that report what they compute to a recorder's view of their pass."""
+"""Rules that report what they compute, while their pass is recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class WatchedRule:
     __slots__ = ("_call", "_rule", "fresh", "node", "outliving", "passes", "run", "saves")
 
     def __init__(self, rule: Rule, node: Any, call: Callable[..., Any]) -> None:
-        """Have what a pass reads of every rule at hand."""
+        """Copy what a pass reads of every rule."""
         self._rule = rule
         self.node = node
         self._call = call

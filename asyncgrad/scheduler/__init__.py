@@ -60,7 +60,7 @@ def start_chain(root: Node, gradient: Gradient, keep_graph: bool) -> Any:
         keep_graph: saved values survive.
 
     Returns:
-        What `start` returns; None, with nothing done, on a loop and where the graph is no chain.
+        What `start` returns. None, with nothing done, if a loop runs or the graph is no chain.
     """
     if _get_running_loop() is not None or not is_chain(root):
         return None
@@ -76,7 +76,7 @@ def awaits(task: PassState | None) -> bool:
 
 
 def until_free_for(task: PassState) -> Any:
-    """The awaitable for a pass on the running loop before it commits; None if it may block."""
+    """What a pass on the running loop awaits before it commits; None for one that may block."""
     return until_free() if awaits(task) else None
 
 

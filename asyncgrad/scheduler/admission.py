@@ -31,7 +31,7 @@ class Admission:
         self._live = live
         #: The waiting passes, by their urgency: minus the priority, and the deadline.
         self._queue: FairQueue[tuple[int, float], GraphTask] = FairQueue(_PATIENCE)
-        #: The place of each of them in the queue, for one that ends while it waits.
+        #: The box of each in the queue, which is emptied if the pass ends while it waits.
         self.held: dict[GraphTask, list[GraphTask]] = {}
         #: Passes nested in others, which the limit does not count.
         self._nested: weakref.WeakSet[GraphTask] = weakref.WeakSet()
@@ -57,7 +57,7 @@ class Admission:
         self.held[task] = self._queue.push((-task.priority, deadline), task)
 
     def left(self, task: GraphTask) -> None:
-        """Note that a pass has ended, perhaps one that waits."""
+        """Note that a pass has ended, perhaps while it waited here."""
         place = self.held.pop(task, None)
         if place is not None:
             place.clear()

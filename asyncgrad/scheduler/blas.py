@@ -1,7 +1,7 @@
 """How many threads the BLAS library uses.
 
 The libraries are found at import, because that reads files. While an engine runs, they use one
-thread: threads of a library's own would wait for one another where a core is needed elsewhere.
+thread. Otherwise all threads of a library would wait for the one whose core something else uses.
 Large products are computed in pieces instead, by the engine's threads, as many as the user allows.
 """
 
@@ -30,7 +30,7 @@ CORES = cores()
 
 #: How many engines have called `use_one_thread` and not yet `give_back`.
 _holders = 0
-#: While limited: the libraries with their numbers of threads before.
+#: While the limit is in force: each library with the number of threads that it had before.
 _before: list[tuple[Any, int]] = []
 _lock = lasting_lock()
 
@@ -82,7 +82,7 @@ def _limit() -> None:
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     if not libraries:
         return
-    # Stored before it changes, because a fork may happen in between.
+    # The numbers are stored before they change, because a fork may happen in between.
     _before[:] = [(library, library.num_threads) for library in libraries]
     pieces.threads = get_threads()
     for library in libraries:
@@ -101,8 +101,8 @@ def _restore() -> None:
 def _set(library: Any, number: int) -> None:
     """Set a library's threads, in any thread.
 
-    From 3.8 on, threadpoolctl obeys one thread alone, without a word to others: the first one, as
-    long as it lives or until that is reset.
+    From 3.8 on, threadpoolctl silently ignores all threads but the first that has set a number,
+    until that thread ends or the library's controlling thread is reset.
     """
     reset = getattr(library, "clear_controlling_thread", None)
     if reset is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.states import Suspended
     from asyncgrad.scheduler.host import Host
 
-    #: What takes the end of a coroutine node.
+    #: Called when a coroutine node has ended.
     Report: TypeAlias = Callable[[GraphTask, Suspended, "Ended"], None]
 
 #: The default limit of coroutine nodes of one pass that wait at the same time.
@@ -62,7 +62,7 @@ class CoroutineNodes:
         """
         running = self._running.setdefault(task, {})
         while task.suspended and len(running) < self.limit:
-            # Removed from the list only below: an interrupt in between must not lose it.
+            # The node leaves the list only below, so that no interrupt in between loses it.
             suspended = task.suspended[0]
             # Not `create_task`: an eager task factory would run the node at once, in here.
             waiting = asyncio.Task(
@@ -165,7 +165,8 @@ class CoroutineNodes:
 async def wait_for_node(awaitable: Awaitable[Any]) -> Any:
     """Run a coroutine node, in its copy of the pass's context."""
     install(current().replace(in_node=False))
-    # The pass's owner handles changes of the pass meanwhile. A cancellation here ends the node.
+    # While this waits, the owner of the pass handles changes of the pass. Cancelling this wait ends
+    # the node.
     return await awaitable
 
 
@@ -174,7 +175,8 @@ async def until_free() -> None:
     loop = asyncio.get_running_loop()
     free = loop.create_future()
     when_free(partial(tell_loop, loop, settle, free))
-    # If cancelled here, nothing has been committed; `settle` leaves the cancelled future alone.
+    # To cancel this wait is harmless: nothing has been committed, and `settle` ignores a future
+    # that is done.
     await free
 
 

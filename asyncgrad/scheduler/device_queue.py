@@ -45,7 +45,8 @@ class DeviceQueue:
         self._queue: FairQueue[Urgency, tuple[GraphTask, int]] = FairQueue(_PATIENCE)
         #: How many there are, including any that have ended meanwhile.
         self._waiting = 0
-        #: A single waiting pass and its time of arrival, kept out of the queue: nothing to compare.
+        #: The only waiting pass and its time of arrival, kept here while there is no other with
+        #: which the queue would compare it.
         self._alone: GraphTask | None = None
         self._since = 0
         #: The time used by the family that had the last turn; newcomers start from it.
@@ -143,7 +144,7 @@ class DeviceQueue:
         return task, waited
 
     def _renewed(self, urgency: Urgency, entry: tuple[GraphTask, int]) -> Urgency:
-        """The urgency of a pass of whose family other passes may have run meanwhile."""
+        """The present urgency of a pass: others of its family may have run since it was queued."""
         used = self.charge(entry[0], 0)
         return urgency if used == urgency.used else urgency._replace(used=used)
 

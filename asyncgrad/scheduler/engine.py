@@ -56,8 +56,8 @@ class Engine(RunningPasses):
         self.yield_queue = YieldQueue(SLICE_NS)
         #: Tasks that yield until the loop is idle.
         self.idle_queue = IdleQueue()
-        #: The loop that synchronous passes share lasts as long as the process, and their products
-        #: are computed by BLAS's own threads.
+        #: Not on the loop that synchronous passes share: it lasts as long as the process, and their
+        #: products are computed by BLAS's own threads.
         self._limits_blas = not is_shared(loop)
         if self._limits_blas:
             blas.use_one_thread()
@@ -82,16 +82,18 @@ class Engine(RunningPasses):
         loop = self.loop
         if self.live:
             self.emptied = loop.create_future()
-            # Other generators may start passes meanwhile; those that do after `close` run on the
-            # loop. If cancelled here, the runner is in a hurry: threads end with their segments.
+            # While this waits, other generators may start passes. Passes that start after `close`
+            # run on the loop. A runner that does not want to wait cancels this: each thread then
+            # ends after its present segment.
             await self.emptied
         worker = self.worker.task
         if worker is not None:
-            # No pass waits for a turn any more. If cancelled here, the loop ends the worker.
+            # No pass waits for a turn any more. If this wait is cancelled, the loop ends the worker
+            # with its other tasks.
             await asyncio.wait([worker])
         gone = loop.create_future()
         self.close(partial(tell_loop, loop, settle, gone))
-        # The threads finish offloaded functions. If cancelled here, they do so all the same.
+        # The threads finish offloaded functions, even if this wait is cancelled.
         await gone
         while self.thread_segments.threads.alive():  # noqa: ASYNC110  there is no notification
             # The last thread has called `ended`, and needs some microseconds to end.
@@ -244,12 +246,14 @@ def _end_with(
 
     closer = until_shutdown()
     finalizer = sys.get_asyncgen_hooks().finalizer
-    # The generator would hold the hook, and so the loop, which would then leak if never closed.
+    # The generator keeps the finalizer hook that is set when it starts, and the hook refers to the
+    # loop. With the hook, a loop that is never closed would leak, so there is none for a moment.
     sys.set_asyncgen_hooks(finalizer=None)
     try:
         step = closer.__anext__()
     except ResourceWarning:
-        # uvloop only warns that its generators are shut down; seen if warnings are errors.
+        # The generators of a uvloop are shut down already. It only warns of that, and the warning
+        # is raised here if warnings are errors.
         return None
     finally:
         sys.set_asyncgen_hooks(finalizer=finalizer)

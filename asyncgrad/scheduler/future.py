@@ -35,7 +35,7 @@ resolve = asyncio.Future.set_result
 class Runner(Protocol):
     """What a future uses of the engine that runs its pass."""
 
-    #: Futures whose outcome nobody has looked at: the `id` of each, with that of its starter.
+    #: Futures whose outcome nobody has looked at: by the `id` of each, the `id` of its starter.
     unobserved: dict[int, int]
     #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
     spent: bool
@@ -221,8 +221,8 @@ class BackwardFuture(asyncio.Future[_T]):
         Args:
             later: errors that nodes raised after the cancellation. They become notes, as text,
                 because the errors themselves refer to the pass.
-            failure: an error that the pass had failed with before the cancellation, unknown to the
-                caller of `cancel()`; becomes a note, too.
+            failure: the error of a pass that had failed before it was cancelled. The caller of
+                `cancel()` did not know of it; it becomes a note, too.
         """
         self._task = None
         self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]

@@ -1,7 +1,7 @@
 """Idle threads help the thread that owns a pass.
 
-The owner never waits for a thread that has not begun: it does the work itself if it is still to be
-done when needed. So any number of owners can share the threads without a deadlock.
+The owner never waits for a thread that has not begun. If the owner needs the result of such work,
+it does the work itself. So any number of owners can share the threads without a deadlock.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Helpers:
     def lend(self, call: Callable[[], None], *, part: bool = False) -> None:
         """Run a call in another thread; `join` waits for it.
 
-        If more than one for each helper were waiting, the oldest are made here and now.
+        If more calls wait than there are helpers, this thread makes the oldest of them at once.
 
         Args:
             call: does not raise.

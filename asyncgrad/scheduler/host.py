@@ -22,7 +22,8 @@ SLICE_NS = 550_000
 class Host:
     """An event loop, the clock by which its passes are measured, and the length of their slices.
 
-    Parts are given it with each call, and hold neither it nor the loop: that would be a cycle.
+    The parts of an engine get the host with each call. They keep neither the host nor the loop,
+    because that would be a reference cycle.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

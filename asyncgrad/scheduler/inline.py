@@ -27,8 +27,6 @@ from asyncgrad.scheduler.participants import tell_inline
 from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
-    from contextvars import Context
-
     from asyncgrad.aliases import Gradient
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.node import Node
@@ -131,13 +129,14 @@ def _go_on(task: GraphTask) -> None:
         if timer is not None:
             timer.cancel()
         for running in started:
-            # Only after an interrupt of this thread.
+            # Nodes are left only if this thread was interrupted.
             running.end()
 
 
 def _expire(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:
     """Fail a pass whose deadline has passed; runs in the timer's thread."""
-    # Inbox first: `_await_nodes` starts a node first and then reads the inbox, so none is missed.
+    # The inbox is filled first, then `started` is read. `_await_nodes` adds a node to `started`
+    # first and then reads the inbox. So no node that starts at this moment is missed.
     task.inbox.append(partial(task.fail, deadline_error(task)))
     for running in tuple(started):
         running.cancel()
@@ -158,9 +157,10 @@ def _await_nodes(
             )
         )
     while task.state is RUNNING and task.suspended and len(started) < LIMIT:
-        # Removed from the list only below: an interrupt in between must not lose it.
+        # The node leaves the list only below, so that no interrupt in between loses it.
         suspended = task.suspended[0]
-        running = OnPortal(wait_for_node(suspended.waiting), _context_of(task), ended.put)
+        context = copy_context() if task.context is None else task.context.copy()
+        running = OnPortal(wait_for_node(suspended.waiting), context, ended.put)
         started[running] = suspended
         del task.suspended[0]
     task.drain()
@@ -197,8 +197,3 @@ def _first_of(ended: SimpleQueue[OnPortal], task: GraphTask) -> OnPortal:
             return ended.get(timeout=STALLED)
         warn_of_stall(task, LIMIT)
     return ended.get()
-
-
-def _context_of(task: GraphTask) -> Context:
-    """A copy of the context that the pass's nodes run in."""
-    return copy_context() if task.context is None else task.context.copy()

@@ -74,10 +74,11 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
     thread_job = running.thread_segments.offload(running, job, partial(_settle, ended))
     try:
-        # Only the function and the loop change things meanwhile; nothing here depends on that.
+        # Nothing below depends on what changes while this waits.
         await asyncio.shield(ended)
     except asyncio.CancelledError:
-        # Cancelled here: stay until the function has ended, as it may still use the caller's data.
+        # The caller was cancelled. It stays until the function has ended, which may still use the
+        # caller's data.
         stop.wanted = True
         if not thread_job.withdraw():
             while not ended.done():
@@ -105,7 +106,7 @@ def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
     except (StopIteration, asyncio.CancelledError) as error:
         if stop.wanted:
             raise
-        # Raised into a coroutine, either would mean something else.
+        # If either were raised in the caller, a coroutine, it would mean something else there.
         raise AutogradError(f"offload: the function raised {described(error)}") from error
     if iscoroutine(result):
         result.close()
@@ -130,11 +131,11 @@ async def cooperate() -> None:
     """
     running = running_engine("cooperate")
     if current().priority < 0:
-        # Here and below, nothing needs clean-up; a cancellation simply reaches the caller.
+        # Nothing has to be cleaned up if this wait is cancelled.
         await running.idle_queue.join(running)
         return
     line = running.yield_queue
     # A thousand tasks may come here in one turn, so if a queue exists the clock is not read.
     if line.waiting or running.overdrawn():
-        # Nothing needs clean-up; a cancellation simply reaches the caller.
+        # The same holds for this wait.
         await line.join(running)

@@ -28,7 +28,7 @@ def tell(
     telling = asyncio.Task(_tell(task, members, grace), loop=loop, context=context)
 
     def end(telling: asyncio.Task[None]) -> None:
-        # If the loop is cancelling all its tasks, the pass ends all the same.
+        # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
         if not telling.cancelled() and telling.exception() is not None:
             task.later_errors += (telling.exception(),)  # type: ignore[operator]
         told()
@@ -41,7 +41,7 @@ def tell_inline(task: GraphTask) -> None:
     """Call `commit` or `abort` of a pass's participants on the portal's loop; blocks meanwhile."""
     members, task.members = task.members, ()
     context = copy_context() if task.context is None else task.context.copy()
-    # An interrupt of this thread leaves the calls running: others rely on them.
+    # If this thread is interrupted, the calls go on, because the participants rely on them.
     _, error = OnPortal(_tell(task, members, GRACE), context).result()
     if error is not None:
         task.later_errors += (error,)
@@ -55,7 +55,8 @@ async def _tell(task: GraphTask, members: Sequence[Member], grace: float) -> Non
         asyncio.ensure_future(_call(getattr(member.participant, verb))): member
         for member in members
     }
-    # What has been decided stays so. If cancelled here, the loop cancels the calls, too.
+    # Nothing that happens while this waits changes the decision. This wait is cancelled only by a
+    # loop that cancels all its tasks, and these calls with them.
     _, late = await asyncio.wait(calls, timeout=None if committed else grace)
     for call, member in calls.items():
         message = f"{type(member.participant).__qualname__}.{verb}"
@@ -72,7 +73,8 @@ async def _tell(task: GraphTask, members: Sequence[Member], grace: float) -> Non
                 continue
         else:
             continue
-        # Nobody else learns it: a pass that has succeeded has no error, others have their own.
+        # The loop's handler is told because the caller of the pass is not. A pass that has
+        # succeeded raises no error, and one that has not raises its own.
         facts: dict[str, Any] = {"message": message, "task": call}
         if error is not None:
             facts["exception"] = error

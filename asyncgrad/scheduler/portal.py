@@ -76,13 +76,15 @@ class OnPortal:
         context.run(portal().start_task_soon, self._run, coroutine)
 
     async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        # Set before the check: `cancel` sets the flag before it reads `_loop`. One notices.
+        # `_loop` is set first, then the flag is read. `cancel` sets the flag first and then reads
+        # `_loop`. So at least one of the two sees the other.
         self._loop, self._task = get_running_loop(), current_task()
         if self.cancelled:
             self._cancel()
         result, error = None, None
         try:
-            # The coroutine and its pass handle changes meanwhile; a cancellation here is caught.
+            # The coroutine and its pass handle what changes while this waits. A cancellation is
+            # caught below.
             result = await coroutine
         except BaseException as caught:
             # Any error is caught, because the portal must survive it.
@@ -103,7 +105,8 @@ class OnPortal:
     def result(self) -> tuple[Any, BaseException | None]:
         """What the coroutine returned and what it raised; blocks until then, and answers once."""
         result = self._outcome.result()
-        # This object may be kept by a frame of the error's traceback, so it must drop the error.
+        # A frame of the error's traceback may refer to this object. So this object must not keep
+        # the error: that would be a cycle.
         self._outcome = Future()
         self._outcome.set_result((None, None))
         return result
@@ -169,7 +172,7 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Forked during an import, a child could never import that module.
+    # A child that is forked during an import could never import that module.
     os.register_at_fork(
         before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_after_fork
     )

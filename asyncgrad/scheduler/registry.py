@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _engines: dict[int, Engine] = {}
 #: Held while an engine is added or removed.
 _changing = lasting_lock()
-#: In a forked child: the parent's engines. Their deaths would notify loops shared with the parent.
+#: In a forked child: the parent's engines. They are kept, because an engine that dies notifies its
+#: loop, which the child shares with the parent.
 _inherited: list[Engine] = []
 
 
@@ -79,9 +80,10 @@ def _sweep() -> None:
 
 
 def _after_collection() -> None:
-    """Close engines of closed loops, after a run of the collector, as loops don't report that.
+    """Close engines of closed loops after a run of the collector, as loops don't report their end.
 
-    In a thread, because the code that the collector interrupts may hold the locks needed for that.
+    This is done in a thread, because the code that the collector interrupts may hold the locks that
+    are needed.
     """
     for engine in tuple(_engines.values()):
         if engine.is_abandoned():

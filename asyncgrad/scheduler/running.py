@@ -35,7 +35,7 @@ from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.participants import tell
-from asyncgrad.scheduler.segments import ThreadSegments
+from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.timers import call_at
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 #: How much a caller's first slice may overdraw the rest of a turn. A turn's budget is less than a
 #: slice by this much.
 _OVERDRAFT_NS = 100_000
-#: The rest of a pass that waits alone is run at once if what has just run was more than this many
-#: times as much: a new turn would cost more than it brings.
+#: If only one pass waits, and the slice that has just run was more than this many times as long as
+#: the rest of the pass, the rest runs at once: a new turn would cost more than it brings.
 _REST = 3
 
 
@@ -118,8 +118,8 @@ class RunningPasses(Host):
         try:
             return future
         finally:
-            # The frame of a failed node leads back to this one, and the future to the error: a
-            # cycle, which would keep the graph alive.
+            # The error refers to a failed node's frame, that frame to this one, and the future to
+            # the error. If this frame kept the future, that cycle would keep the graph alive.
             del future
 
     def _expire(self, task: GraphTask) -> None:
@@ -151,7 +151,7 @@ class RunningPasses(Host):
             return budget - (now - self._turn_start)
         self._turn_start = now
         loop.call_soon(self._end_turn)
-        # Set last: an interrupt in between must not leave a turn open that nothing ends.
+        # This is set last, so that no interrupt in between leaves a turn open that nothing ends.
         self._turn_open = True
         return budget
 
@@ -228,7 +228,7 @@ class RunningPasses(Host):
             if not task.ending:
                 if task.future is not None:
                     # Retrieve the error, or asyncio would log it if the future is never awaited.
-                    task.future.add_done_callback(_retrieve)
+                    task.future.add_done_callback(retrieve)
                 task.inbox.append(partial(task.fail, stopped_by(error)))
                 self._drain(task)
         self.stop()
@@ -252,7 +252,7 @@ class RunningPasses(Host):
             self.thread_segments.send(self, task, self.returned)
 
     def admit(self) -> None:
-        """Let passes in that the limit has held back."""
+        """Queue passes that the limit has held back, as far as it allows now."""
         for task in self.admission.admitted():
             self.enqueue(task)
 
@@ -338,10 +338,10 @@ class RunningPasses(Host):
         if task.timer is not None:
             task.timer.cancel()
         if task.members and task.future is not None:
-            # What has been decided can't be changed while they are being told.
+            # The pass can't be cancelled any more while its participants learn how it has ended.
             task.ending = True
             self.tell(task, "tells its participants")
-            # If the program is being stopped, nobody waits for them.
+            # If the program is being stopped, the pass ends without waiting for them.
             stops = is_stop(task.error)
             told = (lambda: None) if stops else partial(self._complete, task)
             # Kept alive here because the loop refers to it only weakly.
@@ -368,7 +368,7 @@ class RunningPasses(Host):
             if task.stepping is not None:
                 task.drop_graph()
             return
-        # From here `ask_to_end` in another thread says that it is too late; grant earlier requests.
+        # From here on `ask_to_end` tells other threads that it is too late; grant earlier requests.
         task.ending = True
         task.drain()
         error, later = task.error, task.later_errors
@@ -392,8 +392,3 @@ class RunningPasses(Host):
         finally:
             # The traceback may hold this frame, which must hold neither the pass nor the future.
             del error, later, future, task
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncgrad.scheduler.device_queue import DeviceQueue, Urgency
     from asyncgrad.scheduler.host import Host
 
-    #: What takes a pass back from a thread, on the loop.
+    #: Called on the loop when a thread gives a pass back.
     Returned: TypeAlias = Callable[[GraphTask, Outcome | None, BaseException | None], None]
 
 
@@ -105,7 +105,7 @@ class ThreadSegments:
         error: BaseException | None,
     ) -> None:  # fmt: skip
         """Return a pass to the loop after a segment."""
-        # An interrupt may have come before `own` made the entry.
+        # The entry is missing if an interrupt came before `own` made it.
         self.tasks.pop(task, None)
         if helpers is not None:
             self._queue.charge(task, helpers.spent)
@@ -119,8 +119,8 @@ class ThreadSegments:
 class ThreadJob:
     """A job for a thread, and the report on the loop that follows it.
 
-    Both drop their references as they begin: after the thread has notified the loop, the loop may
-    end the pass before the thread forgets the job.
+    Job and report drop their references when they begin. Otherwise the thread could still refer to
+    the pass when the loop, which it has notified, has ended that pass.
     """
 
     __slots__ = ("_ended", "_error", "_job", "_outcome", "_report")
@@ -189,6 +189,12 @@ def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *fact
     """Call a function on a loop from another thread; does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(report, *facts)
+
+
+def retrieve(future: asyncio.Future[Any]) -> None:
+    """Mark the error of a future as retrieved, because it is reported in another way."""
+    if not future.cancelled():
+        future.exception()
 
 
 def settle(waiting: asyncio.Future[None]) -> None:

@@ -1,9 +1,10 @@
 """A shorter switch interval while an engine's threads work, so that they get the GIL soon.
 
-Each larger array function releases the GIL. Beside a busy loop its thread then waits for the
-interval, 5 ms by default, and starts anew whenever the loop releases the GIL for a moment, as the
-loop has it back before the thread has woken up. With a shorter interval the thread requests the GIL
-before that happens. The loop, too, gets it back sooner.
+A thread releases the GIL in each larger array function. To get it back from a busy loop, the thread
+waits for the switch interval, 5 ms by default, and then requests it. But whenever the loop releases
+the GIL for a moment, the loop has it back before the thread has woken up, and the thread's wait
+begins again. With a shorter interval the thread makes its request before that happens. The loop,
+too, gets the GIL back sooner.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ class Threads:
         Args:
             number: how many threads.
             name: the prefix of their names.
-            kept: how many stay idle rather than share the work of others, and leave their cores to
-                the event loop.
+            kept: so many idle threads don't share the work of others, to leave cores to the event
+                loop.
         """
         self._kept = kept
         #: True for each job, False for each thread that should end.
@@ -118,7 +118,7 @@ class Threads:
             job = self._take()
             job()
             busy.pop()
-            # A waiting thread must hold no references.
+            # While the thread waits for the next job, it must not keep what this one refers to.
             del job
         if not self._present.pop():
             self._leave()

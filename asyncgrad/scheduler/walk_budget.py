@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 WALK_NS = 120
 #: Graphs with more nodes than this get a cost estimate.
 LONG = 200
-#: A larger dictionary takes noticeable time to grow.
+#: A dictionary with more entries takes noticeable time to grow.
 _LARGE = 10_000
-#: How many nodes are walked in a turn in which it does.
+#: How many nodes are walked in a turn in which such a dictionary grows.
 _FEW = 32
 #: While other passes wait, a slice is at most `1 / _PARTS` of its pass, so that none of several
 #: equal passes gets much ahead. But it may always last `_LEAST_NS`, to be worth the switch, and

@@ -74,7 +74,7 @@ class Worker:
         if not task.queued:
             return False
         if held and not walks:
-            # It used its whole slice. The average limits the effect of one accidental pause.
+            # The pass has used its whole slice. The average limits what one accidental pause does.
             seen = min(max(worth / held, _SLOWEST), _FASTEST)
             self._speed += (seen - self._speed) / 4
         return True
@@ -103,8 +103,8 @@ class Worker:
         ready: Any = getattr(host.loop, "_ready", True)
         turns = 1
         while True:
-            # Any change is possible here: passes come, end and are cancelled. If cancelled here,
-            # the worker ends, and `_ended` starts another for passes that still wait.
+            # While this waits, passes start, end and are cancelled. If this wait is cancelled, the
+            # worker ends, and `_ended` starts another one if passes still wait.
             start = host.clock()
             for _ in range(turns):
                 await _next_turn()

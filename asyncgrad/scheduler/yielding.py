@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncgrad.scheduler.host import Host
 
-#: In one turn in `_PAUSE` no task resumes. anyio cancels waiting tasks but not ones just woken. If
-#: it checks in each turn right after the wake-up, it would never find a task of a short queue.
+#: In one turn out of so many no task resumes. anyio cancels tasks that wait, but not those just
+#: woken. A task of a short queue is woken in every turn, so if anyio always looks right after that,
+#: it would never find the task waiting.
 _PAUSE = 16
 #: A turn that takes longer, about the time of a few small callbacks, was not idle.
 _NOTHING_NS = 50_000
@@ -29,7 +30,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._waiting: deque[Future[None]] = deque()
-        #: A callback of the loop will look for whom to resume.
+        #: A callback is scheduled that will resume tasks.
         self.looking = False
 
     def __bool__(self) -> bool:
@@ -84,7 +85,7 @@ class YieldQueue:
         budget -= min(max(0, others), budget // 2)
         loop.call_soon(self._note_start, host)
         count = 0
-        # Rounded: a turn may be half a visit too long, and is rarely half empty.
+        # Rounded to the nearest number: a turn may then be too long by the time of half a task.
         most = max(1, (budget + self._visit_ns // 2) // self._visit_ns)
         while count < most and self.waiting.resume():
             count += 1
@@ -137,7 +138,8 @@ class IdleQueue:
             self.waiting.looking = False
             return
         host.loop.call_soon(self._look, host)
-        # The resumed task runs before the next `_look`, and must count as activity even if it is
-        # brief: anyio cancels only waiting tasks, and must find one that soon waits again.
-        # Not `now`: in debug mode `call_soon` above takes as long as a callback does.
+        # The resumed task runs before the next `_look`. The turn must not count as idle then, even
+        # if the task is brief. Otherwise a task that soon waits again would be woken in each turn,
+        # and anyio, which cancels only tasks that wait, would never find it waiting.
+        # The clock is read again, as in debug mode `call_soon` above takes as long as a callback.
         self._last = now - _NOTHING_NS if resumed else host.clock()

@@ -22,6 +22,7 @@ from asyncgrad.devices.base import NOT_READY, READY
 from asyncgrad.devices.simulated.clocks import RealClock, VirtualClock
 from asyncgrad.devices.simulated.memory import Memory
 from asyncgrad.devices.simulated.streams import Operation, SimEvent, SimStream
+from asyncgrad.devices.waiting import settle
 from asyncgrad.errors import AcceleratorError, DeviceLostError
 
 if TYPE_CHECKING:
@@ -339,9 +340,9 @@ class Machine:
             if not operation.done:
                 self._waiting.append((operation, loop, happened))
             elif loop is running:
-                _settle(happened)
+                settle(happened)
             elif not loop.is_closed():
-                loop.call_soon_threadsafe(_settle, happened)
+                loop.call_soon_threadsafe(settle, happened)
 
     # -- what goes wrong --------------------------------------------------------------------------
 
@@ -375,8 +376,3 @@ class Machine:
 def _by_time(operation: Operation) -> tuple[float, int, int]:
     """Sort by end, then by priority, then by the order in which they were put in."""
     return operation.end, operation.stream.priority, operation.number
-
-
-def _settle(happened: asyncio.Future[None]) -> None:
-    if not happened.done():
-        happened.set_result(None)

@@ -11,7 +11,25 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.optim.optimizer import Optimizer
 
 
-class LRScheduler:
+class Schedule:
+    """What every schedule has: the rates that it has set last, and a state."""
+
+    _last_lr: list[float]
+
+    def get_last_lr(self) -> list[float]:
+        """The rates set by the last step."""
+        return self._last_lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """The schedule's state: all attributes but the optimiser."""
+        return {key: value for key, value in vars(self).items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a state returned by `state_dict()`."""
+        vars(self).update(state_dict)
+
+
+class LRScheduler(Schedule):
     """A schedule of the learning rate; subclasses define `get_lr`.
 
     Args:
@@ -58,10 +76,6 @@ class LRScheduler:
         """The rate of each group at `last_epoch`."""
         raise NotImplementedError("a schedule defines get_lr()")
 
-    def get_last_lr(self) -> list[float]:
-        """The rates set by the last step."""
-        return self._last_lr
-
     @called_anew
     def step(self) -> None:
         """Advance by one epoch; call this after the optimiser's step."""
@@ -88,14 +102,6 @@ class LRScheduler:
 
     def _rates(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The schedule's state: all attributes but the optimiser."""
-        return {key: value for key, value in vars(self).items() if key != "optimizer"}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state returned by `state_dict()`."""
-        vars(self).update(state_dict)
 
 
 def attributes(function: Any) -> dict[str, Any] | None:

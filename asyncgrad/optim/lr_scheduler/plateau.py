@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.choices import PlateauMode, ThresholdMode, words
-from asyncgrad.optim.lr_scheduler.base import apart, checked, for_groups, set_rate
+from asyncgrad.optim.lr_scheduler.base import Schedule, apart, checked, for_groups, set_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncgrad.optim.optimizer import Optimizer
 
 
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(Schedule):
     """Multiplies the rate by a factor when a metric stops improving.
 
     Args:
@@ -95,15 +95,3 @@ class ReduceLROnPlateau:
         if self.threshold_mode == "rel":
             return sign * current > sign * self.best * (1.0 + sign * self.threshold)
         return sign * current > sign * self.best + self.threshold
-
-    def get_last_lr(self) -> list[float]:
-        """The rates after the last step."""
-        return self._last_lr
-
-    def state_dict(self) -> dict[str, Any]:
-        """The schedule's state: all attributes but the optimiser."""
-        return {key: value for key, value in vars(self).items() if key != "optimizer"}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state returned by `state_dict()`."""
-        vars(self).update(state_dict)
