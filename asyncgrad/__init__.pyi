@@ -2,6 +2,14 @@
 
 # Written by tools/make_stubs.py from the running package.
 
+from asyncgrad.choices import ConvPadding
+from asyncgrad.choices import IndexReduceKind
+from asyncgrad.choices import Interpolation
+from asyncgrad.choices import MatrixNorm
+from asyncgrad.choices import Rounding
+from asyncgrad.choices import ScatterKind
+from asyncgrad.choices import ScatterReduceKind
+from asyncgrad.choices import Side
 from asyncgrad.ops.dtype import DType as _DType
 from asyncgrad.ops.dtype_device import layout as _layout
 from asyncgrad.ops.dtype_device import memory_format as _memory_format
@@ -478,7 +486,7 @@ def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def conj_physical_(self: Tensor) -> Tensor:
     """`conj_physical`, in place."""
 contiguous_format: _memory_format
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
     """The convolution over the last axes (1); the kernel is not flipped.
 
     Args:
@@ -492,7 +500,7 @@ def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: In
         groups: into how many groups channels and outputs are divided; each output is computed from
             the channels of its own group.
     """
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
     """The convolution over the last axes (2); the kernel is not flipped.
 
     Args:
@@ -506,7 +514,7 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: In
         groups: into how many groups channels and outputs are divided; each output is computed from
             the channels of its own group.
     """
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: builtins.int = 1) -> Tensor:
     """The convolution over the last axes (3); the kernel is not flipped.
 
     Args:
@@ -708,9 +716,9 @@ def dist(input: Tensor, other: Tensor, p: builtins.float = 2) -> Tensor:
     """The p-norm of `input - other`, broadcast."""
 from asyncgrad import distributions as distributions
 from asyncgrad.ops.api.elementwise import div as div
-def div_(self: Tensor, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
+def div_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
     """`div`, in place."""
-def divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+def divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: Rounding | None = None, out: Tensor | None = None) -> Tensor:
     """`input / other`, broadcast.
 
     Args:
@@ -723,7 +731,7 @@ def divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str
         RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
             integers are divided by zero and rounded.
     """
-def divide_(self: Tensor, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
+def divide_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
     """`divide`, in place."""
 from asyncgrad.ops.api.linalg import dot as dot
 double: _DType
@@ -1061,7 +1069,7 @@ def index_fill_(self: Tensor, dim: builtins.int, index: Tensor, value: Tensor | 
 from asyncgrad.ops.api.index import index_put as index_put
 def index_put_(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
     """`index_put`, in place."""
-def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
+def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
     Args:
@@ -1075,7 +1083,7 @@ def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor
         RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
-def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
+def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
     """`index_reduce`, in place."""
 def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
@@ -1549,7 +1557,7 @@ def nanmedian(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
 @overload
 def nanmedian(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.nanmedian: ...
-def nanquantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: str = 'linear', out: Tensor | None = None) -> Tensor:
+def nanquantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
     """The quantiles without NaN; see `quantile`."""
 def nansum(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The sum over some axes, without NaN."""
@@ -1590,7 +1598,7 @@ def nonzero(input: Tensor, *, as_tuple: Literal[False] = False, out: Tensor | No
 def nonzero(input: Tensor, *, as_tuple: Literal[True], out: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]: ...
 @overload
 def nonzero(input: Tensor, *, as_tuple: builtins.bool = False, out: Tensor | None = None) -> Tensor | tuple[Tensor, ...]: ...
-def norm(input: Tensor, p: builtins.float | str | None = 'fro', dim: Ints | None = None, keepdim: builtins.bool = False, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
+def norm(input: Tensor, p: builtins.float | MatrixNorm | None = 'fro', dim: Ints | None = None, keepdim: builtins.bool = False, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
     Args:
@@ -1679,7 +1687,12 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
         abs: the absolute values, float32 or float64.
         angle: the angles in radians, of that dtype, broadcast.
     """
-from asyncgrad.ops.api.transcendental import polygamma as polygamma
+def polygamma(n: builtins.int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The derivative of `digamma` of order `n`.
+
+    Raises:
+        RuntimeError: if the order is negative.
+    """
 from asyncgrad.ops.api.elementwise import positive as positive
 from asyncgrad.ops.api.elementwise import pow as pow
 def pow_(self: Tensor, exponent: Tensor | Number) -> Tensor:
@@ -1714,7 +1727,7 @@ def qr(input: Tensor, some: builtins.bool = True, *, out: Tensor | Sequence[Tens
         input: of shape (..., m, n).
         some: the reduced form.
     """
-def quantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: str = 'linear', out: Tensor | None = None) -> Tensor:
+def quantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
     """The quantiles of all elements, or along an axis; NaN if there is one.
 
     Args:
@@ -1882,7 +1895,7 @@ def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """`other - alpha * input`, broadcast."""
 from asyncgrad.serialization.archive import save as save
 from asyncgrad.ops.api.data import scalar_tensor as scalar_tensor
-def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: str | None = None, out: Tensor | None = None) -> Tensor:
+def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with the elements of `src` written at `index` along `dim`.
 
     Args:
@@ -1895,7 +1908,7 @@ def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Numbe
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
-def scatter_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: str | None = None) -> Tensor:
+def scatter_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None) -> Tensor:
     """`scatter`, in place."""
 def scatter_add(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with the elements of `src` added at `index` along `dim`.
@@ -1905,7 +1918,7 @@ def scatter_add(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, *,
     """
 def scatter_add_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add`, in place."""
-def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
+def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
     Args:
@@ -1920,9 +1933,9 @@ def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor,
             dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
-def scatter_reduce_(self: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
+def scatter_reduce_(self: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True) -> Tensor:
     """`scatter_reduce`, in place."""
-def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: builtins.bool = False, right: builtins.bool = False, side: str | None = None, sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: builtins.bool = False, right: builtins.bool = False, side: Side | None = None, sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """The indices at which values would be inserted into sorted numbers to keep their order.
 
     Args:
@@ -2001,7 +2014,8 @@ def sinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The hyperbolic sine of each element."""
 def sinh_(self: Tensor) -> Tensor:
     """`sinh`, in place."""
-from asyncgrad.ops.api.scatter import slice_scatter as slice_scatter
+def slice_scatter(input: Tensor, src: Tensor, dim: builtins.int = 0, start: builtins.int | None = None, end: builtins.int | None = None, step: builtins.int = 1, *, out: Tensor | None = None) -> Tensor:
+    """A copy of `input` with `src` as the slice along `dim`."""
 def slogdet(input: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.slogdet:
     """The signs and logarithms of absolute values of determinants; see `linalg.slogdet`."""
 def softmax(input: Tensor, dim: builtins.int, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -2252,7 +2266,7 @@ def triu_(self: Tensor, diagonal: builtins.int = 0) -> Tensor:
     """`triu`, in place."""
 def triu_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """The indices on and above a diagonal of a matrix, row by row; see `tril_indices`."""
-def true_divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+def true_divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: Rounding | None = None, out: Tensor | None = None) -> Tensor:
     """`input / other`, broadcast.
 
     Args:
@@ -2265,7 +2279,7 @@ def true_divide(input: Tensor | Number, other: Tensor | Number, *, rounding_mode
         RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
             integers are divided by zero and rounded.
     """
-def true_divide_(self: Tensor, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
+def true_divide_(self: Tensor, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
     """`true_divide`, in place."""
 def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Each element rounded towards 0; the gradient is 0."""

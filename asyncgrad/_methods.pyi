@@ -2,6 +2,13 @@
 
 # Written by tools/make_stubs.py from the running package.
 
+from asyncgrad.choices import IndexReduceKind
+from asyncgrad.choices import Interpolation
+from asyncgrad.choices import MatrixNorm
+from asyncgrad.choices import PadMode
+from asyncgrad.choices import Rounding
+from asyncgrad.choices import ScatterKind
+from asyncgrad.choices import ScatterReduceKind
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import Stream
 from asyncgrad.ops import return_types
@@ -695,7 +702,7 @@ class Methods(Variable):
         """`digamma`, in place."""
     def dist(self, other: Tensor, p: builtins.float = 2) -> Tensor:
         """The p-norm of `input - other`, broadcast."""
-    def div(self, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    def div(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None, out: Tensor | None = None) -> Tensor:
         """`input / other`, broadcast.
 
         Args:
@@ -708,9 +715,9 @@ class Methods(Variable):
             RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
                 integers are divided by zero and rounded.
         """
-    def div_(self, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
+    def div_(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
         """`div`, in place."""
-    def divide(self, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    def divide(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None, out: Tensor | None = None) -> Tensor:
         """`input / other`, broadcast.
 
         Args:
@@ -723,7 +730,7 @@ class Methods(Variable):
             RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
                 integers are divided by zero and rounded.
         """
-    def divide_(self, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
+    def divide_(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
         """`divide`, in place."""
     def dot(self, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The sum of the products of two vectors, neither conjugated.
@@ -996,7 +1003,7 @@ class Methods(Variable):
         """
     def index_put_(self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """`index_put`, in place."""
-    def index_reduce(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
+    def index_reduce(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
         """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
         Args:
@@ -1010,7 +1017,7 @@ class Methods(Variable):
             RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
             NotImplementedError: for extremes of complex numbers, or means of booleans.
         """
-    def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
+    def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
         """`index_reduce`, in place."""
     def index_select(self, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
@@ -1476,7 +1483,7 @@ class Methods(Variable):
         """
     @overload
     def nanmedian(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.nanmedian: ...
-    def nanquantile(self, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: str = 'linear', out: Tensor | None = None) -> Tensor:
+    def nanquantile(self, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
         """The quantiles without NaN; see `quantile`."""
     def nansum(self, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
         """The sum over some axes, without NaN."""
@@ -1531,7 +1538,7 @@ class Methods(Variable):
     def nonzero(self, *, as_tuple: Literal[True], out: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]: ...
     @overload
     def nonzero(self, *, as_tuple: builtins.bool = False, out: Tensor | None = None) -> Tensor | tuple[Tensor, ...]: ...
-    def norm(self, p: builtins.float | str | None = 'fro', dim: Ints | None = None, keepdim: builtins.bool = False, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
+    def norm(self, p: builtins.float | MatrixNorm | None = 'fro', dim: Ints | None = None, keepdim: builtins.bool = False, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
         """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
         Args:
@@ -1637,7 +1644,7 @@ class Methods(Variable):
             input: of shape (..., m, n).
             some: the reduced form.
         """
-    def quantile(self, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: str = 'linear', out: Tensor | None = None) -> Tensor:
+    def quantile(self, q: Tensor | builtins.float, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, interpolation: Interpolation = 'linear', out: Tensor | None = None) -> Tensor:
         """The quantiles of all elements, or along an axis; NaN if there is one.
 
         Args:
@@ -1781,7 +1788,7 @@ class Methods(Variable):
         """1 / sqrt(x) of each element."""
     def rsqrt_(self) -> Tensor:
         """`rsqrt`, in place."""
-    def scatter(self, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: str | None = None, out: Tensor | None = None) -> Tensor:
+    def scatter(self, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None, out: Tensor | None = None) -> Tensor:
         """A copy of `input` with the elements of `src` written at `index` along `dim`.
 
         Args:
@@ -1794,7 +1801,7 @@ class Methods(Variable):
         Raises:
             RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
         """
-    def scatter_(self, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: str | None = None) -> Tensor:
+    def scatter_(self, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None) -> Tensor:
         """`scatter`, in place."""
     def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
         """A copy of `input` with the elements of `src` added at `index` along `dim`.
@@ -1804,7 +1811,7 @@ class Methods(Variable):
         """
     def scatter_add_(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
         """`scatter_add`, in place."""
-    def scatter_reduce(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
+    def scatter_reduce(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
         """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
         Args:
@@ -1819,7 +1826,7 @@ class Methods(Variable):
                 dtypes do not fit.
             NotImplementedError: for extremes of complex numbers, or means of booleans.
         """
-    def scatter_reduce_(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: str, *, include_self: builtins.bool = True) -> Tensor:
+    def scatter_reduce_(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True) -> Tensor:
         """`scatter_reduce`, in place."""
     def select(self, dim: builtins.int, index: Tensor | builtins.int) -> Tensor:
         """A view of the slice at `index` along an axis, without that axis.
@@ -1861,7 +1868,7 @@ class Methods(Variable):
         """The hyperbolic sine of each element."""
     def sinh_(self) -> Tensor:
         """`sinh`, in place."""
-    def slice_scatter(self, src: Tensor, dim: builtins.int = 0, start: builtins.int | None = None, end: builtins.int | None = None, step: builtins.int = 1) -> Tensor:
+    def slice_scatter(self, src: Tensor, dim: builtins.int = 0, start: builtins.int | None = None, end: builtins.int | None = None, step: builtins.int = 1, *, out: Tensor | None = None) -> Tensor:
         """A copy of `input` with `src` as the slice along `dim`."""
     def slogdet(self, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.slogdet:
         """The signs and logarithms of absolute values of determinants; see `linalg.slogdet`."""
@@ -1930,7 +1937,7 @@ class Methods(Variable):
 
         The arguments are those of `var`.
         """
-    def stft(self, n_fft: builtins.int, hop_length: builtins.int | None = None, win_length: builtins.int | None = None, window: Tensor | None = None, center: builtins.bool = True, pad_mode: str = 'reflect', normalized: builtins.bool = False, onesided: builtins.bool | None = None, return_complex: builtins.bool | None = None, align_to_window: builtins.bool | None = None) -> Tensor:
+    def stft(self, n_fft: builtins.int, hop_length: builtins.int | None = None, win_length: builtins.int | None = None, window: Tensor | None = None, center: builtins.bool = True, pad_mode: PadMode = 'reflect', normalized: builtins.bool = False, onesided: builtins.bool | None = None, return_complex: builtins.bool | None = None, align_to_window: builtins.bool | None = None) -> Tensor:
         """The short-time Fourier transform: transforms of overlapping frames of a signal.
 
         Args:
@@ -2130,7 +2137,7 @@ class Methods(Variable):
         """
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """`triu`, in place."""
-    def true_divide(self, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
+    def true_divide(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None, out: Tensor | None = None) -> Tensor:
         """`input / other`, broadcast.
 
         Args:
@@ -2143,7 +2150,7 @@ class Methods(Variable):
             RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
                 integers are divided by zero and rounded.
         """
-    def true_divide_(self, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
+    def true_divide_(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None) -> Tensor:
         """`true_divide`, in place."""
     def trunc(self) -> Tensor:
         """Each element rounded towards 0; the gradient is 0."""

@@ -2,6 +2,7 @@
 
 # Written by tools/make_stubs.py from the running package.
 
+from asyncgrad.choices import FourierNorm
 from asyncgrad.ops.dtype_device import layout
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DTypeLike
@@ -10,7 +11,7 @@ from asyncgrad.types import Ints
 
 __all__ = ['fft', 'fft2', 'fftfreq', 'fftn', 'fftshift', 'hfft', 'hfft2', 'hfftn', 'ifft', 'ifft2', 'ifftn', 'ifftshift', 'ihfft', 'ihfft2', 'ihfftn', 'irfft', 'irfft2', 'irfftn', 'rfft', 'rfft2', 'rfftfreq', 'rfftn']
 
-def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform along an axis.
 
     Args:
@@ -23,7 +24,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def fft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def fft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform over two axes.
 
     Args:
@@ -45,7 +46,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: D
         d: the distance between two of them.
         dtype: the dtype; the default one if None.
     """
-def fftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def fftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform over some axes.
 
     Args:
@@ -60,7 +61,7 @@ def fftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: st
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 from asyncgrad.ops.api.fourier import fftshift as fftshift
-def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The real Fourier transform of Hermitian values given by a half, along an axis.
 
     Args:
@@ -73,7 +74,7 @@ def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def hfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def hfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The real Fourier transform of Hermitian values given by a half, over two axes.
 
     Args:
@@ -87,7 +88,7 @@ def hfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), nor
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def hfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def hfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The real Fourier transform of Hermitian values given by a half, over some axes.
 
     Args:
@@ -101,7 +102,7 @@ def hfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: s
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse Fourier transform along an axis.
 
     Args:
@@ -114,7 +115,7 @@ def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def ifft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def ifft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse Fourier transform over two axes.
 
     Args:
@@ -128,7 +129,7 @@ def ifft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), nor
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def ifftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def ifftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse Fourier transform over some axes.
 
     Args:
@@ -143,7 +144,7 @@ def ifftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: s
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 from asyncgrad.ops.api.fourier import ifftshift as ifftshift
-def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `hfft` along an axis.
 
     Args:
@@ -156,7 +157,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def ihfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def ihfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `hfft` over two axes.
 
     Args:
@@ -170,7 +171,7 @@ def ihfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), no
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def ihfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def ihfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `hfft` over some axes.
 
     Args:
@@ -184,7 +185,7 @@ def ihfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: 
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `rfft` along an axis.
 
     Args:
@@ -197,7 +198,7 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def irfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def irfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `rfft` over two axes.
 
     Args:
@@ -211,7 +212,7 @@ def irfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), no
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def irfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def irfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `rfft` over some axes.
 
     Args:
@@ -225,7 +226,7 @@ def irfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: 
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform of real numbers, without redundant conjugates, along an axis.
 
     Args:
@@ -238,7 +239,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
     Raises:
         RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
-def rfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def rfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform of real numbers, without redundant conjugates, over two axes.
 
     Args:
@@ -254,7 +255,7 @@ def rfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), nor
     """
 def rfftfreq(n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False, layout: layout | None = None, pin_memory: bool = False, out: Tensor | None = None) -> Tensor:
     """The frequencies of `rfft`; see `fftfreq`."""
-def rfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: str | None = None, *, out: Tensor | None = None) -> Tensor:
+def rfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform of real numbers, without redundant conjugates, over some axes.
 
     Args:

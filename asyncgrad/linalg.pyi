@@ -2,6 +2,10 @@
 
 # Written by tools/make_stubs.py from the running package.
 
+from asyncgrad.choices import LstsqDriver
+from asyncgrad.choices import MatrixNorm
+from asyncgrad.choices import QrMode
+from asyncgrad.choices import Triangle
 from asyncgrad.ops import return_types
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DTypeLike
@@ -27,8 +31,8 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False, o
     Raises:
         LinAlgError: if a matrix is not positive definite and errors are checked.
     """
-def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) -> Tensor:
-    """The condition numbers of matrices.
+def cond(A: Tensor, p: float | MatrixNorm | None = None, *, out: Tensor | None = None) -> Tensor:
+    """The condition numbers of matrices: infinite for singular ones, 0 without elements.
 
     Args:
         A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
@@ -60,7 +64,7 @@ def eig(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_ty
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-def eigh(A: Tensor, UPLO: str = 'L', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_eigh:
+def eigh(A: Tensor, UPLO: Triangle = 'L', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
@@ -73,7 +77,7 @@ def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-def eigvalsh(A: Tensor, UPLO: str = 'L', *, out: Tensor | None = None) -> Tensor:
+def eigvalsh(A: Tensor, UPLO: Triangle = 'L', *, out: Tensor | None = None) -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
@@ -99,7 +103,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False, out: Tensor | Sequence[Tens
     Raises:
         LinAlgError: if a matrix is singular and errors are checked.
     """
-def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: str | None = None, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lstsq:
+def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: LstsqDriver | None = None, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lstsq:
     """The least-squares solution X of `A @ X = B`.
 
     Args:
@@ -172,7 +176,7 @@ def matrix_exp(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-def matrix_norm(A: Tensor, ord: float | str = 'fro', dim: Ints = (-2, -1), keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
+def matrix_norm(A: Tensor, ord: float | MatrixNorm = 'fro', dim: Ints = (-2, -1), keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The norm of matrices.
 
     Args:
@@ -219,7 +223,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
         RuntimeError: if there are less than two, or shapes or dtypes do not fit.
         TypeError: if `tensors` is not a sequence of tensors.
     """
-def norm(A: Tensor, ord: float | str | None = None, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
+def norm(A: Tensor, ord: float | MatrixNorm | None = None, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The norm of vectors or matrices.
 
     Args:
@@ -243,7 +247,7 @@ def pinv(A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False
         rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
     """
-def qr(A: Tensor, mode: str = 'reduced', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_qr:
+def qr(A: Tensor, mode: QrMode = 'reduced', *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:

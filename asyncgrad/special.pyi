@@ -102,7 +102,12 @@ def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The share of the standard normal distribution that lies below."""
 def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `ndtr`: infinite at 0 and 1, NaN beyond."""
-from asyncgrad.ops.api.transcendental import polygamma as polygamma
+def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The derivative of `digamma` of order `n`.
+
+    Raises:
+        RuntimeError: if the order is negative.
+    """
 def psi(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of the logarithm of the gamma function."""
 from asyncgrad.ops.api.elementwise import round as round

@@ -2,6 +2,8 @@
 
 # Written by tools/make_stubs.py from the running package.
 
+from asyncgrad.choices import ConvPadding
+from asyncgrad.choices import Reduction
 from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import Ints
@@ -130,7 +132,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """`celu`, in place."""
 from asyncgrad.ops.api.patches import channel_shuffle as channel_shuffle
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
     """The convolution over the last axes (1); the kernel is not flipped.
 
     Args:
@@ -144,7 +146,7 @@ def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: In
         groups: into how many groups channels and outputs are divided; each output is computed from
             the channels of its own group.
     """
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
     """The convolution over the last axes (2); the kernel is not flipped.
 
     Args:
@@ -158,7 +160,7 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: In
         groups: into how many groups channels and outputs are divided; each output is computed from
             the channels of its own group.
     """
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | ConvPadding = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
     """The convolution over the last axes (3); the kernel is not flipped.
 
     Args:
@@ -517,7 +519,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """The elements times the hyperbolic tangent of their `softplus`."""
 from asyncgrad.ops.api.loss import mse_loss as mse_loss
 from asyncgrad.ops.api.multihead_attention import multi_head_attention_forward as multi_head_attention_forward
-def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
+def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
     Args:
@@ -532,7 +534,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     Raises:
         ValueError: for another power or reduction, or weights of more axes than one.
     """
-def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
+def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
 
     Args:
@@ -595,7 +597,7 @@ def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / (1 + exp(-x)) of each element."""
 from asyncgrad.nn.activation_functions import silu as silu
 from asyncgrad.ops.api.loss import smooth_l1_loss as smooth_l1_loss
-def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = 'mean') -> Tensor:
+def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The logistic loss `log(1 + exp(-y * x))`.
 
     Args:
