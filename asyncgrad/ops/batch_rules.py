@@ -189,7 +189,9 @@ def repeat(call: Call, x: Any, repeats: tuple[int, ...]) -> Any:
 def _apart(index: tuple[Any, ...]) -> int:
     """How many picked axes come first because an index's arrays are not adjacent, or 0."""
     places = [
-        i for i, part in enumerate(index) if not (isinstance(part, slice) or part is Ellipsis)
+        i
+        for i, part in enumerate(index)
+        if not (part is None or part is Ellipsis or isinstance(part, slice))
     ]
     if not places or places[-1] - places[0] == len(places) - 1:
         return 0

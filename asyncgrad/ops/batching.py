@@ -178,6 +178,10 @@ def for_each(x: Any, like: Any) -> Any:
     if not getattr(like, "_batched", False):
         return x
     level = like._level
+    if x._batched and x._level.depth > level.depth:
+        return lift_batch(for_each(x._value, like), x._level)
+    if x._batched and x._level is level:
+        return lift_batch(for_each(x._value, like._value), level)
     return lift_batch(RECORDED.clone(in_front(for_each(x, like._value), level.size)), level)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import oracle
 import pytest
@@ -19,6 +21,17 @@ NAMES = [
     if chapter not in {"random", "creation", "not_in_op_db"}
     for name in names
 ]
+#: More functions that read values, count or copy.
+NAMES += [
+    name
+    for name in (
+        "diagonal_scatter", "frexp", "histogram", "index_copy", "linalg.lstsq",
+        "linalg.matrix_rank", "linspace", "logspace", "masked_scatter", "nanquantile",
+        "nn.functional.ctc_loss", "put", "quantile", "repeat_interleave", "select_scatter",
+        "slice_scatter", "take",
+    )
+    if name not in NAMES
+]  # fmt: skip
 #: What has no answer of one shape for each example, with the arguments it is not mapped over.
 REFUSED = {
     "nonzero": "as many rows as there are elements that are not zero",
@@ -71,11 +84,13 @@ def _compare(name, function, sample):
     for way in ways:
         others = [_turned(x) if place in way else x for place, x in enumerate(leaves)]
         expected = [call(*leaves), call(*others)]
+        # If all are mapped over, the batch is the last axis. It changes what strides reach.
+        axis = -1 if len(way) > 1 and name != "as_strided_scatter" else 0
         batches = [
-            ag.stack([x, y]) if place in way else x
+            ag.stack([x, y], axis) if place in way else x
             for place, (x, y) in enumerate(zip(leaves, others, strict=True))
         ]
-        dims = tuple(0 if place in way else None for place in range(len(leaves)))
+        dims = tuple(axis if place in way else None for place in range(len(leaves)))
         found = flatten(ag.func.vmap(call, in_dims=dims)(*batches))[0]
         for i, alone in enumerate(expected):
             for x, batch in zip(flatten(alone)[0], found, strict=True):
@@ -89,6 +104,74 @@ def _turned(x):
     """The same values at other places, so that they stay where the function is defined."""
     array = x.numpy()
     return ag.from_numpy(np.roll(array.reshape(-1), 1).reshape(array.shape))
+
+
+#: Functions of a vector, two indices and two values.
+OF_INDICES = {
+    "diagonal_scatter": lambda x, i, y: ag.diagonal_scatter(ag.outer(x[:2], i * 1.0), y),
+    "gather": lambda x, i, y: ag.gather(x, 0, i) * y,
+    "index_add": lambda x, i, y: ag.index_add(x, 0, i, y),
+    "index_copy": lambda x, i, y: ag.index_copy(x, 0, i, y),
+    "index_put": lambda x, i, y: ag.index_put(x, (i,), y),
+    "index_reduce": lambda x, i, y: ag.index_reduce(x, 0, i, y, "prod"),
+    "masked_scatter": lambda x, i, y: ag.masked_scatter(x[:2], i > 0, y),
+    "put": ag.put,
+    "scatter": lambda x, i, y: ag.scatter(x, 0, i, y),
+    "scatter_add": lambda x, i, y: ag.scatter_add(x, 0, i, y),
+    "scatter_reduce": lambda x, i, y: ag.scatter_reduce(x, 0, i, y, "amax"),
+    "select_scatter": lambda x, i, y: ag.select_scatter(x[i], y.sum(), 0, 1),
+    "slice_scatter": lambda x, i, y: ag.slice_scatter(x[i], y[:1], 0, 0, 1),
+    "take": lambda x, i, y: ag.take(x, i) * y,
+}
+_WAYS = [way for way in product((None, 0), repeat=3) if any(axis == 0 for axis in way)]
+
+
+@pytest.mark.parametrize("name", OF_INDICES)
+def test_operands_may_be_batched_at_different_levels(name):
+    """All 49 ways in which three operands have a batch of an outer and of an inner `vmap`."""
+    function = OF_INDICES[name]
+    operands = ag.tensor([2.0, 3.0, 0.5, 4.0, 1.5]), ag.tensor([0, 2]), ag.tensor([1.0, 7.0])
+    for inner, outer in product(_WAYS, _WAYS):
+        batches = []
+        for x, *axes in zip(operands, inner, outer, strict=True):
+            for axis in axes:
+                x = x if axis is None else ag.stack([x, x + 1])
+            batches.append(x)
+        found = ag.func.vmap(ag.func.vmap(function, in_dims=inner), in_dims=outer)(*batches)
+        for i, j in product((0, 1), repeat=2):
+            alone = [
+                x[(i,) * (far == 0) + (j,) * (near == 0)]
+                for x, near, far in zip(batches, inner, outer, strict=True)
+            ]
+            assert found[i, j].tolist() == function(*alone).tolist(), (inner, outer)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (None, slice(None), None),
+        (None, ..., None, 0),
+        (slice(1), None, [0, 1]),
+        ([0, 1], None, [0, 1]),
+        (0, None, [0, 1]),
+        (None, [1], slice(None), None),
+    ],
+    ids=str,
+)
+def test_new_axes_in_an_index(index):
+    """Also two that are not beside one another."""
+    x = ag.arange(12.0).reshape(2, 2, 3)
+    index = tuple(ag.tensor(part) if isinstance(part, list) else part for part in index)
+    expected = [part[index].tolist() for part in x]
+    assert ag.func.vmap(lambda part: part[index])(x).tolist() == expected
+    y = ag.zeros_like(x)
+
+    def put(part, values):
+        part[index] = values
+        return part
+
+    ag.func.vmap(put)(y, ag.func.vmap(lambda part: part[index])(x) + 1)
+    assert ag.func.vmap(lambda part: part[index])(y).tolist() == (ag.tensor(expected) + 1).tolist()
 
 
 @pytest.mark.parametrize("name", REFUSED)

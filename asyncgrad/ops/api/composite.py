@@ -265,10 +265,12 @@ def frexp(input: Tensor) -> return_types.frexp:
     F = x._metadata.F
 
     def exponents(x: Tensor) -> Any:
+        if x._batched:
+            return mapped(exponents, x)
         array = F.xp.frexp(x._array)[1]
         return wrap(array, F.metadata_of(array))
 
-    exponent = mapped(exponents, x) if x._batched else exponents(x)
+    exponent = exponents(x)
     # Scaled in two steps, as 2**exponent alone may overflow.
     half = R.div_floor(exponent, 2)
     mantissa = x

@@ -12,7 +12,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops.arguments import one_int
-from asyncgrad.ops.batching import for_each, mapped
+from asyncgrad.ops.batching import by_parts, for_each, level_of, mapped
 from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
 from asyncgrad.ops.promotion import (
     as_number,
@@ -409,6 +409,8 @@ def linspace(
             is not.
         NotImplementedError: for booleans.
     """
+    if level_of((start, end)) is not None:
+        return by_parts(linspace, start, end, steps, dtype=dtype, device=device)
     array = _line("linspace", start, end, steps, dtype, None)
     return from_host("linspace", array, place_of("linspace", device), requires_grad)
 
@@ -419,6 +421,8 @@ def logspace(
     dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Powers of `base` with exponents at equal distances from `start` to `end`; see `linspace`."""
+    if level_of((start, end)) is not None:
+        return by_parts(logspace, start, end, steps, base, dtype=dtype, device=device)
     array = _line("logspace", start, end, steps, dtype, base)
     return from_host("logspace", array, place_of("logspace", device), requires_grad)
 

@@ -11,6 +11,7 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.reduction import logsumexp
 from asyncgrad.ops.api.shape import cat, stack
+from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.new_tensors import leaf
@@ -67,6 +68,9 @@ def ctc_loss(
     if reduction not in words(Reduction):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     x = as_tensor_operand(log_probs, name, 1)
+    counted = (targets, input_lengths, target_lengths)
+    if level_of(counted) is not None:
+        return by_parts(ctc_loss, x, *counted, blank, reduction, zero_infinity)
     alone = len(x._metadata.shape) == 2
     if alone:
         x = R.unsqueeze(x, 1)

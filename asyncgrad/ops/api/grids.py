@@ -347,6 +347,9 @@ def histogram(
         RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
     """
     x = _checked("histogram", input)
+    if level_of((x, bins, weight)) is not None:
+        out: Any = by_parts(histogram, x, bins, range=range, weight=weight, density=density)
+        return return_types.histogram(*out)
     array, place = on_host(x).reshape(-1), x._metadata.device
     weights = None
     if weight is not None:

@@ -25,7 +25,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import one_dim, one_int
-from asyncgrad.ops.batching import by_parts, level_of, lift_batch, mapped, unwrap_batch, wrap_batch
+from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename, renamed
 from asyncgrad.ops.overlap import refuse_overlap
@@ -685,8 +685,7 @@ def copied(input: Tensor, name: str, *others: Any) -> Any:
         out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
         out._counter = VersionCounter()
         return out
-    level = level_of(others)
-    return wrap_batch(R.clone(unwrap_batch(x, level)), level)
+    return functools.reduce(for_each, others, R.clone(x))
 
 
 @writes_exactly

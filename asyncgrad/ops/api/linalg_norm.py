@@ -17,6 +17,7 @@ from asyncgrad.ops.api.linalg import dot, matmul, mm
 from asyncgrad.ops.api.matrices import alike, beside, inv, inv_ex, matrices
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, one_dim, one_int
+from asyncgrad.ops.batching import bottom, by_parts, level_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_number,
@@ -241,6 +242,8 @@ def matrix_rank(
     """
     name = "linalg.matrix_rank"
     x = matrices(name, A, square=hermitian).detach()
+    if level_of((x, tol, atol, rtol)) is not None:
+        return by_parts(matrix_rank, x, tol, hermitian, atol=atol, rtol=rtol)
     absolute, relative = _tolerances(name, x, atol if tol is None else tol, rtol)
     if tol is not None:
         relative = 0.0
@@ -268,6 +271,8 @@ def pinv(
             dtype if both are None.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
+    if level_of((rcond, atol, rtol)) is not None:
+        return by_parts(pinv, x, rcond, hermitian, atol=atol, rtol=rtol)
     tolerances = _tolerances("linalg.pinv", x, atol, rtol if rcond is None else rcond)
     return R.pinv(x, *tolerances, hermitian)
 
@@ -316,7 +321,7 @@ def lstsq(
     solution = R.bmm(R.pinv(x, 0.0, relative, False), y)
     ranks = matrix_rank(x, rtol=relative)
     measured = m > n and driver not in {None, "gelsy"}
-    if measured and (driver == "gels" or bool((ranks._array == n).all())):
+    if measured and (driver == "gels" or bool((bottom(ranks)._array == n).all())):
         error = R.abs(R.sub(R.bmm(x, solution), y))
         residuals = R.sum(R.square(error), (len(error._metadata.shape) - 2,), False)
     else:

@@ -13,7 +13,7 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.sort import sort
 from asyncgrad.ops.arguments import one_dim
-from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.signatures import named
@@ -99,6 +99,8 @@ def _quantiles(
     interpolation: Interpolation, skip: bool,
 ) -> Any:  # fmt: skip
     x = as_tensor_operand(input, name, 1)
+    if level_of((x, q)) is not None:
+        return by_parts(_quantiles, name, x, q, dim, keepdim, interpolation, skip)
     dtype = x._metadata.dtype
     if dtype.kind != "f" or dtype.itemsize < 4:
         raise RuntimeError(

@@ -26,6 +26,7 @@ from asyncgrad.ops.api.shape import (
     view,
 )
 from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node
 from asyncgrad.ops.promotion import as_tensor_operand
@@ -265,6 +266,8 @@ def repeat_interleave(
         RuntimeError: if counts are negative, not integers, or do not match the slices.
     """
     x = as_tensor_operand(input, "repeat_interleave", 1)
+    if level_of((x if repeats is None else repeats,)) is not None:
+        return by_parts(repeat_interleave, x, repeats, dim, output_size=output_size)
     if repeats is None:
         counts = np.asarray(on_host(x))
         x, dim = x.new_tensor(np.arange(len(counts)), dtype="int64"), 0

@@ -25,7 +25,7 @@ from asyncgrad.ops.api.index import (
 from asyncgrad.ops.api.reduction import cumsum
 from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
 from asyncgrad.ops.arguments import check_bool, one_dim
-from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.batching import by_parts, for_each
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node, renamed
 from asyncgrad.ops.promotion import (
@@ -112,7 +112,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
             f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
             f"indices should be equal to source.size(dim), and all else to that of self"
         )
-    out = R.clone(x)
+    out = for_each(R.clone(x), y)
     out[_at(axis, at)] = y
     return out
 
@@ -358,7 +358,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if not shape:
         return reshape(masked_scatter(reshape(x, (1,)), mask, y), ())
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
-    if x._metadata.device.streamed:
+    if x._metadata.device.streamed or mask._batched:
         return _scattered(x, mask, reshape(y, (-1,)))
     count = int(mask.sum())
     if count > y.numel():
@@ -369,7 +369,10 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 def _scattered(x: Tensor, mask: Tensor, values: Tensor) -> Any:
-    """`masked_scatter` without counting the mask's elements, which would wait for a device."""
+    """`masked_scatter` without counting the mask's elements.
+
+    That would wait for a device, and examples of a batch have different numbers of them.
+    """
     if not values.numel():
         return R.clone(x)
     places = clamp(cumsum(reshape(mask, (-1,)), 0) - 1, 0, values.numel() - 1)
@@ -389,7 +392,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")
     check_device("take", x, at)
     length = x.numel()
-    if _is_outside(at._array, length):
+    if not at._batched and _is_outside(at._array, length):
         raise IndexError(f"take(): out of range: tried to access index of {length} elements")
     places = R.remainder(reshape(at, (-1,)), length) if length else reshape(at, (-1,))
     return no_view(reshape(index_select(reshape(x, (-1,)), 0, places), at.shape))
@@ -417,7 +420,7 @@ def slice_scatter(
 
 
 def _replaced(name: str, x: Tensor, src: Tensor, at: object) -> Any:
-    out = R.clone(x)
+    out = for_each(R.clone(x), src)
     part = out[at]
     if part.shape != src.shape:
         raise RuntimeError(

@@ -10,6 +10,7 @@ import numpy as np
 from asyncgrad.ops.api.shape import diagonal
 from asyncgrad.ops.api.strided import as_strided
 from asyncgrad.ops.arguments import is_expandable, one_dim, one_int, one_shape
+from asyncgrad.ops.batching import for_each
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category
 from asyncgrad.ops.tensors.out import writes
@@ -80,7 +81,7 @@ def diagonal_scatter(
     """
     x = as_tensor_operand(input, "diagonal_scatter", 1)
     y = as_tensor_operand(src, "diagonal_scatter", 2)
-    out = R.clone(x)
+    out = for_each(R.clone(x), y)
     part = diagonal(out, offset, dim1, dim2)
     if part._metadata.shape != y._metadata.shape:
         raise RuntimeError(
