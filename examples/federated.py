@@ -75,19 +75,31 @@ class Participant:
 
 
 async def first(count: int, calls: list[Any]) -> list[Any]:
-    """The results of those that end first; the others are cancelled, on their workers, too."""
+    """The results of those that end first; the others are cancelled, on their workers, too.
+
+    A worker that dies is one of the others, as long as enough are left. The order is that of the
+    calls: sums then have the same bits, whoever was first.
+    """
     tasks = [asyncio.ensure_future(call) for call in calls]
-    found: list[Any] = []
+    found: dict[Any, Any] = {}
+    lost: list[Exception] = []
+    running = {*tasks}
     try:
-        for done in asyncio.as_completed(tasks):
-            found.append(await done)
-            if len(found) == count:
-                break
+        while len(found) < count:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task in done and len(found) < count:
+                    try:
+                        found[task] = await task
+                    except dist.WorkerLostError as error:
+                        lost.append(error)
+            if len(found) + len(running) < count:
+                raise lost[-1]
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    return found
+    return [found[task] for task in tasks if task in found]
 
 
 def average(results: list[Any]) -> Any:

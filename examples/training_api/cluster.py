@@ -1,7 +1,7 @@
 """Tenants' training on the workers of a cluster.
 
-The front keeps what makes a lost worker good: each tenant's state after its last step, and the
-batches that it has sent since. Another worker begins with them.
+The front keeps what makes a lost worker good: a state of each tenant, and the few batches that it
+has sent since. Another worker begins with them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: A worker that hangs holds a request no longer, in seconds.
 TIMEOUT = 30.0
+#: After so many batches without a step, the worker is asked for the state.
+KEPT = 16
 
 
 @asynccontextmanager
@@ -79,7 +81,7 @@ class ClusterTraining:
         self._since: list[tuple[Any, Any]] = []
 
     def _forget(self) -> None:
-        """The next request makes a trainer that begins where the last step ended."""
+        """The next request makes a trainer that begins with what is kept."""
         if self.part is not None:
             self._cluster.drop(self.part)
         self.part = None
@@ -120,7 +122,21 @@ class ClusterTraining:
                     self._since.append((inputs, labels))
             return loss.item(), right
 
-        return await self._retried(work)
+        answer = await self._retried(work)
+        if len(self._since) >= KEPT and self.part is not None:
+            await self._keep(self.part)
+        return answer
+
+    async def _keep(self, part: dist.RemoteModule) -> None:
+        """Keep a state instead of batches, which would become more without end."""
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                self._state = await part.apply(Trainer.state)
+        except (dist.WorkerLostError, TimeoutError):
+            # The batch has been added, so that this is no error of the request.
+            self._forget()
+        else:
+            self._since.clear()
 
     async def step(self, lr: float) -> None:
         """Take a step, and keep what it has made of the adapter."""
@@ -150,4 +166,4 @@ def _trainer(seed: int, state: Any) -> Trainer:
 async def _stepped(trainer: Trainer, lr: float) -> Any:
     """Take a step; what a trainer needs to go on elsewhere."""
     await trainer.step(lr)
-    return {"adapter": trainer.adapter.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+    return trainer.state()

@@ -18,6 +18,18 @@ class Trainer(ag.nn.Module):
         if state is not None:
             self.adapter.load_state_dict(state["adapter"])
             self.optimizer.load_state_dict(state["optimizer"])
+            for parameter, gradient in zip(
+                self.adapter.parameters(), state["gradients"], strict=True
+            ):
+                parameter.grad = gradient
+
+    def state(self) -> dict[str, Any]:
+        """What another trainer needs to go on from here."""
+        return {
+            "adapter": self.adapter.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "gradients": [parameter.grad for parameter in self.adapter.parameters()],
+        }
 
     def forward(self, inputs: Any, labels: Any) -> tuple[Any, int]:
         """Of the mean over the batch, a pass can be started."""

@@ -97,6 +97,43 @@ async def die_at(method: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_many_batches_without_a_step_are_not_all_kept() -> None:
+    """Otherwise a tenant could fill the front's memory, and a lost worker cost a long time."""
+    async with clients() as (ann, _):
+        expected = [await ann.forward_backward(*batch(seed)) for seed in range(40)]
+        expected += [await ann.optim_step(lr=0.05), await ann.forward_backward(*batch(41))]
+    for last in (15, 16, 37):
+        engine = Engine(2)
+        async with clients(world_of(engine)) as (ann, _):
+            found = [await ann.forward_backward(*batch(seed)) for seed in range(last)]
+            engine.kill(0)
+            found += [await ann.forward_backward(*batch(seed)) for seed in range(last, 40)]
+            found += [await ann.optim_step(lr=0.05), await ann.forward_backward(*batch(41))]
+        assert found == expected
+        forwards = [name for sender, name, _ in engine.log if (sender, name) == (-1, "forward")]
+        assert len(forwards) <= 41 + 16
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_dies_while_its_state_is_asked_for_costs_no_batch() -> None:
+    engine = Engine(2)
+
+    def die(rank: int, message: Any) -> None:
+        if message.method == "apply":
+            engine.kill(0)
+
+    engine.on_message = die
+    async with clients() as (alone, _), clients(world_of(engine)) as (ann, _):
+        for client in (alone, ann):
+            for seed in range(20):
+                await client.forward_backward(*batch(seed))
+        assert 0 in engine.dead
+        engine.on_message = lambda rank, message: None
+        assert await ann.optim_step(lr=0.05) == await alone.optim_step(lr=0.05)
+        assert await ann.forward_backward(*batch(1)) == await alone.forward_backward(*batch(1))
+
+
+@pytest.mark.asyncio
 async def test_without_a_worker_it_says_so_and_a_reset_begins_anew() -> None:
     engine = Engine(2)
     async with clients(world_of(engine)) as (ann, bob):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import re
 import runpy
 
@@ -78,3 +79,46 @@ def test_federated_averaging_counts_the_first_and_ends_the_others():
     assert said.count("the first 3 of 4") == 8
     assert float(re.findall(r"accuracy (\S+)%", said)[-1]) > 90.0
     assert "still running on workers: 0" in said
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what Dask imports
+def test_the_first_of_several_calls_are_taken_in_their_order_and_a_lost_worker_is_none_of_them():
+    pytest.importorskip("distributed", reason="Dask distributed is not installed")
+    from asyncgrad.distributed import WorkerLostError
+    from examples.federated import first
+
+    async def main():
+        later, cancelled = asyncio.Event(), []
+
+        async def ends(value, *, wait=False, lost=False):
+            try:
+                if wait:
+                    await later.wait()
+                later.set()
+                if lost:
+                    raise WorkerLostError(value, "killed", "a call")
+                return value
+            except asyncio.CancelledError:
+                cancelled.append(value)
+                raise
+
+        async def never(value):
+            later.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.append(value)
+
+        assert await first(2, [ends(0, wait=True), never(1), ends(2)]) == [0, 2]
+        assert cancelled == [1]
+        assert await first(2, [ends(0), ends(1, lost=True), ends(2), never(3)]) == [0, 2]
+        with pytest.raises(WorkerLostError):
+            await first(2, [ends(0), ends(1, lost=True)])
+        with pytest.raises(ZeroDivisionError):
+            await first(1, [fails(), never(4)])
+        assert cancelled == [1, 3, 4]
+
+    async def fails():
+        return 1 / 0
+
+    asyncio.run(main())
