@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Passes commit one at a time, so that no update is lost.
 _committing = lasting_lock()
 
-#: Functions to call, once, as soon as no pass commits; the thread that has committed calls them.
+#: Functions to call once, as soon as no pass is committing. The thread that has committed does it.
 _awaiting: deque[Callable[[], None]] = deque()
 
 #: Gradients with at least this many elements are not copied in one go.
