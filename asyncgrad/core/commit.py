@@ -26,7 +26,7 @@ from asyncgrad.core.variable import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.aliases import Array, Namespace
+    from asyncgrad.aliases import Namespace
     from asyncgrad.core.variable import AutogradMeta
 
 #: Passes commit one at a time, so that no update is lost.
@@ -238,7 +238,7 @@ def commit_revocably(
             if grad is not None:
                 array, facts = grad._array, grad._metadata
                 kept = facts.F.keep_gradient(array, array, False, facts.dtype)
-                restore = partial(_write, array, kept)
+                restore = partial(facts.F.assign, array, kept)
                 copied += kept.size
             before.append((meta, grad, restore))
         before.extend((autograd_meta(one.staged[0]), one.grad, restoring(one)) for one in prepared)
@@ -269,10 +269,6 @@ def commit_revocably(
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)
 
     return revoke if commit(staged, recorded, wait, prepared, remember, look) else None
-
-
-def _write(target: Array, values: Array) -> None:
-    target[...] = values
 
 
 def when_free(call: Callable[[], None]) -> None:
