@@ -104,7 +104,8 @@ class _Finder:
             elif isinstance(node.value, (int, float)):
                 self.add(node, "constant", f"({node.value!r} + 1)")
         elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
-            if not (isinstance(node, ast.While) and isinstance(node.test, ast.Constant)):
+            endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant)
+            if not (endless or _is_for_types(node)):
                 condition = self.source[self.place(node.test) : self.place(node.test, end=True)]
                 self.add(node.test, "condition", f"(not ({condition.decode()}))")
         elif isinstance(node, ast.Return) and node.value is not None:
@@ -135,7 +136,7 @@ def _is_text(node: ast.AST) -> bool:
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
     """The parts of a node that run: no annotations, texts, checks of types, or slots."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+    if _is_for_types(node):
         return
     for name, value in ast.iter_fields(node):
         parts = [] if name in {"annotation", "returns", "decorator_list"} else value
@@ -143,6 +144,11 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
             texts = isinstance(part, ast.JoinedStr) or _is_text(part)
             if isinstance(part, ast.AST) and not texts and not _of_slots(part):
                 yield part
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    """Whether this is a block that only type checkers see: to run it as well changes nothing."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def _of_slots(node: ast.AST) -> bool:

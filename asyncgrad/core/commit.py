@@ -26,13 +26,13 @@ from asyncgrad.core.variable import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.aliases import Array, Namespace
+    from asyncgrad.aliases import Namespace
     from asyncgrad.core.variable import AutogradMeta
 
 #: Passes commit one at a time, so that no update is lost.
 _committing = lasting_lock()
 
-#: Functions to call, once, as soon as no pass commits; the thread that has committed calls them.
+#: Functions to call once, as soon as no pass is committing. The thread that has committed does it.
 _awaiting: deque[Callable[[], None]] = deque()
 
 #: Gradients with at least this many elements are not copied in one go.
@@ -238,7 +238,7 @@ def commit_revocably(
             if grad is not None:
                 array, facts = grad._array, grad._metadata
                 kept = facts.F.keep_gradient(array, array, False, facts.dtype)
-                restore = partial(_write, array, kept)
+                restore = partial(facts.F.assign, array, kept)
                 copied += kept.size
             before.append((meta, grad, restore))
         before.extend((autograd_meta(one.staged[0]), one.grad, restoring(one)) for one in prepared)
@@ -269,10 +269,6 @@ def commit_revocably(
         return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)
 
     return revoke if commit(staged, recorded, wait, prepared, remember, look) else None
-
-
-def _write(target: Array, values: Array) -> None:
-    target[...] = values
 
 
 def when_free(call: Callable[[], None]) -> None:

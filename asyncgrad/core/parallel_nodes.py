@@ -65,7 +65,7 @@ def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient)
     """
     room = helpers.room()
     ready = task.ready
-    while room and ready and ready[0][2].cost >= HEAVY_NS and _is_plain(task, *ready[0][2:4]):
+    while room and ready and ready[0][2].cost > HEAVY_NS and _is_plain(task, *ready[0][2:4]):
         helpers.lend(partial(_run_lent, task, task.launch()))
         room -= 1
     if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_plain(task, node, gradient):

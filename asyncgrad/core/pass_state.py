@@ -127,7 +127,8 @@ class PassState:
         #: Launched nodes for which the owner still has to arrange a wait.
         self.suspended: list[Suspended] = []
         #: Whether a hook or a user's node may be running, so that a pass started now is nested.
-        #: The context alone does not tell: tasks that such code starts have a copy, and outlive it.
+        #: The context alone does not tell: tasks that such code starts have a copy of it, and may
+        #: outlive the code.
         #: None until the first has run.
         self.stepping: bool | None = None
         #: Reports from code that is not the owner: calls without arguments.
@@ -144,11 +145,11 @@ class PassState:
                 self.captured = [None] * len(inputs)
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Variable, Gradient, bool]] = []
-        #: How many of them, from the first, no longer share memory with what user code can see.
+        #: How many of the first of them share no memory any more with what user code can see.
         self.secured = 0
         #: Whether a leaf with post-accumulate hooks was reached, which is not staged.
         self.early = False
-        #: Who takes part in the pass, and how many of them, from the first, have been asked.
+        #: The participants of the pass, and how many of the first of them have been asked.
         self.members: Sequence[Any] = ()  # `Member`, which knows this class
         self.asked = 0
         #: Functions to call after the last node.

@@ -64,7 +64,7 @@ class Resumed(NamedTuple):
 
     #: The rest of the node's evaluation.
     evaluation: Any
-    #: What the wait has given.
+    #: The result of the wait.
     result: Any
 
 

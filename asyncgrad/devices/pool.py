@@ -8,8 +8,9 @@ An array in a block has a *lease* as its base, which returns the block to the po
 lease is not an array, so every chain of bases ends there: views, buffers and capsules hold the
 array or the lease, and nothing refers to the memory behind it.
 
-Blocks that were not needed for long are returned to the system: from a full pool those of the size
-that was lent least recently, and at intervals those that were unused since the last check.
+Blocks that have not been needed for long are returned to the system. A full pool returns blocks of
+the size that was lent least recently. And at intervals it returns blocks that have been unused
+since the last check.
 """
 
 from __future__ import annotations

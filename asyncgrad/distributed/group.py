@@ -226,7 +226,7 @@ class Runs:
         self._lives = lives
         #: The groups of runs that consist of several calls.
         self._groups: dict[Any, Group] = {}
-        #: By run, key and sender: the name and content that have come, or who waits for them.
+        #: By run, key and sender: a future for the name and content of the message.
         self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
         #: By run, the ranks on which its function has returned.
         self._returned: dict[Any, set[int]] = {}

@@ -27,7 +27,7 @@ class _Actor:
         return versions()
 
     async def life(self) -> None:
-        """Go on for ever: who awaits this learns of the actor's death."""
+        """Never return: a caller that awaits this gets an error when the actor dies."""
         await asyncio.Event().wait()
 
     async def take(self, sealed: bytes) -> bytes:
@@ -35,7 +35,7 @@ class _Actor:
 
 
 def _sealed(value: Any) -> bytes:
-    """A value as bytes: of arrays that Ray itself unpickles, nobody may change the memory."""
+    """Pickle a value to bytes. Arrays that Ray itself unpickles would be read-only."""
     from ray import cloudpickle
 
     sealed: bytes = cloudpickle.dumps(value)

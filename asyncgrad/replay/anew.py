@@ -36,7 +36,7 @@ def changed() -> None:
 
 
 def called(function: Any, *args: Any) -> Any:
-    """Call code of the user's outside of a pass: see `apply_function`."""
+    """Call user code outside of a pass: see `apply_function`."""
     return function(*args)
 
 
@@ -105,14 +105,14 @@ def _tensor(array: Any, metadata: Any, flows: bool) -> Any:
 def within(
     task: Any, live: tuple[Any, ...], function: Any, target: Any, wanted: Any, *args: Any
 ) -> Generator[Any, Any, Any]:
-    """Run code of the user's anew in a pass.
+    """Run user code again, in a pass.
 
     Args:
         task: the pass.
         live: tensors whose arrays are read later, too.
         function: the function of the engine that runs the code.
         target: the node, or the leaf that it belongs to.
-        wanted: which gradients a `Function` is asked for.
+        wanted: which gradients a `Function` has to give.
         args: arrays of gradients.
     """
     before = versions_of(live)

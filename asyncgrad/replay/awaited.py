@@ -2,9 +2,9 @@
 
 A program is divided into parts. Parts up to the next change become the nodes of one pass, a chain.
 The engine gives it slices, deadline, priority and threads, cancels it between two parts, and
-commits its gradients all or none. It also calls and awaits code of the user's that an eager pass
-calls in its nodes. Other functions with effects are called between passes, as an eager call calls
-them. A program that this turn of the loop has time for is run at once.
+commits its gradients all or none. It also calls and awaits user code that an eager pass calls in
+its nodes. Other functions with effects are called between passes, as an eager call calls them. A
+program that this turn of the loop has time for is run at once.
 """
 
 from __future__ import annotations
@@ -215,8 +215,7 @@ class _Replay:
         device = self._program.device
         if device is None:
             calls = any(kind == "call" for kind, _ in self._program.parts[first : last + 1])
-            # Code of the user's runs in a context of its own. What it has saved is dropped at the
-            # end.
+            # User code runs in a context of its own. What it has saved is dropped at the end.
             context = copy_context() if calls else None
             return GraphTask((following,), (None,), keep_graph=True, context=context)
         task = GraphTask((following,), (None,), context=copy_context())

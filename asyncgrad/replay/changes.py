@@ -129,7 +129,7 @@ class Changes(KnownArrays):
         self.find_holders()
 
     def call_anew(self, step: Again) -> None:
-        """Add a step that calls code of the user's. A replay finds out what that changes."""
+        """Add a step that calls user code. A replay finds out what the code changes."""
         self._changed = True
         self.steps.append(step)
 

@@ -50,7 +50,7 @@ _M = TypeVar("_M", bound=Module)
 LIMIT = 16
 #: How many programs are kept for one signature, which differ in the values that Python sees.
 _WAYS = 4
-#: After this many recordings with fewer replays than recordings, a function is recorded no more.
+#: A function that was recorded so many times, and replayed less often, is not recorded any more.
 _CHURN = 32
 #: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
 #: Streams: a program puts its work into those that are current at its replay.

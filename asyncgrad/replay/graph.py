@@ -295,8 +295,8 @@ class Graph:
         """The nodes of a pass by number, in their order, with the edges that it needs.
 
         Args:
-            gradients: those that come in, None where there is none.
-            flags: for each gradient that leaves the graph whether it is wanted; None if all are.
+            gradients: the incoming gradients, None where there is none.
+            flags: for each outgoing gradient whether it is wanted; None if all are.
         """
         sources: Any = set(self._slots)
         if flags is not None:
@@ -363,9 +363,9 @@ class Graph:
 
         Args:
             front: the node of the replay.
-            gradients: those that come in.
-            flags: which of those that go out are wanted, or None.
-            fronts: nodes that become those which are made again when the pass has ended.
+            gradients: the incoming gradients.
+            flags: for each outgoing gradient whether it is wanted; None if all are.
+            fronts: nodes of results, which become the nodes made here when the pass has ended.
             recorded: the gradients are tensors.
         """
         nodes = self.made_again(front, fronts)

@@ -83,7 +83,7 @@ class GraphNode(Node):
             given = [g for g in gradients if g is not None]
             received = run((*given, *saved), [False], memory)
             program.give_memory(memory)
-            # In a thread: a task on the loop may have changed something meanwhile.
+            # If this runs in a thread, a task on the loop may have changed a tensor by now.
             if self._is_unchanged():
                 state.fresh = backward.fresh
                 plain = not task.careful and not task.launched and task.captures is None

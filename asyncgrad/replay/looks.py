@@ -73,7 +73,7 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
 
 
 def _returns(code: Any, at: int, name: str) -> bool:
-    """Whether the value of a call goes nowhere but into what the code returns.
+    """Whether the value of a call only becomes part of what the code returns.
 
     Args:
         code: the code.

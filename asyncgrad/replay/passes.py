@@ -1,4 +1,4 @@
-"""Records the passes of a call, and the code of the user's that runs in them.
+"""Records the passes of a call, and the user code that runs in them.
 
 A pass that records itself, as `grad(create_graph=True)` makes one, consists of ops like any others.
 """

@@ -79,7 +79,7 @@ class Program:
             changed = changed or is_change(step)
             lasting = lasting or is_lasting(step, graded)
             graded = graded or is_graded(step)
-        #: It calls code of the user's in a pass.
+        #: It calls user code in a pass.
         self.within = any(step.users is not None and step.users.within for step in called)
         self.length = len(steps)
         self.passes = recorder.passes

@@ -164,7 +164,7 @@ class Recorder(Passes):
             raise UnrepeatableError("it changes elements of a tensor that it has not made")
 
     def _contents(self, place: Place, values: Any, path: tuple[int, ...]) -> None:
-        """Make the arrays known that an op has put into a list."""
+        """Give places to the arrays that an op has put into a list."""
         for number, value in enumerate(values):
             way = (*path, number)
             if is_array(value):

@@ -88,7 +88,7 @@ class Load:
 
 
 class Users(NamedTuple):
-    """What is known of a step that calls code of the user's."""
+    """What is known of a step that calls user code."""
 
     #: It runs in a pass: the function is a generator function, which may wait.
     within: bool = True

@@ -1,4 +1,4 @@
-"""Notes code of the user's while a call is recorded: hooks, and `Function`s.
+"""Notes user code while a call is recorded: hooks, and `Function`s.
 
 Such code may do anything, so nothing of what it does is recorded. A pass reports what goes in and
 what comes out, and so does `Function.apply`. A replay calls it anew: see `replay.anew`.
@@ -152,7 +152,7 @@ def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
 
     Args:
         steps: all steps so far.
-        called: those that call code of the user's in the pass, and whether it has waited.
+        called: the steps that call user code in the pass, each with whether the code was awaited.
     """
     if len(called) < 2 or not any(waited for _, waited in called):
         return
@@ -178,7 +178,7 @@ class _NothingError(Exception):
 
 
 class _Noted:
-    """Code of the user's that runs while a pass is recorded."""
+    """User code that runs while a pass is recorded."""
 
     __slots__ = ("arguments", "copies", "function", "given", "node", "target", "task")
 
@@ -195,7 +195,7 @@ class _Noted:
 
 
 class UsersCode:
-    """Notes the code of the user's in one pass."""
+    """Notes the user code in one pass."""
 
     def __init__(self, watch: WatchedPass, recorder: Any) -> None:
         """Keep what knows the gradients of the pass, and what takes the steps."""

@@ -44,7 +44,8 @@ class WatchedPass:
         """
         self._recorder = recorder
         self._adds = adds
-        #: By target and input number, the gradients that have arrived, with what orders them.
+        #: By target and input number, the gradients that have arrived, with two numbers that order
+        #: them.
         self.arrived: dict[Any, list[tuple[int, int, Place]]] = {}
         self.captured: list[Place | None] = []
         #: The steps that call user code, each with whether the code was awaited; and how many calls
@@ -55,7 +56,8 @@ class WatchedPass:
         self.committed: set[Any] = set()
         #: Gradients that were captured before hooks ran, by node and input number.
         self._early: dict[Any, Place] = {}
-        #: By node with hooks, and by edge: the target of the gradient and its number in the order.
+        #: For each node with hooks and each of its edges: where the gradient goes, and its number
+        #: in the order.
         self._leaving: dict[Any, dict[int, tuple[Any, int]]] = {}
         self._order = 0
         #: The nodes whose rules report, with their own rules.
@@ -156,10 +158,10 @@ class WatchedPass:
             if wanted[at]:
                 self.call(node, pull, at, F, place.sample, saved)
 
-    # -- code of the user's -----------------------------------------------------------------------
+    # -- user code --------------------------------------------------------------------------------
 
     def take(self, task: GraphTask, node: Any, gradients: Any) -> None:
-        """Make known the gradients that code of the user's gets."""
+        """Give places to the gradients that user code gets."""
         self._take(node, gradients)
         info = task.exec_info
         if info is not None and node in info.needed:
@@ -176,7 +178,7 @@ class WatchedPass:
                 self.arrived[node, position] = [(0, 0, place)]
 
     def left(self, node: Any, places: list[Place | None]) -> None:
-        """Note the gradients that a node of the user's, or hooks after a node, have given."""
+        """Note the gradients that a user's node, or hooks after a node, have returned."""
         known = self._leaving.pop(node, {})
         for number, (edge, place) in enumerate(zip(stored_edges(node), places, strict=True)):
             key = edge if edge.__class__ is Edge else (edge, 0)
@@ -305,7 +307,7 @@ class WatchedPass:
         return received
 
     def _take(self, node: Any, gradient: Any) -> None:
-        """Make known the gradient that a rule is called with."""
+        """Give a place to the gradient that a rule is called with."""
         recorder = self._recorder
         several = node.output_metadata.__class__ is tuple
         for position, part in enumerate(gradient if several else (gradient,)):

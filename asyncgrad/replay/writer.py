@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _numbers = count()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.
 _LARGE = 1 << 14
-#: What `state[0]` becomes: code of the user's has been called; others can see a change.
+#: What `state[0]` becomes when user code has been called, and when others can see a change.
 CALLED, CHANGED = 1, 2
 #: On an event loop a part of several steps is expected to take no more nanoseconds than this.
 PART_NS = 100_000

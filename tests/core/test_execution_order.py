@@ -9,7 +9,7 @@ import pytest
 from integer_graphs import ENDLESS, Step, by_rule, finish, leaf, pass_over, run_through, staged
 
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Identity
-from asyncgrad.core.states import Outcome, State
+from asyncgrad.core.states import HEAVY_NS, Outcome, State
 from asyncgrad.core.variable import AccumulateGrad, gradient_edge
 
 if TYPE_CHECKING:
@@ -312,3 +312,40 @@ def test_threads_that_need_a_leafs_accumulator_at_once_get_the_same(
     monkeypatch.setattr("asyncgrad.core.variable.ref", switched)
     assert gradient_edge(x) is others[0]
     assert gradient_edge(x) is others[0]
+
+
+class Lends:
+    """Has room for one more node, which the test runs itself."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def gives_way(self, cost: int, suspended: int) -> bool:
+        return False
+
+    def room(self) -> int:
+        return 1
+
+    def splits(self) -> bool:
+        return False
+
+    def lend(self, job: Callable[[], None], *, part: bool = False) -> None:
+        self.jobs.append(job)
+
+
+@pytest.mark.parametrize("above", [0, 1])
+def test_only_nodes_above_the_limit_are_lent(above: int) -> None:
+    """The limit is that of slices, so that no node is too cheap for a thread and lent to one."""
+    x = leaf()
+    ready = by_rule(Step([x], cost=HEAVY_NS + above))
+    running = by_rule(Step([x], cost=10 * HEAVY_NS))
+    task = pass_over(by_rule(Step([ready, running])))
+    task.start()
+    helpers = Lends()
+    assert task.run(0) is Outcome.HEAVY
+    task.run(0, thread=True, helpers=helpers)
+    assert len(helpers.jobs) == above
+    for job in helpers.jobs:
+        job()
+    assert task.run(ENDLESS, thread=True, helpers=helpers) is Outcome.FINISHED
+    assert sum(gradient for _, gradient, _ in task.staged) == 2

@@ -262,6 +262,19 @@ def test_prefix_operators_do_as_pytorchs(unary):
         _check_outcomes(_outcome(unary, ag.tensor(data)), _outcome(unary, torch.tensor(data)))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64", "bool"])
+def test_integers_have_powers_down_to_zero(dtype):
+    """Negative powers of integers would be fractions, so there is an error as in PyTorch."""
+    x = np.array([0, 1, 1] if dtype == "bool" else [0, 1, -3]).astype(dtype)
+    for exponent in (0, 1, 2, 3):
+        found, expected = ag.tensor(x) ** exponent, torch.tensor(x) ** exponent
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    if dtype != "bool":
+        for library in (torch, ag):
+            with pytest.raises(RuntimeError, match="Integers to negative integer powers"):
+                library.tensor(x) ** -1
+
+
 def test_the_other_operand_may_answer_for_itself():
     class Other:
         def __radd__(self, other):

@@ -253,16 +253,17 @@ async def test_large_gradients_are_taken_back_in_a_thread(monkeypatch: pytest.Mo
     x = leaf(1_000_000)
     x.grad = ag.zeros_like(x)
     where: list[str] = []
-    write = commit_module._write
+    F = x._metadata.F
+    assign = F.assign
 
     def note(*args: Any) -> None:
         where.append(threading.current_thread().name)
-        write(*args)
+        assign(*args)
 
     async def fail() -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr(commit_module, "_write", note)
+    monkeypatch.setattr(F, "assign", note)
     with pytest.raises(ValueError, match="no"):
         await then(x, fail)
     assert x.grad.sum().item() == 0
