@@ -74,6 +74,14 @@ _MOVING = frozenset({
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
 #: A module's hooks in passes.
 _BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
+#: With these, code may read attributes that it doesn't name.
+_OPEN = frozenset({
+    "getattr", "hasattr", "setattr", "attrgetter", "methodcaller", "__dict__", "__getattribute__",
+    "__reduce__", "__reduce_ex__", "__getstate__", "format", "format_map",
+})  # fmt: skip
+_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
+#: With these, code may make an instance of the class of another.
+_MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 
 
@@ -96,6 +104,10 @@ class Reached(Unchanged):
         #: Python modules and classes, whose attributes are followed by the names in the code.
         self._spaces: list[tuple[Any, str]] = []
         self._taken: set[tuple[int, str]] = set()
+        #: Classes of which instances are met.
+        self._bare: dict[int, Any] = {}
+        #: The tables of instances of which only attributes that the code names are followed.
+        self._partly: list[tuple[dict[str, Any], str]] = []
         self._optimizers: list[Any] = []
         self._anew: list[Any] = []
         self._follow(function, "the function")
@@ -115,7 +127,7 @@ class Reached(Unchanged):
 
     def _finish(self) -> None:
         """Follow everything, and then attributes by names, until nothing is new."""
-        while self._work or self._name_spaces():
+        while self._work or self._name_spaces() or self._open():
             while self._work:
                 value, where = self._work.pop()
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
@@ -125,6 +137,9 @@ class Reached(Unchanged):
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
+        for held, _ in self._partly:
+            *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
+            absent |= (self._names | self._strings) - held.keys()
         moving = set(self._names & _MOVING)
         for value in self._optimizers:
             attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
@@ -154,6 +169,24 @@ class Reached(Unchanged):
                     else:
                         self._reads(table, name)
                     self._follow(table[name], f"{where}.{name}")
+        for held, where in self._partly:
+            for name in (self._names | self._strings) & held.keys():
+                if (id(held), name) not in self._taken:
+                    self._taken.add((id(held), name))
+                    self._reads(held, name)
+                    self._follow(held[name], f"{where}.{name}")
+        return bool(self._work)
+
+    def _open(self) -> bool:
+        """Follow what instances have that the code doesn't name, if it may use that, too."""
+        if self._bare and not _MADE_BY.isdisjoint(self._names):
+            for kind in self._bare.values():
+                self._follow(kind, kind.__name__)
+            self._bare.clear()
+        if self._partly and not _OPEN.isdisjoint(self._names):
+            for held, where in self._partly:
+                self._dict(held, where)
+            self._partly.clear()
         return bool(self._work)
 
     def _take(self, value: Any, where: str) -> None:
@@ -166,7 +199,7 @@ class Reached(Unchanged):
             self._follow(kind, kind.__name__)
             self._parts(value, where)
         elif isinstance(value, Variable):
-            if not _is_own(kind.__module__):
+            if not is_own(kind.__module__):
                 raise UnrepeatableError(f"{where} is a {kind.__name__}")
         elif isinstance(value, type):
             self._class(value, where)
@@ -176,10 +209,10 @@ class Reached(Unchanged):
             self._instance(value, where)
             self._follow(EVERYWHERE, "hooks of all modules")
         elif isinstance(value, enum.Enum):
-            if not _is_own(kind.__module__):
+            if not is_own(kind.__module__):
                 self._follow(kind, kind.__name__)
                 self._dict(vars(value), where)
-        elif _is_own(kind.__module__):
+        elif is_own(kind.__module__):
             self._own(value, where)
         else:
             self._instance(value, where)
@@ -219,6 +252,7 @@ class Reached(Unchanged):
             and value.__module__ not in _PURE_NAMES
         ):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+        self._names.update((_OPEN | _MADE_BY) & {value.__name__})
 
     def _optimizer(self, value: Any) -> None:
         """Its methods are called anew, so its state may change."""
@@ -254,10 +288,23 @@ class Reached(Unchanged):
             self._spaces.append((module, module.__name__))
 
     def _class(self, kind: Any, where: str) -> None:
+        self._take_class(kind, where, self._seen)
+
+    def _take_class(self, kind: Any, where: str, seen: dict[int, Any]) -> None:
+        """Follow a class.
+
+        Args:
+            kind: the class.
+            where: how errors call it.
+            seen: which classes were followed: what makes instances is followed only if the class
+                itself is met, and not if there is merely an instance.
+        """
+        constructors = _CONSTRUCTORS if seen is self._bare else frozenset()
+        self._names.update((_OPEN | _MADE_BY) & {kind.__name__})
         if kind in _BUILTINS or issubclass(kind, BaseException):
             return
         module = kind.__module__
-        if _is_own(module) or module in _PURE_NAMES:
+        if is_own(module) or module in _PURE_NAMES:
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{kind.__name__}")
             return
@@ -268,14 +315,14 @@ class Reached(Unchanged):
         if type(kind) is not type and not issubclass(type(kind), (enum.EnumMeta,)):
             raise UnrepeatableError(f"{where} is a class with a metaclass")
         for base in kind.__mro__:
-            known = base is not kind and id(base) in self._seen
-            if base is object or known or _is_own(base.__module__):
+            known = base is not kind and id(base) in seen
+            if base is object or known or is_own(base.__module__):
                 continue
             if not base.__flags__ & (1 << 9):
                 if base in {tuple, list, dict, int, float, str, enum.Enum}:
                     continue
                 raise UnrepeatableError(f"{where} is derived from {base.__name__}")
-            self._seen[id(base)] = base
+            seen[id(base)] = base
             self._spaces.append((base, base.__name__))
             table = vars(base)
             self._classes.append(table)
@@ -287,6 +334,7 @@ class Reached(Unchanged):
                     raise UnrepeatableError(f"{where} may catch errors")
                 if (
                     name.startswith("__")
+                    and name not in constructors
                     and isinstance(part, (types.FunctionType, staticmethod, classmethod, property))
                     and not _is_generated(base, name, part)
                 ):
@@ -301,17 +349,24 @@ class Reached(Unchanged):
         kind = type(value)
         if isinstance(value, types.SimpleNamespace) or is_plain(kind):
             self._instances.append(value)
-            if not _is_own(kind.__module__) and kind is not types.SimpleNamespace:
-                self._follow(kind, kind.__name__)
+            plain = is_own(kind.__module__) or kind is types.SimpleNamespace
+            if not plain and id(kind) not in self._bare:
+                self._take_class(kind, kind.__name__, self._bare)
             held = vars(value)
-            self._dict(held, where, held.keys() & _BACKWARD if isinstance(value, Module) else ())
+            if isinstance(value, Module):
+                self._dict(held, where, held.keys() & _BACKWARD)
+            elif kind is types.SimpleNamespace or dataclasses.is_dataclass(kind):
+                # Python's own functions compare and show all of them.
+                self._dict(held, where)
+            else:
+                self._partly.append((held, where))
             return
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
 
     def _function(self, function: Any, where: str) -> None:
         # A transform takes over `__module__` of the function that it is made around.
         module = function.__globals__.get("__name__") or ""
-        if _is_own(module):
+        if is_own(module):
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{function.__name__}()")
             # A transform, or another function made around the user's.
@@ -344,6 +399,7 @@ class Reached(Unchanged):
                 self._chain(table[name], name, chain_of_names)
             elif hasattr(builtins, name):
                 absent.add(name)
+                self._names.update((_OPEN | _MADE_BY) & {name})
                 found = getattr(builtins, name)
                 if not (
                     found in _BUILTINS
@@ -376,7 +432,7 @@ class Reached(Unchanged):
         except ValueError:
             return
         if isinstance(value, types.FunctionType):
-            if not _is_own(value.__globals__.get("__name__") or "") or value.__closure__:
+            if not is_own(value.__globals__.get("__name__") or "") or value.__closure__:
                 self._follow(value, where)
         elif isinstance(value, (Module, Variable, types.MethodType, functools.partial)) or hasattr(
             value, "__compiled__"
@@ -414,7 +470,7 @@ _BY_TYPE: dict[type, Any] = {
 }
 
 
-def _is_own(module: str) -> bool:
+def is_own(module: str) -> bool:
     """Whether a module belongs to this package."""
     return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
 
