@@ -101,6 +101,12 @@ def _is_quiet() -> bool:
     return True
 
 
+def _code_of(function: Any) -> Any:
+    """The byte code of a function, or of what a module does."""
+    own = type(function).forward if isinstance(function, Module) else function
+    return getattr(getattr(own, "__func__", own), "__code__", None)
+
+
 class Compiled(Generic[_P, _R]):
     """A function whose calls are recorded once and then replayed; made by `compile`."""
 
@@ -111,8 +117,7 @@ class Compiled(Generic[_P, _R]):
         self._name = getattr(function, "__qualname__", type(function).__name__)
         self._function: Any = function
         self._fullgraph = fullgraph
-        own = type(function).forward if isinstance(function, Module) else function
-        self._code = getattr(getattr(own, "__func__", own), "__code__", None)
+        self._code = _code_of(function)
         #: Calls are awaited.
         self._waits = waits(function)
         #: What `ag.func` has made: its calls are several passes, awaited on an event loop.
@@ -143,8 +148,13 @@ class Compiled(Generic[_P, _R]):
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Replay the call if it was recorded; otherwise call the function, and record it."""
-        if self._division is not None:
-            return self._in_parts(self._division, args, kwargs)
+        division = self._division
+        if division is not None:
+            if division.flow.holds():
+                return self._in_parts(division, args, kwargs)
+            # Tools that load code anew have given the function another.
+            self._division = self._divider = None
+            self._code = _code_of(self._function)
         if self._passing:
             if self._waits or (awaited_here() and not is_in_node()):
                 return run_multi_pass(self._awaited(args, kwargs), waits=self._waits)
@@ -242,11 +252,14 @@ class Compiled(Generic[_P, _R]):
         """
         if self._fullgraph or self._passing:
             return False
-        if self._divider is None:
-            self._divider = Divider(self._function, partial(Part, self))
-        divided = self._divider.at(places, changing=why == _CHANGED)
+        divided = self._divider_of().at(places, changing=why == _CHANGED)
         self._take(why)
         return divided
+
+    def _divider_of(self) -> Divider:
+        if self._divider is None:
+            self._divider = Divider(self._function, partial(Part, self))
+        return self._divider
 
     def _take(self, why: str) -> None:
         """Take the parts that there are now."""
@@ -380,6 +393,9 @@ class Compiled(Generic[_P, _R]):
             signature.tell_apart(reached.tensors)
         except UnrepeatableError as error:
             why = str(error)
+            if self._fullgraph:
+                named = self._code is not None and f"({self._code.co_filename}:" in why
+                return why if named else f"{why}{self._divider_of().lines()}"
             return self._division if self._divide(why, []) else why
         recorder = Recorder(
             signature.tensors,

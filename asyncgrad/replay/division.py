@@ -117,6 +117,10 @@ class Divider:
             except UnrepeatableError:
                 pass
 
+    def lines(self) -> str:
+        """The lines that must be called, in words; nothing if there are none."""
+        return f" ({self._flow.lines(self._cuts)})" if self._flow and self._cuts else ""
+
     def at(self, places: list[int], *, changing: bool) -> bool:
         """Divide the function at places of its byte code; whether that brings something new.
 

@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.unchanged import function_state
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -89,6 +90,7 @@ class Flow:
         """
         code = self.code = function.__code__
         self.function = function
+        self._state = function_state(function)
         unknown = sys.version_info[:2] not in _KNOWN or sys.implementation.name != "cpython"
         others = code.co_flags & (0x20 | 0x200)
         if unknown or others or code.co_cellvars:
@@ -117,6 +119,10 @@ class Flow:
             and (place == self._first or one.pushes)
             and self._live[place] & perhaps[place] <= self._set[place]
         )
+
+    def holds(self) -> bool:
+        """Whether the function has the code and defaults that were followed."""
+        return bool(function_state(self.function) == self._state)
 
     def _measured(self) -> dict[int, int]:
         """How many values are on the stack before each instruction that is reached."""

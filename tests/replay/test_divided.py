@@ -158,9 +158,32 @@ def test_steps_that_show_what_they_have_learned(step, capsys):
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 def test_one_program_or_an_error(step):
-    """With `fullgraph=True` a look is an error that names the line, or what it uses."""
-    with pytest.raises(RuntimeError, match=r"fullgraph.*(test_divided\.py:\d+|print\(\)|log)"):
+    """With `fullgraph=True` a look is an error that names the line."""
+    with pytest.raises(RuntimeError, match=r"fullgraph.*test_divided\.py:\d+"):
         ag.compile(step.__get__(Training()), fullgraph=True)(ag.ones(2, 3))
+
+
+def test_code_that_is_loaded_anew():
+    """The parts are those of the present code, with its present defaults."""
+
+    def step(x, scale=2):
+        y = ag.tanh(x) * scale + ag.exp(x) * ag.sin(x) + ag.cos(x)
+        print(end="")
+        return y
+
+    def other(x, scale=2):
+        y = ag.tanh(x) / scale - ag.exp(x) * ag.sin(x) - ag.cos(x)
+        print(end="")
+        return y
+
+    fast, x = ag.compile(step), ag.arange(3.0)
+    for _ in range(2):
+        for _ in range(3):
+            assert fast(x).tolist() == step(x).tolist()
+        step.__defaults__ = (5,)
+        for _ in range(3):
+            assert fast(x).tolist() == step(x).tolist()
+        step.__code__ = other.__code__
 
 
 def test_functions_with_outer_variables_and_defaults(capsys):
