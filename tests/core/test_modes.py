@@ -33,6 +33,15 @@ def test_a_context_manager_restores_what_it_found() -> None:
     assert current() is DEFAULT
 
 
+def test_a_context_manager_restores_the_very_record_that_it_found() -> None:
+    """An equal one would take time to make, and would not know the records made from the first."""
+    with ag.request(priority=1):
+        found = current()
+        with ag.no_grad():
+            assert current() is not found
+        assert current() is found
+
+
 def test_set_grad_enabled_takes_effect_on_the_call() -> None:
     """And holds until it is set again."""
     ag.set_grad_enabled(False)
