@@ -85,6 +85,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_views.py", "autograd/test_views_changed_in_place.py",
         "autograd/test_view_chain_programs.py",
     ),
+    "scheduler/multi_pass.py": ("autograd/test_functional.py",),
     "scheduler/*": ("autograd/test_reentrant.py",),
     "_*.py": ("core", "scheduler/test_blocking.py", "devices/test_accelerator.py"),
     "autograd/saved_on_cpu.py": ("devices/test_moving.py", "devices/test_pinned.py"),
