@@ -10,12 +10,12 @@ import functools
 import inspect
 import sys
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 
-from asyncgrad.core.modes import DEFAULT, Modes, current, install
-from asyncgrad.core.recording import recorders
+from asyncgrad.core.modes import DEFAULT, Modes, current
 from asyncgrad.devices.fp_errors import fp_error_state, fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
@@ -24,8 +24,10 @@ from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.awaited import replay, replay_blocking
 from asyncgrad.replay.device_arrays import run_on
+from asyncgrad.replay.division import Divider, Division
+from asyncgrad.replay.entry import Entry, Recording
 from asyncgrad.replay.graph import Graph
-from asyncgrad.replay.passes import awaited_here
+from asyncgrad.replay.passes import GRAPH_OF_ARGUMENT, awaited_here
 from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
@@ -50,6 +52,13 @@ _M = TypeVar("_M", bound=Module)
 LIMIT = 16
 #: How many programs are kept for one signature, which differ in the values that Python sees.
 _WAYS = 4
+#: With how many values of a variable a part is recorded before it is divided where it reads it.
+_VALUES = 2
+#: After this many recordings with fewer replays, a part is recorded no more.
+_PART_CHURN = 12
+#: Parts with fewer instructions take less time if they are called.
+_SHORT = 8
+_PLAIN_VALUES = frozenset({int, float, complex, str})
 #: A function that was recorded so many times, and replayed less often, is not recorded any more.
 _CHURN = 32
 #: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
@@ -77,6 +86,7 @@ def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
 _PLAIN = (True, False)
 #: What a replay returns if Python sees other values than in the recorded call.
 _OTHER = object()
+_CHANGED = "it has changed something that it can read, which a replay would not do"
 _MODES = "a mode is on that only eager calls know"
 _quiet_states: list[Any] = [None]
 
@@ -92,60 +102,10 @@ def _is_quiet() -> bool:
     return True
 
 
-class Entry:
-    """One recorded call."""
-
-    __slots__ = (
-        "dtype", "failures", "graph", "looks", "mode", "program", "reached", "reason", "replays",
-        "signature", "stream",
-    )  # fmt: skip
-
-    def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
-        self.signature = signature
-        self.reached = reached
-        #: Grad and inference mode, and the default dtype.
-        self.mode = mode
-        self.dtype = dtype
-        #: The program, or why there is none.
-        self.program: Program | None = None
-        self.reason: str | None = None
-        self.replays = 0
-        #: The lines at which Python has looked at values, and how often it has seen other values
-        #: than in all recorded calls.
-        self.looks: list[str] = []
-        self.failures = 0
-        #: The default stream of the program's device. If a new simulation has replaced it, the
-        #: program can't be used.
-        self.stream: Any = None
-        #: The graph of the results, if one of them requires grad.
-        self.graph: Graph | None = None
-
-
-class _Recording:
-    """A block in which a recorder is told of all operations of this context."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __enter__(self) -> None:
-        """Install the recorder."""
-        self._found = current()
-        recorder = self._recorder
-        self._own = self._found.replace(recorder=recorder, before_change=recorder.changing)
-        install(self._own)
-        recorders.append(recorder)
-
-    def __exit__(self, *error: object) -> None:
-        """Remove the recorder; a mode that the block has left in force stays."""
-        recorders.remove(self._recorder)
-        self._recorder.leave_passes()
-        left, found = current(), self._found
-        if left is self._own:
-            install(found)
-            return
-        install(left.replace(recorder=None, before_change=found.before_change))
-        if error[0] is None:
-            self._recorder.refuse("it leaves another mode than it found")
+def _code_of(function: Any) -> Any:
+    """The byte code of a function, or of what a module does."""
+    own = type(function).forward if isinstance(function, Module) else function
+    return getattr(getattr(own, "__func__", own), "__code__", None)
 
 
 class Compiled(Generic[_P, _R]):
@@ -158,8 +118,7 @@ class Compiled(Generic[_P, _R]):
         self._name = getattr(function, "__qualname__", type(function).__name__)
         self._function: Any = function
         self._fullgraph = fullgraph
-        own = type(function).forward if isinstance(function, Module) else function
-        self._code = getattr(getattr(own, "__func__", own), "__code__", None)
+        self._code = _code_of(function)
         #: Calls are awaited.
         self._waits = waits(function)
         #: What `ag.func` has made: its calls are several passes, awaited on an event loop.
@@ -181,11 +140,22 @@ class Compiled(Generic[_P, _R]):
         self._gave_up = False
         #: An awaited call is being recorded.
         self._recording = False
+        self._divider: Divider | None = None
+        #: The parts that are called instead, once there are some, and why.
+        self._division: Division | None = None
+        self._cuts: list[str] = []
 
     # -- calls ------------------------------------------------------------------------------------
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Replay the call if it was recorded; otherwise call the function, and record it."""
+        division = self._division
+        if division is not None:
+            if division.flow.holds():
+                return self._in_parts(division, args, kwargs)
+            # Tools that load code anew have given the function another.
+            self._division = self._divider = None
+            self._code = _code_of(self._function)
         if self._passing:
             if self._waits or (awaited_here() and not is_in_node()):
                 return run_multi_pass(self._awaited(args, kwargs), "compile", waits=self._waits)
@@ -213,8 +183,10 @@ class Compiled(Generic[_P, _R]):
         found = self._prepare(args, kwargs)
         if found.__class__ is str:
             return self._plainly(found, args, kwargs)
+        if found.__class__ is Division:
+            return self._in_parts(found, args, kwargs)
         signature, reached, recorder = found
-        with _Recording(recorder):
+        with Recording(recorder):
             result = self._function(*args, **kwargs)
         self._keep(signature, reached, mode, recorder, result)
         return result
@@ -254,15 +226,49 @@ class Compiled(Generic[_P, _R]):
         found = self._prepare(args, kwargs)
         if found.__class__ is str:
             return await self._plainly(found, args, kwargs)
+        if found.__class__ is Division:
+            return await self._in_parts(found, args, kwargs)
         signature, reached, recorder = found
         self._recording = True
         try:
-            with _Recording(recorder):
+            with Recording(recorder):
                 result = await self._function(*args, **kwargs)
         finally:
             self._recording = False
         self._keep(signature, reached, mode, recorder, result)
         return result
+
+    def _in_parts(self, division: Division, args: Any, kwargs: Any) -> Any:
+        """Call the function in parts, or return what is to be awaited."""
+        owner = getattr(self._function, "__self__", None)
+        if owner is not None:
+            args = owner, *args
+        return division.call_awaited(args, kwargs) if self._waits else division.call(args, kwargs)
+
+    def _divide(self, why: str, places: list[int]) -> bool:
+        """Divide the function; whether later calls are made in other parts than before.
+
+        Args:
+            why: why it can't be one program.
+            places: where Python looks, in the byte code. What can't be followed is found anyway.
+        """
+        if self._fullgraph or self._passing:
+            return False
+        divided = self._divider_of().at(places, changing=why == _CHANGED)
+        self._take(why)
+        return divided
+
+    def _divider_of(self) -> Divider:
+        if self._divider is None:
+            self._divider = Divider(self._function, partial(Part, self))
+        return self._divider
+
+    def _take(self, why: str) -> None:
+        """Take the parts that there are now."""
+        assert self._divider is not None
+        self._division = self._divider.division
+        if why not in self._cuts:
+            self._cuts.append(why)
 
     def _missed(self, tried: list[Entry]) -> str | None:
         """Why a call in which Python sees new values is eager; None if it is to be recorded."""
@@ -273,6 +279,7 @@ class Compiled(Generic[_P, _R]):
         why = f"Python sees other values than before ({last.looks[0]})"
         if last.failures > sum(entry.replays for entry in tried) + _WAYS:
             last.program, last.reason = None, why
+            self._divide(why, last.looked_at)
             self._entries = tuple([x for x in self._entries if x is last or x not in tried])
         return why
 
@@ -381,10 +388,17 @@ class Compiled(Generic[_P, _R]):
             )
         try:
             signature = Signature(args, kwargs)
+        except UnrepeatableError as error:
+            return str(error)
+        try:
             reached = Reached(self._function, tuple(signature.others))
             signature.tell_apart(reached.tensors)
         except UnrepeatableError as error:
-            return str(error)
+            why = str(error)
+            if self._fullgraph:
+                named = self._code is not None and f"({self._code.co_filename}:" in why
+                return why if named else f"{why}{self._divider_of().lines()}"
+            return self._division if self._divide(why, []) else why
         call = Recorded(
             signature.tensors,
             reached.tensors,
@@ -408,14 +422,13 @@ class Compiled(Generic[_P, _R]):
                 if recorder.running():
                     raise UnrepeatableError("it does not await its passes")
                 if not (reached.holds() and signature.holds()):
-                    raise UnrepeatableError(
-                        "it has changed something that it can read, which a replay would not do"
-                    )
+                    raise UnrepeatableError(_CHANGED)
                 if recorder.with_graph:
                     entry.graph = Graph(recorder, outputs)
                     outputs = entry.graph.template
                 entry.program = Program(recorder, outputs)
                 entry.looks = recorder.looks
+                entry.looked_at = recorder.looked_at
                 if entry.program.device is not None:
                     entry.stream = entry.program.device.default_stream
         except UnrepeatableError as error:
@@ -426,6 +439,8 @@ class Compiled(Generic[_P, _R]):
             recorder.forget()
             signature.forget()
         entry.reason = recorder.reason
+        if entry.program is None and (recorder.looked_at or entry.reason == _CHANGED):
+            self._divide(str(entry.reason), recorder.looked_at)
         if not reached.holds():
             # The call has changed what the function reads, so no later call could match this one.
             self._eager[str(entry.reason)] = self._eager.get(str(entry.reason), 0) + 1
@@ -461,6 +476,11 @@ class Compiled(Generic[_P, _R]):
         if self._dropped:
             lines.append(f"  {self._dropped} signatures were dropped for later ones")
         lines += [f"  eager: {why} ({count} calls)" for why, count in self._eager.items()]
+        lines += [f"  not one program: {why}" for why in self._cuts]
+        if self._division is not None:
+            lines.append(f"  programs before, between and behind {self._division.lines()}:")
+            for part in self._division.compiled_parts():
+                lines += [f"    {line}" for line in part.explain().splitlines()]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -480,6 +500,59 @@ class Compiled(Generic[_P, _R]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind as a method: the instance becomes the first argument."""
         return self if instance is None else functools.partial(self, instance)
+
+
+class Part(Compiled[Any, Any]):
+    """A part of a compiled function, between looks."""
+
+    def __init__(self, whole: Compiled[Any, Any], function: Any, takes: Any, start: int) -> None:
+        """Keep the part, what it is a part of, the variables it takes, and its first point."""
+        super().__init__(function, fullgraph=False)
+        self._whole = whole
+        self._takes = takes
+        self._start = start
+        self._divider = whole._divider
+        #: By variable: the plain values that calls were recorded with.
+        self._seen: dict[str, set[str]] = {}
+
+    def _take(self, why: str) -> None:
+        """Have the whole function divided; what runs now stays as it is."""
+        self._whole._take(why)
+
+    def _prepare(self, args: Any, kwargs: Any) -> Any:
+        """Prepare a recording; what is another at each call is no part of programs any more."""
+        assert self._divider is not None
+        for name, value in zip(self._takes, args, strict=True):
+            if type(value) in _PLAIN_VALUES:
+                seen = self._seen.setdefault(name, set())
+                seen.add(repr(value))
+                if len(seen) > _VALUES:
+                    self._divider.where_read(name)
+                    self._take(f"{name} is another at each call")
+        if self._recordings >= _PART_CHURN and self._replays < self._recordings:
+            self._without("almost every call differs from all before")
+        return super()._prepare(args, kwargs)
+
+    def _keep(self, *found: Any) -> None:
+        """Keep what was recorded, if replaying it brings more than it costs."""
+        super()._keep(*found)
+        entry = self._entries[0] if self._entries else None
+        if entry is None:
+            return
+        if entry.program is not None and entry.program.length < _SHORT:
+            self._without("a part is too short to be replayed")
+        elif entry.program is None and GRAPH_OF_ARGUMENT in str(entry.reason):
+            # One node for a part before it, and a pass through that, take as long as many nodes.
+            division = self._whole._division
+            parts = [] if division is None else division.compiled_parts()
+            graphs = [part for part in parts if any(x.graph is not None for x in part._entries)]
+            self._without("a look is between an operation and a pass through it", *graphs)
+
+    def _without(self, why: str, *others: Part) -> None:
+        """Call this part and others from now on."""
+        assert self._divider is not None
+        self._divider.without([part._start for part in (self, *others)])
+        self._take(why)
 
 
 class CompiledModule(Module):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from asyncgrad.replay.arrays import Recorded
 
 
+#: Why a pass can't be recorded that goes through the graph of an argument.
+GRAPH_OF_ARGUMENT = "it runs a pass, and an argument has a graph"
+
+
 class Passes(Changes):
     """Notes what passes compute and commit, and what they call."""
 
@@ -48,7 +52,7 @@ class Passes(Changes):
         if task.observer is not None:
             self.refuse("its passes are traced")
         elif any(source.tensor._edge is not None for source in self.sources.values()):
-            self.refuse("it runs a pass, and an argument has a graph")
+            self.refuse(GRAPH_OF_ARGUMENT)
         elif (
             task.recorded is None
             and not self._waits

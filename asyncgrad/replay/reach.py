@@ -73,6 +73,14 @@ _MOVING = frozenset({
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
 #: A module's hooks in passes.
 _BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
+#: With these, code may read attributes that it doesn't name.
+_OPEN = frozenset({
+    "getattr", "hasattr", "setattr", "attrgetter", "methodcaller", "__dict__", "__getattribute__",
+    "__reduce__", "__reduce_ex__", "__getstate__", "format", "format_map",
+})  # fmt: skip
+_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
+#: With these, code may make an instance of the class of another.
+_MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 
 
@@ -95,6 +103,10 @@ class Reached(Unchanged):
         #: Python modules and classes, whose attributes are followed by the names in the code.
         self._spaces: list[tuple[Any, str]] = []
         self._taken: set[tuple[int, str]] = set()
+        #: Classes of which instances are met.
+        self._bare: dict[int, Any] = {}
+        #: The tables of instances of which only attributes that the code names are followed.
+        self._partly: list[tuple[dict[str, Any], str]] = []
         self._optimizers: list[Any] = []
         self._anew: list[Any] = []
         self._follow(function, "the function")
@@ -114,7 +126,7 @@ class Reached(Unchanged):
 
     def _finish(self) -> None:
         """Follow everything, and then attributes by names, until nothing is new."""
-        while self._work or self._name_spaces():
+        while self._work or self._name_spaces() or self._open():
             while self._work:
                 value, where = self._work.pop()
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
@@ -124,6 +136,9 @@ class Reached(Unchanged):
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
+        for held, _ in self._partly:
+            *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
+            absent |= (self._names | self._strings) - held.keys()
         moving = set(self._names & _MOVING)
         for value in self._optimizers:
             attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
@@ -153,6 +168,24 @@ class Reached(Unchanged):
                     else:
                         self._reads(table, name)
                     self._follow(table[name], f"{where}.{name}")
+        for held, where in self._partly:
+            for name in (self._names | self._strings) & held.keys():
+                if (id(held), name) not in self._taken:
+                    self._taken.add((id(held), name))
+                    self._reads(held, name)
+                    self._follow(held[name], f"{where}.{name}")
+        return bool(self._work)
+
+    def _open(self) -> bool:
+        """Follow what instances have that the code doesn't name, if it may use that, too."""
+        if self._bare and not _MADE_BY.isdisjoint(self._names):
+            for kind in self._bare.values():
+                self._follow(kind, kind.__name__)
+            self._bare.clear()
+        if self._partly and not _OPEN.isdisjoint(self._names):
+            for held, where in self._partly:
+                self._dict(held, where)
+            self._partly.clear()
         return bool(self._work)
 
     def _take(self, value: Any, where: str) -> None:
@@ -218,6 +251,7 @@ class Reached(Unchanged):
             and value.__module__ not in _PURE_NAMES
         ):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
+        self._names.update((_OPEN | _MADE_BY) & {value.__name__})
 
     def _optimizer(self, value: Any) -> None:
         """Its methods are called anew, so its state may change."""
@@ -253,6 +287,19 @@ class Reached(Unchanged):
             self._spaces.append((module, module.__name__))
 
     def _class(self, kind: Any, where: str) -> None:
+        self._take_class(kind, where, self._seen)
+
+    def _take_class(self, kind: Any, where: str, seen: dict[int, Any]) -> None:
+        """Follow a class.
+
+        Args:
+            kind: the class.
+            where: how errors call it.
+            seen: which classes were followed: what makes instances is followed only if the class
+                itself is met, and not if there is merely an instance.
+        """
+        constructors = _CONSTRUCTORS if seen is self._bare else frozenset()
+        self._names.update((_OPEN | _MADE_BY) & {kind.__name__})
         if kind in _BUILTINS or issubclass(kind, BaseException):
             return
         module = kind.__module__
@@ -267,14 +314,14 @@ class Reached(Unchanged):
         if type(kind) is not type and not issubclass(type(kind), (enum.EnumMeta,)):
             raise UnrepeatableError(f"{where} is a class with a metaclass")
         for base in kind.__mro__:
-            known = base is not kind and id(base) in self._seen
+            known = base is not kind and id(base) in seen
             if base is object or known or is_own(base.__module__):
                 continue
             if not base.__flags__ & (1 << 9):
                 if base in {tuple, list, dict, int, float, str, enum.Enum}:
                     continue
                 raise UnrepeatableError(f"{where} is derived from {base.__name__}")
-            self._seen[id(base)] = base
+            seen[id(base)] = base
             self._spaces.append((base, base.__name__))
             table = vars(base)
             self._classes.append(table)
@@ -286,6 +333,7 @@ class Reached(Unchanged):
                     raise UnrepeatableError(f"{where} may catch errors")
                 if (
                     name.startswith("__")
+                    and name not in constructors
                     and isinstance(part, (types.FunctionType, staticmethod, classmethod, property))
                     and not _is_generated(base, name, part)
                 ):
@@ -300,10 +348,17 @@ class Reached(Unchanged):
         kind = type(value)
         if isinstance(value, types.SimpleNamespace) or is_plain(kind):
             self._instances.append(value)
-            if not is_own(kind.__module__) and kind is not types.SimpleNamespace:
-                self._follow(kind, kind.__name__)
+            plain = is_own(kind.__module__) or kind is types.SimpleNamespace
+            if not plain and id(kind) not in self._bare:
+                self._take_class(kind, kind.__name__, self._bare)
             held = vars(value)
-            self._dict(held, where, held.keys() & _BACKWARD if isinstance(value, Module) else ())
+            if isinstance(value, Module):
+                self._dict(held, where, held.keys() & _BACKWARD)
+            elif kind is types.SimpleNamespace or dataclasses.is_dataclass(kind):
+                # Python's own functions compare and show all of them.
+                self._dict(held, where)
+            else:
+                self._partly.append((held, where))
             return
         raise UnrepeatableError(f"{where} is a {kind.__name__}, which may change unseen")
 
@@ -343,6 +398,7 @@ class Reached(Unchanged):
                 self._chain(table[name], name, chain_of_names)
             elif hasattr(builtins, name):
                 absent.add(name)
+                self._names.update((_OPEN | _MADE_BY) & {name})
                 found = getattr(builtins, name)
                 if not (
                     found in _BUILTINS

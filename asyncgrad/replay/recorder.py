@@ -55,10 +55,24 @@ class Recorder(Passes):
         self._code = call.code
         #: The lines at which Python has looked at values.
         self.looks: list[str] = []
+        #: The places in the function's code at which it has looked at values by any way.
+        self.looked_at: list[int] = []
 
     def looked(self, what: str) -> None:
         """Note that Python sees values."""
+        self._note_place()
         self.refuse(f"Python sees values, and may choose what follows by them: {what}")
+
+    def _note_place(self) -> None:
+        """Note how far the function is."""
+        frame: Any = sys._getframe(1)
+        place = None
+        while frame is not None:
+            if frame.f_code is self._code:
+                place = frame.f_lasti
+            frame = frame.f_back
+        if place is not None:
+            self.looked_at.append(place)
 
     def sees(self, x: Any, read: Any) -> Any:
         """Read a Python value from a tensor.
@@ -90,6 +104,7 @@ class Recorder(Passes):
         else:
             arguments = (place, Same(read), Same(value))
             self.looks.append(line())
+            self._note_place()
             self.steps.append(Again(LOOK, _reads, arguments, {}, Same(True), False))
         return value
 

@@ -25,7 +25,7 @@ meta_state = attrgetter(
     "requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference"
 )
 #: What tools that reload code replace in a function.
-_function_state = attrgetter("__code__", "__defaults__", "__kwdefaults__")
+function_state = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Unchanged:
@@ -68,7 +68,7 @@ class Unchanged:
         self._values = self._present()
         self._keys = tuple(chain.from_iterable(self._full))
         self._kinds = list(map(type, self._instances))
-        self._codes = list(map(_function_state, self._functions))
+        self._codes = list(map(function_state, self._functions))
         self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and hooked(m)]
         self._hooks = list(map(_hooks_state, self._hooked))
         self._tensor_states = list(map(_tensor_state, self.tensors))
@@ -113,7 +113,7 @@ class Unchanged:
                 self._values = values
             if self._full and tuple(chain.from_iterable(self._full)) != self._keys:
                 return False
-            if list(map(_function_state, self._functions)) != self._codes:
+            if list(map(function_state, self._functions)) != self._codes:
                 return False
         except (KeyError, ValueError, RuntimeError):
             # A name or cell is gone, or another thread changes a dictionary now.

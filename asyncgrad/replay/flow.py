@@ -1,0 +1,385 @@
+"""Takes parts out of a function's byte code, which begin and end where nothing is on the stack.
+
+A line at which the stack is empty is a *point*: all that the function knows there is in its
+variables. A part is the same code, in which all that it doesn't reach is no operation, and in which
+a jump leads to its first point and others out of it. So nothing moves: lines, places and errors are
+those of the function.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.unchanged import function_state
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+#: The versions of Python whose byte code is known here.
+_KNOWN = (3, 11), (3, 12), (3, 13)
+_ENDS = frozenset({
+    "RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "INTERPRETER_EXIT",
+})  # fmt: skip
+_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+#: What changes containers, and attributes other than gradients.
+_STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
+_CHANGING = frozenset({
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem",
+    "popleft", "remove", "setdefault", "update",
+})  # fmt: skip
+#: What may compute.
+_METHODS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_WORK = frozenset({"BINARY_OP", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "FOR_ITER"})
+#: Bytes of a unit of code.
+_UNIT = 2
+
+
+class Exit:
+    """The first of the values that a part returns if it doesn't end with the function.
+
+    The number of the exit and the variables that the part has set follow.
+    """
+
+
+class _Instruction:
+    """What is known of one instruction."""
+
+    __slots__ = ("end", "it", "nexts", "pushes", "reads", "writes")
+
+    def __init__(self, it: dis.Instruction, end: int) -> None:
+        self.it = it
+        self.end = end
+        #: The instructions that may follow, each with what it finds more on the stack.
+        self.nexts: list[tuple[int, int]] = []
+        self.reads: tuple[str, ...] = ()
+        self.writes: tuple[str, ...] = ()
+        name = it.opname
+        if name not in _ENDS:
+            argument = it.arg if it.opcode >= dis.HAVE_ARGUMENT else None
+            jumps = it.opcode in dis.hasjrel or it.opcode in dis.hasjabs
+            if name not in _JUMPS:
+                self.nexts.append((end, dis.stack_effect(it.opcode, argument, jump=False)))
+            if jumps:
+                effect = dis.stack_effect(it.opcode, argument, jump=True)
+                self.nexts.append((it.argval, effect))
+        #: Whether a line begins here, and with a value on the stack.
+        self.pushes = bool(it.starts_line) and (
+            name == "EXTENDED_ARG" or any(to == end and more > 0 for to, more in self.nexts)
+        )
+        if "_FAST" in name:
+            variables = it.argval if isinstance(it.argval, tuple) else (it.argval,)
+            stores = name.count("STORE_FAST")
+            self.writes = variables[:stores]
+            self.reads = tuple([x for x in variables[stores:] if x not in self.writes])
+            if name in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
+                self.reads = ()
+
+
+class Flow:
+    """Which instructions of a function follow which, and where it can be divided."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        """Follow the code.
+
+        Raises:
+            UnrepeatableError: if parts can't be taken out of it.
+        """
+        code = self.code = function.__code__
+        self.function = function
+        self._state = function_state(function)
+        unknown = sys.version_info[:2] not in _KNOWN or sys.implementation.name != "cpython"
+        others = code.co_flags & (0x20 | 0x200)
+        if unknown or others or code.co_cellvars:
+            raise UnrepeatableError("its byte code can't be divided")
+        found = list(dis.get_instructions(code))
+        ends = [one.offset for one in found[1:]] + [len(code.co_code)]
+        self._all = {
+            one.offset: _Instruction(one, end) for one, end in zip(found, ends, strict=True)
+        }
+        self._handlers = [
+            (entry.start, entry.end, entry.target, entry.depth + 1 + entry.lasti)
+            for entry in dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+        ]
+        #: Where the arguments are in their places.
+        self._first = next(x.end for x in self._all.values() if x.it.opname == "RESUME")
+        self._depths = self._measured()
+        self._check_comprehensions(found)
+        self._set = self._assigned(surely=True)
+        perhaps = self._assigned(surely=False)
+        self._live = self.live(set(self._depths), {})
+        #: Where nothing is on the stack, and it is known which variables have a value.
+        self.points = frozenset(
+            place
+            for place, one in self._all.items()
+            if self._depths.get(place) == 0
+            and (place == self._first or one.pushes)
+            and self._live[place] & perhaps[place] <= self._set[place]
+        )
+
+    def holds(self) -> bool:
+        """Whether the function has the code and defaults that were followed."""
+        return bool(function_state(self.function) == self._state)
+
+    def _measured(self) -> dict[int, int]:
+        """How many values are on the stack before each instruction that is reached."""
+        depths: dict[int, int] = {}
+        todo = [(self._first, 0)]
+        while todo:
+            place, depth = todo.pop()
+            if place in depths:
+                if depths[place] != depth:
+                    raise UnrepeatableError("its byte code is not understood")
+                continue
+            depths[place] = depth
+            todo += [(after, depth + more) for after, more in self._all[place].nexts]
+            todo += [(to, at) for start, end, to, at in self._handlers if start <= place < end]
+        return depths
+
+    def _check_comprehensions(self, found: list[dis.Instruction]) -> None:
+        """Raise if a comprehension shares a variable with the function: both keep it there."""
+        shared = [one.argval for one in found if one.opname == "LOAD_FAST_AND_CLEAR"]
+        for name in shared:
+            stores = sum(x.writes.count(name) for x in self._all.values())
+            arguments = self.code.co_varnames[: self.arguments]
+            if name in arguments or stores != 3 * shared.count(name):
+                raise UnrepeatableError("a comprehension shares a variable")
+
+    def _nexts(self, place: int) -> list[int]:
+        """The instructions that may follow one, its handlers included."""
+        after = [to for to, _ in self._all[place].nexts]
+        return after + [to for start, end, to, _ in self._handlers if start <= place < end]
+
+    def _assigned(self, *, surely: bool) -> dict[int, frozenset[str]]:
+        """Which variables have a value before each instruction, on all ways there or on one."""
+        held = {self._first: frozenset(self.code.co_varnames[: self.arguments])}
+        todo = [self._first]
+        while todo:
+            place = todo.pop()
+            one = self._all[place]
+            after = held[place].union(one.writes)
+            if one.it.opname in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
+                after -= {one.it.argval}
+            for to in self._nexts(place):
+                known = held.get(to, after)
+                both = after & known if surely else after | known
+                if both != held.get(to):
+                    held[to] = both
+                    todo.append(to)
+        return held
+
+    @property
+    def arguments(self) -> int:
+        """How many variables are arguments."""
+        code = self.code
+        packed = bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        return code.co_argcount + code.co_kwonlyargcount + packed
+
+    def point_of(self, place: int) -> int | None:
+        """The point from which an instruction is reached without another one between."""
+        # Python may show a place behind the start of the instruction.
+        start = max(x for x in self._all if x <= place)
+        before = [p for p in self.points if start in self.reach(p, self.points - {p})]
+        return before[0] if len(before) == 1 else None
+
+    def reach(self, start: int, exits: Container[int]) -> set[int]:
+        """The instructions that are run from a point on, up to exits."""
+        found: set[int] = set()
+        todo = [start]
+        while todo:
+            place = todo.pop()
+            if place not in found and place not in exits:
+                found.add(place)
+                todo += self._nexts(place)
+        return found
+
+    def works(self, places: Iterable[int]) -> bool:
+        """Whether instructions may compute something, and do more than to move values."""
+        return any(self._all[place].it.opname in _WORK for place in places)
+
+    def changing(self) -> set[int]:
+        """The points from which the code, up to the next points, seems to change an object."""
+        found = set()
+        for point in self.points:
+            for place in self.reach(point, self.points - {point}):
+                it = self._all[place].it
+                stores = it.opname in _STORES and it.argval != "grad"
+                if stores or (it.opname in _METHODS and it.argval in _CHANGING):
+                    found.add(point)
+        return found
+
+    def lines(self, points: Iterable[int]) -> str:
+        """The lines at which points are, in words."""
+        numbers = {start: line for start, _, line in self.code.co_lines()}
+        found = {numbers[max(s for s in numbers if s <= point)] for point in points}
+        return f"{self.code.co_filename}:{', '.join(map(str, sorted(x for x in found if x)))}"
+
+    def reads(self, places: Iterable[int], name: str) -> bool:
+        """Whether instructions read a variable."""
+        return any(name in self._all[place].reads for place in places)
+
+    def live(self, places: set[int], at_exit: dict[int, set[str]]) -> dict[int, set[str]]:
+        """Which variables are read after each instruction's start, before they are set.
+
+        Args:
+            places: the instructions.
+            at_exit: what is read where these are left.
+        """
+        held: dict[int, set[str]] = {place: set() for place in places}
+        changed = True
+        order = sorted(places, reverse=True)
+        while changed:
+            changed = False
+            for place in order:
+                one = self._all[place]
+                after: set[str] = set()
+                for to in self._nexts(place):
+                    after |= held[to] if to in held else at_exit.get(to, set())
+                before = (after - set(one.writes)) | set(one.reads)
+                if before != held[place]:
+                    held[place] = before
+                    changed = True
+        return held
+
+    def part(self, start: int | None, exits: frozenset[int], exit_numbers: dict[Any, int]) -> Any:
+        """A part of the function.
+
+        Args:
+            start: its first point; None for one that only takes the arguments.
+            exits: the points at which it ends.
+            exit_numbers: gets the numbers of exits, by point and variables.
+
+        Returns:
+            It as a function, and the variables that it takes, None for those that it doesn't.
+
+        Raises:
+            UnrepeatableError: if it can't be made.
+        """
+        code = self.code
+        if start is None:
+            body: set[int] = set()
+            left = {self._first: set(code.co_varnames[: self.arguments])}
+            inputs: set[str] = set()
+            unset: set[str] = set()
+        else:
+            body = self.reach(start, exits)
+            written = {name for place in body for name in self._all[place].writes}
+            left = {
+                to: self._live[to] & written & self._set[to]
+                for place in body
+                for to in self._nexts(place)
+                if to in exits
+            }
+            inputs = self.live(body, left)[start]
+            unset = inputs - self._set[start]
+        text = bytearray(bytes([dis.opmap["NOP"], 0]) * (len(code.co_code) // _UNIT))
+        text[: self._first] = code.co_code[: self._first]
+        for place in body:
+            end = self._all[place].end
+            text[place:end] = code.co_code[place:end]
+        occupied = {x for place in body for x in range(place, self._all[place].end)}
+        constants = self._constants(body)
+        jumps: list[tuple[int, int]] = []
+        begin = self._first
+        for name in sorted(unset):
+            # All variables are arguments, and this has no value.
+            deletion = _units("DELETE_FAST", code.co_varnames.index(name))
+            if not occupied.isdisjoint(range(begin, begin + len(deletion))):
+                raise UnrepeatableError("there is no room to delete a variable")
+            text[begin : begin + len(deletion)] = deletion
+            begin += len(deletion)
+        if start is not None and start != self._first:
+            jumps.append((begin, start))
+        for point, names in left.items():
+            ordered = tuple(sorted(names))
+            number = exit_numbers.setdefault((point, ordered), len(exit_numbers))
+            jumps.append((point, len(text)))
+            text += _loads(code, (Exit, number), ordered, constants)
+        for place, target in jumps:
+            if target < place + 2 * _UNIT and occupied.isdisjoint(range(place, target)):
+                # There is nothing between but no operations.
+                continue
+            jump = _units("JUMP_FORWARD", (target - place - 2 * _UNIT) // _UNIT)
+            if len(jump) < 2 * _UNIT:
+                jump = bytes([dis.opmap["EXTENDED_ARG"], 0]) + jump
+            span = range(place, place + len(jump))
+            taken = {x for other, _ in jumps if other != place for x in range(other, other + 4)}
+            if len(jump) != 2 * _UNIT or not occupied.isdisjoint(span) or taken & set(span):
+                raise UnrepeatableError("there is no room for a jump")
+            text[place : place + len(jump)] = jump
+        changes: dict[str, Any] = {}
+        if start is not None:
+            changes = {
+                "co_argcount": len(code.co_varnames),
+                "co_posonlyargcount": 0,
+                "co_kwonlyargcount": 0,
+                "co_flags": code.co_flags & ~(4 | 8),
+            }
+        most = max((len(names) for names in left.values()), default=0) + 2
+        made = code.replace(
+            co_code=bytes(text),
+            co_consts=tuple(constants),
+            co_stacksize=max(code.co_stacksize, most),
+            **changes,
+        )
+        taken_in = tuple([name if name in inputs - unset else None for name in code.co_varnames])
+        return self._function(made, body, defaults=start is None), taken_in
+
+    def _constants(self, body: set[int]) -> list[Any]:
+        """The constants, without those that a part doesn't use: what they name is followed."""
+        used = {
+            self._all[place].it.arg for place in body if self._all[place].it.opcode in dis.hasconst
+        }
+        return [value if n in used else None for n, value in enumerate(self.code.co_consts)]
+
+    def _function(self, code: types.CodeType, body: set[int], *, defaults: bool) -> Any:
+        """A function of a part's code; it shares the cells of the outer variables it uses."""
+        whole = self.function
+        named = {self._all[place].it.argval for place in body if _names_variable(self._all[place])}
+        cells = tuple(
+            [
+                cell if name in named else types.CellType(None)
+                for name, cell in zip(code.co_freevars, whole.__closure__ or (), strict=True)
+            ]
+        )
+        made = types.FunctionType(
+            code, whole.__globals__, whole.__name__, whole.__defaults__ if defaults else None, cells
+        )
+        made.__qualname__ = whole.__qualname__
+        made.__module__ = whole.__module__
+        if defaults:
+            made.__kwdefaults__ = whole.__kwdefaults__
+        return made
+
+
+def _names_variable(one: _Instruction) -> bool:
+    """Whether the argument of an instruction is a variable, perhaps an outer one."""
+    opcode = one.it.opcode
+    return isinstance(one.it.argval, str) and (opcode in dis.hasfree or opcode in dis.haslocal)
+
+
+def _units(name: str, argument: int) -> bytes:
+    """An instruction, with what extends its argument."""
+    if argument < 0:
+        raise UnrepeatableError("a jump leads back")
+    found = [dis.opmap[name], argument & 0xFF]
+    while argument := argument >> 8:
+        found = [dis.opmap["EXTENDED_ARG"], argument & 0xFF, *found]
+    return bytes(found)
+
+
+def _loads(
+    code: types.CodeType, values: tuple[Any, ...], names: tuple[str, ...], constants: list[Any]
+) -> bytes:
+    """Code that returns a tuple of constants and of variables."""
+    text = b""
+    for value in values:
+        text += _units("LOAD_CONST", len(constants))
+        constants.append(value)
+    for name in names:
+        text += _units("LOAD_FAST", code.co_varnames.index(name))
+    text += _units("BUILD_TUPLE", len(values) + len(names))
+    return text + _units("RETURN_VALUE", 0)

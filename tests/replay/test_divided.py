@@ -1,0 +1,435 @@
+"""Functions that look at values between programs, beside the same functions made eagerly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import traceback
+from types import SimpleNamespace
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+
+log = logging.getLogger(__name__)
+
+
+class Training:
+    """A model, its optimiser and what is written down."""
+
+    def __init__(self):
+        self.model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        with ag.no_grad():
+            for p in self.model.parameters():
+                p.copy_(ag.arange(float(p.numel())).reshape(p.shape) / 7)
+        self.update = ag.optim.Adam(self.model.parameters(), lr=0.1)
+        self.seen = []
+
+    def learn(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        return loss
+
+    def prints(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        print(loss.item(), float(loss), loss.tolist(), bool(loss > 1), loss.detach().numpy())
+
+    def prints_tensors(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        print(self.model[0].weight.detach(), f"{loss:.3f}", repr(x), format(loss.item(), ".2f"))
+
+    def appends(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        self.seen.append(loss.item())
+
+    def logs(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        log.info("%s", loss.item())
+        self.seen.append(1)
+
+    def branches(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        if loss.item() > 1:
+            return "large"
+        print(loss.item())
+        return loss.detach().numpy()
+
+    def twice(self, x, *, verbose=True, **more):
+        for _ in range(2):
+            x = x / 2
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        value = loss.item()
+        if verbose:
+            print(value, more)
+        self.update.zero_grad()
+        other = (self.model(x + 1) ** 2).mean()
+        other.backward()
+        self.update.step()
+        return value, other.item(), "done"
+
+    def until(self, x):
+        rounds = 0
+        while True:
+            self.update.zero_grad()
+            loss = (self.model(x) ** 2).mean()
+            loss.backward()
+            self.update.step()
+            self.seen.append(loss.item())
+            rounds += 1
+            if loss.item() < 0.5 or rounds == 3:
+                break
+        return rounds, [p.sum() for p in self.model.parameters()]
+
+    def helped(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        self.tell(loss)
+
+    def tell(self, loss):
+        self.seen.append(loss.item())
+        print(self.seen)
+
+    def in_a_block(self, x):
+        self.update.zero_grad()
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        self.update.step()
+        with ag.no_grad():
+            norms = [p.norm().item() for p in self.model.parameters()]
+        return sum(norms)
+
+
+STEPS = [
+    Training.prints, Training.prints_tensors, Training.appends, Training.logs, Training.branches,
+    Training.twice, Training.until, Training.helped, Training.in_a_block,
+]  # fmt: skip
+
+
+def plain(value):
+    """What is compared: nodes of programs have names of their own."""
+    return re.sub(r", grad_fn=<\w+>", "", repr(value))
+
+
+def replays(function):
+    """How many calls of parts were replayed."""
+    return [int(n) for n in re.findall(r"^    \S.* (\d+) replayed$", function.explain(), re.M)]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_steps_that_show_what_they_have_learned(step, capsys):
+    """What is printed, logged, returned and learned is as without `compile`."""
+    ours, theirs = Training(), Training()
+    fast = ag.compile(step.__get__(ours))
+    for n in range(24):
+        x = ag.arange(6.0).reshape(2, 3) * ((n % 5 + 1) / 3)
+        found, printed = fast(x), capsys.readouterr().out
+        assert plain(found) == plain(step(theirs, x))
+        assert plain(printed) == plain(capsys.readouterr().out)
+        assert ours.seen == theirs.seen
+        for p, q in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+            assert p.tolist() == q.tolist()
+    assert max(replays(fast)) >= 10, fast.explain()
+    assert "test_divided.py:" in fast.explain()
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_one_program_or_an_error(step):
+    """With `fullgraph=True` a look is an error that names the line."""
+    with pytest.raises(RuntimeError, match=r"fullgraph.*test_divided\.py:\d+"):
+        ag.compile(step.__get__(Training()), fullgraph=True)(ag.ones(2, 3))
+
+
+def test_code_that_is_loaded_anew():
+    """The parts are those of the present code, with its present defaults."""
+
+    def step(x, scale=2):
+        y = ag.tanh(x) * scale + ag.exp(x) * ag.sin(x) + ag.cos(x)
+        print(end="")
+        return y
+
+    def other(x, scale=2):
+        y = ag.tanh(x) / scale - ag.exp(x) * ag.sin(x) - ag.cos(x)
+        print(end="")
+        return y
+
+    fast, x = ag.compile(step), ag.arange(3.0)
+    for _ in range(2):
+        for _ in range(3):
+            assert fast(x).tolist() == step(x).tolist()
+        step.__defaults__ = (5,)
+        for _ in range(3):
+            assert fast(x).tolist() == step(x).tolist()
+        step.__code__ = other.__code__
+
+
+def test_functions_with_outer_variables_and_defaults(capsys):
+    """Parts share the cells of the function, and take its arguments in any form."""
+    w = ag.ones(3, requires_grad=True)
+    seen = []
+
+    def step(x, *rest, scale=2.0, **named):
+        w.grad = None
+        y = ag.tanh(x * w).sum() * scale
+        y = y + ag.exp(-(w * w).sum()) + ag.sin(x).sum()
+        y.backward()
+        seen.append((y.item(), rest, named))
+        z = ag.cos(w.grad) * ag.sin(w.grad)
+        z = ag.tanh(z) + ag.exp(z) * scale
+        z = ag.tanh(z) + ag.exp(z) * ag.sigmoid(z)
+        print(seen[-1])
+        return z
+
+    fast = ag.compile(step)
+    for n in range(12):
+        x = ag.arange(3.0) * n
+        found, printed = fast(x, 1, named=n), capsys.readouterr().out
+        assert found.tolist() == step(x, 1, named=n).tolist()
+        assert printed == capsys.readouterr().out
+        assert seen[-1] == seen[-2]
+        with ag.no_grad():
+            w.mul_(1.5)
+        if n == 2:
+            w = w.detach().clone().requires_grad_()
+    assert len(replays(fast)) == 2
+    assert min(replays(fast)) >= 8, fast.explain()
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        fast()
+
+
+def test_errors_come_from_their_lines():
+    """What a part raises has the line of the function, and nothing is made twice."""
+    training = Training()
+    known = []
+
+    @ag.compile
+    def step(x, last):
+        loss = training.learn(x)
+        known.append(loss.item())
+        known.append(1 / last)
+        return training.learn(x)
+
+    for last in (1, 1, 1):
+        step(ag.ones(2, 3), last)
+    with pytest.raises(ZeroDivisionError) as caught:
+        step(ag.ones(2, 3), 0)
+    last = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert last.line == "known.append(1 / last)"
+    assert len(known) == 7
+
+
+def test_what_parts_are_not_taken_out_of():
+    """Looks in loops over items, or in functions whose variables others share, are eager."""
+
+    def loops(xs):
+        found = []
+        for x in xs:
+            y = ag.tanh(x * 2).sum()
+            found.append(y.item())
+        return found, y
+
+    def shares(x):
+        y = ag.tanh(x) * 2
+        print(y.item(), end="")
+        return (lambda: y * 3)()
+
+    def maybe(x):
+        if x.sum() > 0:
+            y = ag.tanh(x) * 2
+        print(x.item(), end="")
+        return y * 2
+
+    for function, x in ((loops, [ag.ones(2)] * 2), (shares, ag.ones(())), (maybe, ag.ones(()))):
+        fast = ag.compile(function)
+        for n in range(1, 5):
+            given = [x[0] * n, x[1]] if isinstance(x, list) else x * n
+            found = function(given)
+            assert plain(fast(given)) == plain(found)
+        assert replays(fast) == []
+    fast = ag.compile(maybe)
+    fast(ag.ones(()))
+    with pytest.raises(UnboundLocalError):
+        fast(-ag.ones(()))
+
+
+def test_a_step_that_calls_itself():
+    """A look in an inner call is a look in the line of the outer one that calls it."""
+    training = Training()
+    known = []
+
+    def step(x, depth):
+        loss = training.learn(x)
+        known.append(loss.item())
+        if depth:
+            fast(x * 2, depth - 1)
+        return training.learn(x)
+
+    fast = ag.compile(step)
+    other = Training()
+    for n in range(6):
+        x = ag.arange(6.0).reshape(2, 3) * (n + 1)
+        found = fast(x, 2)
+        losses = [other.learn(x * 2**k).item() for k in range(3)]
+        results = [other.learn(x * 2**k).item() for k in (2, 1, 0)]
+        assert known[-3:] == losses
+        assert found.item() == results[-1]
+
+
+def test_looks_under_modes_and_in_hooks():
+    """A divided function called under `no_grad`, `vmap` and in a hook."""
+    seen = []
+
+    def step(x):
+        y = ag.tanh(x) * 2 + ag.exp(x)
+        y = ag.sin(y) * ag.cos(y) + ag.tanh(y) * ag.sigmoid(y)
+        seen.append(1)
+        z = ag.tanh(y) * 2 + ag.exp(-y)
+        z = ag.sin(z) * ag.cos(z) + ag.tanh(z) * ag.sigmoid(z)
+        print(end="")
+        return z
+
+    fast = ag.compile(step)
+    x = ag.arange(3.0).requires_grad_()
+    for _ in range(6):
+        for mode in (ag.no_grad, ag.inference_mode, ag.enable_grad):
+            with mode():
+                ours, theirs = fast(x), step(x)
+                assert ours.tolist() == theirs.tolist()
+                assert ours.requires_grad == theirs.requires_grad
+        ours, theirs = (ag.grad(one(x).sum(), x)[0].tolist() for one in (fast, step))
+        assert ours == theirs
+        both = [ag.func.vmap(one)(ag.ones(2, 3)).tolist() for one in (fast, step)]
+        assert both[0] == both[1]
+        handle = x.register_hook(lambda g: g + fast(g.detach()))
+        ours = ag.grad((x * x).sum(), x)[0].tolist()
+        handle.remove()
+        assert ours == (2 * x + step(2 * x.detach())).tolist()
+    assert max(replays(fast)) >= 3
+
+
+def test_counters_and_other_values_that_change():
+    """A number that is another at each call belongs to no program."""
+    training, other = Training(), Training()
+    count = 0
+
+    def step(training, x, number):
+        loss = training.learn(x)
+        if number % 3 == 0:
+            print(end="")
+        training.seen.append(loss.item())
+        value = training.seen[-1] * number
+        training.learn(x)
+        return value
+
+    fast = ag.compile(step)
+    for count in range(40):
+        x = ag.arange(6.0).reshape(2, 3) / (count + 1)
+        assert fast(training, x, count) == step(other, x, count)
+    assert max(replays(fast)) > 20, fast.explain()
+
+
+def test_instances_whose_other_attributes_change():
+    """Only attributes that the code names count, or all if it may name any."""
+    state = SimpleNamespace(other=0)
+
+    class Scaled:
+        def __init__(self):
+            self.scale = 2.0
+            self.calls = 0
+
+        def __call__(self, x):
+            return ag.tanh(x) * self.scale
+
+        def by_name(self, name, x):
+            return ag.tanh(x) * getattr(self, name)
+
+    model = Scaled()
+    named = ag.compile(lambda x: model(x))
+    computed = ag.compile(lambda x, name: model.by_name(name, x))
+    for n in range(6):
+        model.calls += 1
+        state.other += 1
+        x = ag.ones(2) * n
+        assert named(x).tolist() == model(x).tolist()
+        assert computed(x, "calls").tolist() == model.by_name("calls", x).tolist()
+    assert "1 recorded, 5 replayed" in named.explain()
+    assert "0 replayed" in computed.explain()
+    model.scale = 3.0
+    assert named(ag.ones(2)).tolist() == model(ag.ones(2)).tolist()
+    Scaled.scale = 5.0
+    del model.scale
+    assert named(ag.ones(2)).tolist() == model(ag.ones(2)).tolist()
+
+
+@pytest.mark.asyncio
+async def test_awaited_steps_in_parts():
+    """Coroutine functions: what waits at a look, and a cancellation there."""
+    ours, theirs = Training(), Training()
+    gate, arrived = asyncio.Event(), asyncio.Event()
+    gate.set()
+
+    def made(training):
+        async def step(x):
+            training.update.zero_grad()
+            loss = (training.model(x) ** 2).mean()
+            await loss.backward()
+            training.update.step()
+            training.seen.append(loss.item())
+            arrived.set()
+            await gate.wait()
+            training.update.zero_grad()
+            loss = (training.model(x) ** 2).mean()
+            await loss.backward()
+            training.update.step()
+            training.seen.append(loss.item())
+            return loss
+
+        return step
+
+    fast, slow = ag.compile(made(ours)), made(theirs)
+    assert asyncio.iscoroutinefunction(fast)
+
+    def alike():
+        assert ours.seen == theirs.seen
+        for p, q in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+            assert p.tolist() == q.tolist()
+            assert p.grad.tolist() == q.grad.tolist()
+
+    for n in range(8):
+        x = ag.arange(6.0).reshape(2, 3) / (n + 1)
+        assert (await fast(x)).item() == (await slow(x)).item()
+        alike()
+    assert len(replays(fast)) == 2
+    assert min(replays(fast)) >= 5
+    gate.clear()
+    for step in (fast, slow):
+        arrived.clear()
+        task = asyncio.ensure_future(step(x))
+        await arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    alike()
