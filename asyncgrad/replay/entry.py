@@ -36,9 +36,9 @@ class Entry:
         #: The lines at which Python has looked at values, and how often it has seen other values
         #: than in all recorded calls.
         self.looks: list[str] = []
-        self.failures = 0
         #: The places of these looks in the byte code.
         self.looked_at: list[int] = []
+        self.failures = 0
         #: The default stream of the program's device. If a new simulation has replaced it, the
         #: program can't be used.
         self.stream: Any = None
