@@ -8,6 +8,7 @@ the array to write to, None if NumPy is to make one. NumPy's warnings are off wh
 from __future__ import annotations
 
 import functools
+import itertools
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,8 @@ def along(
         arrays: how many arguments are arrays of one dtype; only their lengths along `dim` may
             differ.
         reduces: the result has one element for each line, and `out` is None.
-        in_order: the kernel also appends to a list, so that one thread computes all blocks.
+        in_order: the kernel's last argument is a list that it appends to, or None. Each block
+            appends to one of its own; they are joined in the order of the blocks.
     """
 
     def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,21 +113,23 @@ def along(
                 for part in (result, *parts)
             ]
             step = max(1, _BLOCK // (length * inner))
-            attributes = arguments[arrays + 1 :]
-
-            def compute(block: slice) -> None:
-                lines = [source[block] for source in sources]
-                if reduces:
-                    out[block] = kernel(xp, None, *lines, 1, *attributes)
-                else:
-                    kernel(xp, out[block], *lines, 1, *attributes)
-
             cut = [slice(i, i + step) for i in range(0, len(out), step)]
-            if in_order:
-                for block in cut:
-                    compute(block)
-            else:
-                share(xp, compute, cut)
+            attributes = arguments[arrays + 1 :]
+            joined = attributes[-1] if in_order else None
+            own: list[list[Any]] = [[] for _ in cut]
+
+            def compute(place: int) -> None:
+                block = cut[place]
+                lines = [source[block] for source in sources]
+                given = attributes if joined is None else (*attributes[:-1], own[place])
+                if reduces:
+                    out[block] = kernel(xp, None, *lines, 1, *given)
+                else:
+                    kernel(xp, out[block], *lines, 1, *given)
+
+            share(xp, compute, range(len(cut)))
+            if joined is not None:
+                joined.extend(itertools.chain.from_iterable(own))
             return result
 
         return _runner(kernel, blocks, arrays)
