@@ -137,8 +137,9 @@ def _layer_norm(
 
 
 def _layer_norm_gradient(
-    K: Namespace, g: Array, x: Array, mean: Array, inverse: Array, dim: int, weight: Array
-) -> Any:
+    K: Namespace, g: Array, x: Array, mean: Array, inverse: Array, dim: int, weight: Array,
+    sums: None,
+) -> Any:  # fmt: skip
     weight = 1 if weight is None else weight
     total = K.gradient_total(g, weight, 1)
     aligned = K.aligned_total(g, weight, x, mean, inverse, 1)

@@ -325,22 +325,31 @@ class Eager(Nobody):
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
-def test_blocks_that_are_remembered_in_order_stay_in_one_thread(
+def test_rows_of_a_norm_are_shared_and_give_the_same_bits(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names: set[str] = set()
+    """Moments and the parts of the weight's gradient are joined in the order of the blocks."""
+    names: list[str] = []
     row_dots = normalisation._row_dots
 
     def named(*arguments: Any) -> Any:
-        names.add(threading.current_thread().name)
+        names.append(threading.current_thread().name)
         return row_dots(*arguments)
 
     monkeypatch.setattr(normalisation, "_row_dots", named)
     monkeypatch.setattr(pieces, "threads", 2)
+    x = ag.rand(700, 777, requires_grad=True)
+    w, b = ag.rand(777, requires_grad=True), ag.rand(777, requires_grad=True)
+    leaves, more = ((x, w, b), (w, b)) if name == "layer_norm" else ((x, w), (w,))
+
+    def bits() -> list[bytes]:
+        y = getattr(ag.nn.functional, name)(x, (777,), *more)
+        return [t.detach().numpy().tobytes() for t in (y, *ag.grad((y * y).sum(), leaves))]
+
+    monkeypatch.setattr(pieces.here, "lender", None)
+    expected = bits()
+    assert set(names) == {threading.current_thread().name}
+    names.clear()
     monkeypatch.setattr(pieces.here, "lender", Eager())
-    x, w = ag.rand(700, 777, requires_grad=True), ag.ones(777, requires_grad=True)
-    y = getattr(ag.nn.functional, name)(x, (777,), w)
-    if name == "layer_norm":
-        # Its gradient adds up the weight's in the order of the blocks, too.
-        y.square().sum().backward()
-    assert names == {threading.current_thread().name}
+    assert bits() == expected
+    assert len(set(names)) > 1

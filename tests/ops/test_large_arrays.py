@@ -64,6 +64,14 @@ def test_small_logarithms_are_precise(name):
     np.testing.assert_allclose(ours.numpy(), exact.numpy(), rtol=5e-7)
 
 
+def test_small_differences_of_exponentials_are_precise():
+    """elu, which is exp(x) - 1 there."""
+    x = -np.concatenate([np.logspace(-37, 2, 5000), [0.0, np.inf]]).astype(np.float32)
+    expected = np.expm1(x.astype(np.float64)).astype(np.float32)
+    found = ag.nn.functional.elu(ag.from_numpy(x)).numpy()
+    np.testing.assert_array_max_ulp(found, expected, 3)
+
+
 def test_many_elements_at_pairs_of_places():
     """Some counted from the end, some twice."""
     _assert_equal(lambda L, x, i, j: x[i, j], _X, more=_PAIR)

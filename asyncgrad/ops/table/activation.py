@@ -6,10 +6,15 @@ import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, bounded, elementwise, inverted
+from asyncgrad.ops.fused import (
+    along,
+    bounded,
+    elementwise,
+    exp_minus_one,
+    inverted,
+    log_one_plus,
+)
 from asyncgrad.ops.op import fused, operation, unary
 from asyncgrad.ops.special import special_function
 
@@ -89,8 +94,7 @@ def _leaky_gradient(xp: Library, out: Array | None, g: Array, y: Array, slope: f
 
 @elementwise()
 def _elu(xp: Library, out: Array | None, x: Array, alpha: float) -> Any:
-    y = at_most(xp, out, x, 0)
-    xp.expm1(y, y)
+    y = exp_minus_one(xp, at_most(xp, out, x, 0))
     if alpha != 1:
         xp.multiply(y, alpha, y)
     if 0 <= alpha <= 1:
@@ -125,22 +129,6 @@ def _silu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     xp.add(d, 1, d)
     xp.multiply(d, s, d)
     return xp.multiply(d, g, d)
-
-
-def log_one_plus(xp: Library, x: Array) -> Any:
-    """Replace numbers from 0 to 1 by log(1 + x).
-
-    NumPy's `log1p` calls the C library for each number on processors without AVX-512. Here the
-    logarithm of the rounded sum is corrected by what the rounding has left out.
-    """
-    if x.dtype.itemsize != 4 or x.size < _FEW or xp.ndarray is not np.ndarray:
-        return xp.log1p(x, x)
-    total = xp.add(x, 1)
-    error = xp.subtract(total, 1)
-    xp.subtract(error, x, error)
-    xp.divide(error, total, error)
-    xp.log(total, total)
-    return xp.subtract(total, error, x)
 
 
 @elementwise()

@@ -9,9 +9,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, elementwise, masked, summed
+from asyncgrad.ops.fused import along, elementwise, log_one_plus, masked, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
-from asyncgrad.ops.table.activation import at_least, at_most, line_total, log_one_plus, sigmoid
+from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import kept_shape
 

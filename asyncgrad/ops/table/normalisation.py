@@ -92,7 +92,7 @@ def _affine(
 @along(4, in_order=True)
 def _layer_norm_gradient(
     xp: Library, out: Array | None, g: Array, x: Array, mean: Array, inverse: Array, dim: int,
-    weight: Array | None, sums: list[Any] | None = None,
+    weight: Array | None, sums: list[Any] | None,
 ) -> Any:  # fmt: skip
     n = x.shape[1]
     y = xp.subtract(x, mean)
@@ -114,11 +114,11 @@ def _layer_norm_gradient(
 
 def _by_input(
     xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any],
-    *sums: list[Any],
+    sums: list[Any] | None = None,
 ) -> Any:  # fmt: skip
     mean, inverse = kept[0]
     rows = _rows(g, count), _rows(x, count)
-    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, _line(weight), *sums).reshape(x.shape)
+    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, _line(weight), sums).reshape(x.shape)
 
 
 def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> Any:
@@ -144,8 +144,8 @@ def _layer_pull(
     made: dict[str, Any] = {}
     sums: list[Any] = []
     if "x" in wanted:
-        together = [sums] if len(wanted) > 1 and xp.ndarray is np.ndarray else []
-        made["x"] = _by_input(xp, slopes, lines, factors, count, kept, *together)
+        together = sums if len(wanted) > 1 and xp.ndarray is np.ndarray else None
+        made["x"] = _by_input(xp, slopes, lines, factors, count, kept, together)
     if sums:
         made["weight"], made["bias"] = map(sum, zip(*sums, strict=True)) if sums[1:] else sums[0]
     else:
