@@ -17,14 +17,16 @@ import numpy as np
 
 def _scipys() -> Any:
     """SciPy's functions by name."""
-    name = "scipy.special"
-    if name not in sys.modules:
+    if "scipy.special" not in sys.modules:
         import scipy
 
-        # An empty package in the place of the one whose part is imported.
-        package = ModuleType(name)
-        package.__path__ = [join(scipy.__path__[0], "special")]
-        sys.modules[name] = package
+        # Empty packages in the place of those whose parts are imported: the functions, and the
+        # routines of `scipy.linalg` that these link to since SciPy 1.18.
+        made = [name for name in ("special", "linalg") if f"scipy.{name}" not in sys.modules]
+        for name in made:
+            package = ModuleType(f"scipy.{name}")
+            package.__path__ = [join(scipy.__path__[0], name)]
+            sys.modules[package.__name__] = package
         try:
             from scipy.special import _ufuncs as functions
         except ImportError:
@@ -32,7 +34,11 @@ def _scipys() -> Any:
         else:
             return _with_names_of_the_package(functions)
         finally:
-            del sys.modules[name]
+            for name in made:
+                del sys.modules[f"scipy.{name}"]
+            # Imported again, it becomes an attribute of the true package.
+            if "linalg" in made:
+                sys.modules.pop("scipy.linalg.cython_lapack", None)
     from scipy import special
 
     return special
