@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -33,14 +34,15 @@ def main() -> int:
     url = f"http://{args.host}:{args.port}"
     welcome = f"{url} (Ctrl-C ends it)"
     if args.tenants is None:
-        token = secrets.token_urlsafe(32)
+        # Letters and digits alone: a word that begins with a dash would be taken for an option.
+        token = secrets.token_hex(32)
         plans = {"you": Plan(token=token)}
         python = Path(sys.executable)
         if python.is_relative_to(Path.cwd()):
             python = python.relative_to(Path.cwd())
         welcome += (
             f"\nYour token: {token}\nTrain with it, from another terminal in this folder:\n"
-            f"    {python} -m examples.training_api.script {token} {url}"
+            f"    {shlex.quote(str(python))} -m examples.training_api.script {token} {url}"
         )
     else:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -128,8 +129,9 @@ def test_options_that_make_no_sense_are_refused_without_a_traceback(
 def test_the_training_api_prints_the_command_that_trains(tmp_path):
     with started("examples.training_api", tmp_path) as (process, _):
         said = [process.stdout.readline() for _ in range(3)]
-        token = re.fullmatch(r"Your token: (\S+)\n", said[0])[1]
-        command = said[2].split()
+        # A token that begins with a dash would be an option of the command.
+        token = re.fullmatch(r"Your token: ([0-9a-f]{64})\n", said[0])[1]
+        command = shlex.split(said[2])
         assert command[1:4] == ["-m", "examples.training_api.script", token]
         assert "test accuracy" in run(*command[1:])
         assert ended(process) == (0, "")
