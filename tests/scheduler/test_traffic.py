@@ -95,10 +95,12 @@ class Loop(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         loop = self.loop
-        loop.run_until_complete(self.traffic.end())
-        assert self.complaints == []
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        try:
+            loop.run_until_complete(self.traffic.end())
+            assert self.complaints == []
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
         assert set(threading.enumerate()) <= self.threads
 
 
