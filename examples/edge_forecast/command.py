@@ -37,10 +37,14 @@ async def ask(port: int, method: str, path: str) -> Any:
 async def visit(
     hub: Hub, waits: Lateness, leave: asyncio.Event, say: Callable[[str], None]
 ) -> None:
-    """Look at the forecast again and again; train, cancel once, and train again."""
+    """Look at the forecast again and again; train, cancel once, and train again.
+
+    The last look comes after the hub's last day: a training may have ended with it.
+    """
     await ask(hub.web.port, "POST", "/training/start")
     cancelled, told = False, 0
-    while not leave.is_set():
+    while True:
+        leaves = leave.is_set()
         asked = time.perf_counter()
         forecast = await ask(hub.web.port, "GET", "/forecast")
         waits.note(asked)
@@ -50,6 +54,8 @@ async def visit(
             tomorrow = forecast["celsius"][0] if forecast["celsius"] else float("nan")
             say(f"day {status['day']:,}: training {told} has ended; its forecasts are off by "
                 f"{status['error']:.2f} degrees, tomorrow will have {tomorrow:.1f}")  # fmt: skip
+        if leaves:
+            return
         if forecast["celsius"] is not None and not status["training"]:
             if not cancelled:
                 cancelled = True
