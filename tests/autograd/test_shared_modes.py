@@ -128,6 +128,28 @@ def test_leaving_what_this_context_has_not_entered_changes_nothing(kind):
         assert current() is found
 
 
+def test_a_coroutine_that_is_closed_within_another_call_leaves_that_calls_mode():
+    """A decorated function that was abandoned may be closed in any context."""
+    no_grad = ag.no_grad()
+
+    class Pause:
+        def __await__(self):
+            yield
+
+    @no_grad
+    async def pauses():
+        await Pause()
+
+    @no_grad
+    def closes():
+        abandoned.close()
+        return ag.is_grad_enabled()
+
+    abandoned = pauses()
+    copy_context().run(abandoned.send, None)
+    assert not closes()
+
+
 @pytest.mark.asyncio
 async def test_one_object_in_two_tasks():
     """While the first waits, the second enters and leaves it, within a mode of its own."""
