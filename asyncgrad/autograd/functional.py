@@ -19,17 +19,15 @@ from asyncgrad.autograd.functional_parts import (
     check_strategy,
     filled,
     finished,
-    hessian_vector,
-    prepared,
-    tuple_of,
-    vector,
-)
-from asyncgrad.autograd.functional_programs import (
     grad_where_required,
     gradient_of,
+    input_vector,
     jacobian_program,
     outputs_of,
+    prepared,
     scalar_function,
+    tuple_of,
+    vector,
 )
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.creation import zeros_like
@@ -74,7 +72,7 @@ async def _with_gradient(
     """For a product with a Hessian: the output, the inputs, their gradient and the vector."""
     with enable_grad():
         tensors = prepared(given, create_graph)
-        v = hessian_vector(v, tensors, single, create_graph, name)
+        v = input_vector(v, tensors, single, create_graph, name)
         out, gradients = await gradient_of(func, tensors, name, strict)
     return out, tensors, gradients, v
 
@@ -137,10 +135,7 @@ async def jvp(
     """
     with enable_grad():
         tensors = prepared(given, create_graph)
-        if v is None:
-            check_one_element(tensors, "input to the user-provided function is")
-        else:
-            v = vector(v, tensors, single, create_graph, "jvp")
+        v = input_vector(v, tensors, single, create_graph, "jvp")
         alone, outputs = await outputs_of(func, tensors, "jvp", strict)
         # The first pass's gradients are linear in the dummies, so their values do not matter: the
         # second pass transposes that function.

@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
+from asyncgrad.autograd.functional_parts import (
+    blank,
+    blocks_of_columns,
+    blocks_of_rows,
+    unit_vectors,
+)
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.recording import made
-from asyncgrad.creation import zeros
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import (
     check_tensors,
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from asyncgrad.choices import Randomness
     from asyncgrad.ops.tensors.pytree import Structure
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Shape, Tree
+    from asyncgrad.types import Tree
 
 _P = ParamSpec("_P")
 
@@ -169,13 +173,12 @@ async def _jacrev(
         _check_real(outputs, "jacrev", "outputs")
         roots = [unwrap_batch(x, batch) for x in outputs]
     beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], arguments)
-    sizes = [x.numel() for x in outputs]
-    total = sum(sizes)
+    total = sum(x.numel() for x in outputs)
     parts = []
     step = total if chunk_size is None else chunk_size
     for start in range(0, total, max(step, 1)):
         count = min(step, total - start)
-        vectors = _unit_vectors(outputs, roots, start, count)
+        vectors = unit_vectors(outputs, roots, start, count)
         if chunk_size == 1:
             # A single row needs no batch, and so works with any backward.
             vectors = [vector[0] for vector in vectors]
@@ -190,21 +193,12 @@ async def _jacrev(
         parts.append([row.unsqueeze(0) for row in rows] if chunk_size == 1 else rows)
     depth = roots[0].ndim - outputs[0].ndim
     columns = [
-        cat(chunks, 0) if chunks else zeros((0, *x.shape), dtype=x.dtype, device=x.device)
+        cat(chunks, 0) if chunks else blank(x, 0)
         for chunks, x in zip(
             zip(*parts, strict=True) if parts else [()] * len(arguments), arguments, strict=True
         )
     ]
-    blocks = []
-    start = 0
-    for x, size in zip(outputs, sizes, strict=True):
-        blocks.append(
-            [
-                _block(column.narrow(0, start, size), depth, x.shape, argument.shape[depth:])
-                for column, argument in zip(columns, arguments, strict=True)
-            ]
-        )
-        start += size
+    blocks = blocks_of_rows(columns, outputs, arguments, depth)
     several = isinstance(argnums, tuple)
     result = _tree_of_blocks(blocks, out_structure, structure, several, batch)
     return (result, outward(aux, arguments, batch, wanted)) if has_aux else result
@@ -220,36 +214,8 @@ def _check_real(tensors: Sequence[Tensor], name: str, what: str) -> None:
             )
 
 
-def _unit_vectors(
-    outputs: Sequence[Tensor], roots: list[Tensor], start: int, count: int
-) -> list[Any]:
-    """For each output, its part of some unit vectors of all outputs together."""
-    vectors = []
-    first = 0
-    for x, root in zip(outputs, roots, strict=True):
-        size = x.numel()
-        depth = root.ndim - x.ndim
-        inside = range(max(first, start), min(first + size, start + count))
-        with Mode(recorder=None, before_change=None):
-            vector = zeros((count, size), dtype=root.dtype, device=root.device)
-            if inside:
-                vector[[i - start for i in inside], [i - first for i in inside]] = 1
-        made(vector._array)
-        vector = vector.reshape(count, *(1,) * depth, *x.shape)
-        vectors.append(vector.expand(count, *root.shape) if depth else vector)
-        first += size
-    return vectors
-
-
-def _block(rows: Tensor, depth: int, out_shape: Shape, in_shape: Shape) -> Any:
-    """Reorder (row, batches, input axes) to (batches, output axes, input axes)."""
-    batches = rows.shape[1 : 1 + depth]
-    turned = rows.movedim(0, depth) if depth else rows
-    return turned.reshape((*batches, *out_shape, *in_shape))
-
-
 def _tree_of_blocks(
-    blocks: list[list[Tensor]], out_structure: Structure, structure: Structure, several: bool,
+    blocks: Sequence[Sequence[Any]], out_structure: Structure, structure: Structure, several: bool,
     batch: Level | None,
 ) -> Any:  # fmt: skip
     trees = []
@@ -270,8 +236,7 @@ async def _jacfwd(
     leaves, structure = flatten(tuple(args[place] for place in places))
     check_tensors(leaves, "jacfwd(f)(*args)")
     _check_real(leaves, "jacfwd", "inputs")
-    sizes = [x.numel() for x in leaves]
-    total = sum(sizes)
+    total = sum(x.numel() for x in leaves)
     outer = current().batch
     roots = [unwrap_batch(x, outer) for x in leaves]
     depth = roots[0].ndim - leaves[0].ndim
@@ -293,11 +258,11 @@ async def _jacfwd(
         count = min(step, total - start)
         level = Level(count, randomness, outer, tangents=alike)
         if alike:
-            units = _unit_vectors(leaves, roots, start, count)
+            units = unit_vectors(leaves, roots, start, count)
             # The function may change its arguments in place, and then changes these vectors, too.
             units = [lift_batch(v.clone() if depth else v, level) for v in units]
         else:
-            units = [unwrap_batch(v, outer) for v in _unit_vectors(leaves, leaves, start, count)]
+            units = [unwrap_batch(v, outer) for v in unit_vectors(leaves, leaves, start, count)]
         with Mode(batch=level), differentiated(func, own):
             out_structure, _, slopes, aux = await pushed(
                 chosen, structure, leaves, units, False, has_aux
@@ -309,17 +274,7 @@ async def _jacfwd(
             aux = tree_map(partial(_first, level=level), aux)
         parts.append([wrap_batch(slope, outer) for slope in slopes])
     columns = [cat(chunks, 0) for chunks in zip(*parts, strict=True)]
-    blocks = []
-    for column in columns:
-        shape = column.shape[1:]
-        row = []
-        first = 0
-        for x, size in zip(leaves, sizes, strict=True):
-            # Reorder (columns, output) to (output, argument).
-            part = column.narrow(0, first, size)
-            row.append(part.movedim(0, len(shape)).reshape((*shape, *x.shape)))
-            first += size
-        blocks.append(row)
+    blocks = [blocks_of_columns(column, leaves) for column in columns]
     result = _tree_of_blocks(blocks, out_structure, structure, isinstance(argnums, tuple), None)
     return (result, aux) if has_aux else result
 
