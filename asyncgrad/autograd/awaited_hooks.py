@@ -27,7 +27,6 @@ class Packed:
 
         Args:
             value: the result, or the task that runs the hook.
-            before: the tensor packed just before; backward will want it next.
         """
         self.value = value
         self.before = before
@@ -44,8 +43,6 @@ class AwaitedHooks:
         """Keep the pair.
 
         Args:
-            pack: packs a tensor; a coroutine runs beside the forward pass.
-            unpack: gives the tensor back.
             prefetch: how many tensors to unpack ahead of time.
         """
         self._pack = pack

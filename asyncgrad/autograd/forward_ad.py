@@ -216,12 +216,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 
 def _alias(tensor: Value, level: Level) -> Any:
     """A view of a tensor without its tangent at this level, but with those of outer levels."""
-    modes = current()
-    install(modes.replace(dual_level=level.outer))
-    try:
+    with Mode(dual_level=level.outer):
         alias = RECORDED.reshape(tensor, tensor._metadata.shape)
-    finally:
-        install(modes)
     level.set(alias._array, None)
     return alias
 

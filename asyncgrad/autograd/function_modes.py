@@ -30,7 +30,6 @@ def push_function(
     """Compute the tangents of a Function's results at all open levels.
 
     Args:
-        args: the arguments of `forward`.
         outputs: the values that `forward` returned.
         results: the tensors that `apply` gives to the caller in their place.
     """
@@ -177,9 +176,7 @@ def apply_to_examples(
     """Call a Function on examples of a batch.
 
     Args:
-        rule: its `vmap`, or None.
         level: the level of the batch.
-        args: the arguments, at least one of which has the level's batch.
         separate: the Function has a `setup_context`.
 
     Raises:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from asyncgrad.core.hook_calls import as_tensor
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.run_node import is_wanted
 from asyncgrad.core.saved_attributes import SavedNone
-from asyncgrad.core.variable import AccumulateGrad, Variable, grad_dtype, wrap, zeros_of
+from asyncgrad.core.variable import AccumulateGrad, Variable, grad_dtype, zeros_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.namespace import RECORDED
@@ -210,31 +211,21 @@ class FunctionNode(FunctionCtx, Node):
 
     def _given(self, gradient: Gradient, metadata: Metadata) -> Any:
         """A gradient as the user's `backward` receives it."""
-        if isinstance(gradient, Variable):
-            return gradient
-        if gradient is None:
-            if metadata is None or not self.materialize_grads:
-                return None
+        if gradient is None and metadata is not None and self.materialize_grads:
             return zeros_of(metadata)
-        F = metadata.F
-        array = F.as_array(gradient)
-        return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
+        return as_tensor(gradient, metadata)
 
     def _reveal(self) -> None:
         """Connect the results kept on ctx to the graph, while a recorded `backward` runs."""
         for variable, number in self._hidden:
             variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
 
-    def _conceal(self) -> None:
-        """Undo `_reveal` when `backward` has run."""
-        for variable, _ in self._hidden:
-            variable._edge = None
-
     def conclude(self, received: Value, task: GraphTask | None) -> tuple[Any, ...]:
         """Check what the user's function returned, and give one gradient for each next edge."""
         self._at_hand = None
-        if self._hidden:
-            self._conceal()
+        for variable, _ in self._hidden:
+            # Undo `_reveal`.
+            variable._edge = None
         values = received if isinstance(received, tuple) else (received,)
         expected = len(self._tensors)
         if len(values) > expected and all(value is None for value in values[expected:]):

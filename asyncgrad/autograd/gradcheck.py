@@ -1,10 +1,17 @@
-"""Gradients checked against finite differences: `torch.autograd.gradcheck`."""
+"""Gradients checked against finite differences: `torch.autograd.gradcheck`.
+
+A function with complex outputs is checked twice, for their real and their imaginary parts. A
+complex input is perturbed along both axes, and gradients follow PyTorch's convention: the
+derivative of a real number by the conjugate. Fast mode compares one random direction of inputs and
+outputs instead of the whole Jacobian.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.gradcheck_jacobians import compare, compare_forward
+import numpy as np
+
 from asyncgrad.autograd.gradcheck_parts import (
     GradcheckError,
     Options,
@@ -15,17 +22,25 @@ from asyncgrad.autograd.gradcheck_parts import (
     check_linear,
     check_undefined,
     check_undefined_tangents,
+    close,
     differentiable,
     differentiable_places,
+    directions,
     part_of,
+    placed,
+    pushed,
     random_like,
+    slopes,
+    units,
+    values_of,
+    vector,
 )
 from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode
 from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.aliases import Value
 
@@ -111,31 +126,23 @@ def _blocking(program: Value, func: Callable[..., Any]) -> Any:
 
 
 async def _gradcheck(
-    func: Callable[..., Any], inputs: Value, *, eps: float = 1e-6, atol: float = 1e-5,
-    rtol: float = 1e-3, raise_exception: bool = True, nondet_tol: float = 0.0,
-    check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
-    check_batched_grad: bool = False, check_batched_forward_grad: bool = False,
-    check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False,
-    masked: bool | None = None,
-) -> bool:  # fmt: skip
-    if not (check_forward_ad or check_backward_ad):
+    func: Callable[..., Any], inputs: Value, *, raise_exception: bool = True, **given: Value
+) -> bool:
+    options = Options(**given)
+    if not (options.check_forward_ad or options.check_backward_ad):
         raise AssertionError(
             "Expected at least one of check_forward_ad or check_backward_ad to be True"
         )
-    if check_batched_grad and not check_backward_ad:
+    if options.check_batched_grad and not options.check_backward_ad:
         raise AssertionError(
             "Setting check_batched_grad=True requires check_backward_ad to be True"
         )
-    if check_batched_forward_grad and not check_forward_ad:
+    if options.check_batched_forward_grad and not options.check_forward_ad:
         raise AssertionError(
             "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
         )
-    options = Options(
-        eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad,
-        check_forward_ad, check_backward_ad, fast_mode, bool(masked),
-    )  # fmt: skip
     try:
-        await _check(func, as_tuple(inputs), options, check_batched_forward_grad)
+        await _check(func, as_tuple(inputs), options)
     except GradcheckError:
         if raise_exception:
             raise
@@ -196,23 +203,21 @@ async def _gradgradcheck(
     )
 
 
-async def _check(
-    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, batched_forward: bool
-) -> None:
+async def _check(func: Callable[..., Any], inputs: tuple[Any, ...], options: Options) -> None:
     check_inputs(inputs)
     found = as_tuple(await call(func, *inputs))
     outputs = differentiable(found)
     if options.check_backward_ad:
         if any(out.is_complex() for out in found):
             for part in ("imaginary", "real"):
-                await compare(part_of(func, part), inputs, options, part, found)
+                await _compare(part_of(func, part), inputs, options, part, found)
         else:
-            await compare(func, inputs, options, "", found)
+            await _compare(func, inputs, options, "", found)
     if options.check_forward_ad:
-        await compare_forward(func, inputs, options)
+        await _compare_forward(func, inputs, options)
         if options.check_undefined_grad:
             await check_undefined_tangents(func, inputs)
-    if batched_forward:
+    if options.check_batched_forward_grad:
         await check_batched_forward(func, inputs)
     if not options.check_backward_ad:
         return
@@ -222,6 +227,149 @@ async def _check(
     await check_linear(outputs, inputs, options)
     if options.check_undefined_grad:
         await check_undefined(func, inputs)
+
+
+# -- Jacobians ------------------------------------------------------------------------------------
+
+
+async def _compare(
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value
+) -> None:
+    """Compare reverse mode with finite differences, for one `part` of complex outputs."""
+    found = as_tuple(await call(func, *inputs))
+    outputs = differentiable(found)
+    wanted = [inputs[place] for place in differentiable_places(inputs)]
+    kept = [place for place, out in enumerate(found) if out.requires_grad]
+    if not outputs:
+        for x in wanted:
+            for column in await slopes(func, inputs, x, units(x), options.eps):
+                if any(array.any() for array in column):
+                    raise GradcheckError("Numerical gradient for function expected to be zero")
+        return
+    if options.fast_mode:
+        await _compare_fast(func, inputs, options, part, whole, outputs, kept)
+        return
+    numerical = [await slopes(func, inputs, x, units(x), options.eps) for x in wanted]
+    for row, out in enumerate(outputs):
+        analytical = await _columns(out, wanted, options, [side for side, *_ in units(out)])
+        for number, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
+            near = _matrix([slope[kept[row]] for slope in numerical[number]], x, out)
+            if not close(exact, near, options.rtol, options.atol):
+                raise GradcheckError(_mismatch(part, whole, row, number, near, exact))
+
+
+async def _compare_fast(
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value,
+    outputs: tuple[Any, ...], kept: list[int],
+) -> None:  # fmt: skip
+    """Compare along one random direction of the inputs and one of the outputs.
+
+    `outputs` are those that require grad, `kept` their numbers.
+    """
+    wanted = [inputs[place] for place in differentiable_places(inputs)]
+    random = np.random.default_rng(0)
+    right = [directions(x, random) for x in wanted]
+    left = [vector(out, random) for out in outputs]
+    numerical = [
+        await slopes(func, inputs, x, u, options.eps) for x, u in zip(wanted, right, strict=True)
+    ]
+    for row, (out, v) in enumerate(zip(outputs, left, strict=True)):
+        analytical = await _columns(out, wanted, options, [v])
+        for column, (ends, exact) in enumerate(zip(right, analytical, strict=True)):
+            (u,) = ends
+            pulled = exact.reshape(-1)
+            one = pulled.real @ u[0].reshape(-1)
+            if len(u) > 1:
+                one = one + 1j * (pulled.imag @ u[1].reshape(-1))
+            near = numerical[column][0][kept[row]].reshape(-1) @ v.reshape(-1)
+            scale = sum(float(side.sum()) for side in u) * float(v.sum())
+            if not close(one, near, options.rtol, options.atol * scale):
+                slow = options._replace(fast_mode=False)
+                message = _mismatch(part, whole, row, column, near, one)
+                try:
+                    await _compare(func, inputs, slow, part, whole)
+                except GradcheckError as error:
+                    raise GradcheckError(f"{message}In slow mode: {error}") from None
+                raise GradcheckError(
+                    f"{message}Fast gradcheck failed but element-wise differences are small: the "
+                    f"check might pass with fast_mode=False."
+                )
+
+
+async def _compare_forward(
+    func: Callable[..., Any], inputs: tuple[Any, ...], options: Options
+) -> None:
+    """Compare forward mode with finite differences."""
+    wanted = differentiable_places(inputs)
+    random = np.random.default_rng(0)
+    for column, place in enumerate(wanted):
+        x = inputs[place]
+        along = directions(x, random) if options.fast_mode else units(x)
+        sides = [[factor * side] for d in along for factor, side in zip((1, 1j), d, strict=False)]
+        outputs = as_tuple(await call(func, *inputs))
+        found = await slopes(func, inputs, x, sides, options.eps)
+        for slope, (side,) in zip(found, sides, strict=True):
+            tangents = await pushed(func, inputs, place, side)
+            for row, (near, tangent) in enumerate(zip(slope, tangents, strict=True)):
+                seen = outputs[row].requires_grad
+                if seen and not close(tangent, near, options.rtol, options.atol):
+                    raise GradcheckError(
+                        _mismatch("", (), row, column, near, tangent, "computed with forward mode ")
+                    )
+
+
+async def _columns(out: Value, wanted: Sequence[Any], options: Options, rows: list[Any]) -> Any:
+    """The gradients of each input for some gradients of an output, as columns."""
+    twice: list[list[Any]] = []
+    for _ in range(2):
+        found: list[list[Any]] = [[] for _ in wanted]
+        for row in rows:
+            ends = placed(row.reshape(out.shape), out)
+            gradients = await grad(out, wanted, ends, retain_graph=True, allow_unused=True)
+            for column, x, gradient in zip(found, wanted, gradients, strict=True):
+                if gradient is not None and gradient.shape != x.shape:
+                    raise GradcheckError("Analytical gradient has incorrect size")
+                if gradient is not None and gradient.dtype != x.dtype and options.check_grad_dtypes:
+                    raise GradcheckError("Gradient has dtype mismatch")
+                blank = np.zeros(x.shape, x.dtype)
+                column.append(blank if gradient is None else values_of(gradient))
+        twice.append(
+            [
+                np.stack([g.reshape(-1) for g in column], axis=1)
+                if column
+                else np.zeros((x.numel(), 0), x.dtype)
+                for column, x in zip(found, wanted, strict=True)
+            ]
+        )
+    for first, second in zip(*twice, strict=True):
+        if first.size and not np.max(np.abs(first - second)) <= options.nondet_tol:
+            raise GradcheckError(
+                f"Backward is not reentrant, i.e., running backward with same input and "
+                f"grad_output multiple times gives different values, although analytical gradient "
+                f"matches numerical gradient. The tolerance for nondeterminism was "
+                f"{options.nondet_tol}. Pass nondet_tol= if the function is not deterministic."
+            )
+    return twice[0]
+
+
+def _matrix(slopes_: list[Any], x: Value, out: Value) -> Any:
+    """Slopes as a matrix, by input element and output element."""
+    if not slopes_:
+        return np.zeros((x.numel(), out.numel()))
+    return np.stack([slope.reshape(-1) for slope in slopes_])
+
+
+def _mismatch(
+    part: str, whole: Value, row: int, column: int, near: Value, exact: Value, mode: str = ""
+) -> str:
+    complex_places = [out.is_complex() for out in whole if out.requires_grad]
+    prefix = ""
+    if part and complex_places[row]:
+        prefix = f"While considering the {part} part of complex outputs only, "
+    return (
+        f"{prefix}Jacobian {mode}mismatch for output {row} with respect to input {column},\n"
+        f"numerical:{near}\nanalytical:{exact}\n"
+    )
 
 
 # In PyTorch the function `gradcheck` hides its module, so programs find the class here.

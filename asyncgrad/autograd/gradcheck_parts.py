@@ -121,19 +121,20 @@ class GradcheckError(RuntimeError):
 
 
 class Options(NamedTuple):
-    """The options of `gradcheck` that its checks use."""
+    """The options of `gradcheck` that its checks use, with PyTorch's defaults."""
 
-    eps: float
-    atol: float
-    rtol: float
-    nondet_tol: float
-    check_undefined_grad: bool
-    check_grad_dtypes: bool
-    check_batched_grad: bool
-    check_forward_ad: bool
-    check_backward_ad: bool
-    fast_mode: bool
-    masked: bool
+    eps: float = 1e-6
+    atol: float = 1e-5
+    rtol: float = 1e-3
+    nondet_tol: float = 0.0
+    check_undefined_grad: bool = True
+    check_grad_dtypes: bool = False
+    check_batched_grad: bool = False
+    check_batched_forward_grad: bool = False
+    check_forward_ad: bool = False
+    check_backward_ad: bool = True
+    fast_mode: bool = False
+    masked: bool | None = None
 
 
 class _Undefined(Function):

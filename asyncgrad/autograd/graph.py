@@ -20,7 +20,7 @@ from asyncgrad.autograd.saved_tensors import (
 from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.choices import HookMode, words
-from asyncgrad.core.exec_info import predicted_order, reachable
+from asyncgrad.core.exec_info import arrivals, predicted_order
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
@@ -317,10 +317,10 @@ class _Gathered:
         """Count the nodes that will get a gradient; None stands for a node that was freed."""
         self.gradients: list[Any] = [None] * len(nodes)
         info = task.exec_info
-        reached = reachable(task.root, [node for node in nodes if node is not None])
-        self.left = sum(
-            node in reached and (info is None or info.should_execute(node)) for node in nodes
-        )
+        reached = arrivals(task.root, info)
+        if info is None or info.should_execute(task.root):
+            reached[task.root] = 1
+        self.left = sum(node in reached for node in nodes)
 
 
 def _node_finder(tensor: Tensor) -> Callable[[], Node | None]:

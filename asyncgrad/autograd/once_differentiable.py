@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import Edge, Node, init_node
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
 from asyncgrad.errors import AutogradError
@@ -50,26 +50,20 @@ def once_differentiable(fn: _F) -> _F:
 
         @functools.wraps(fn)
         async def later(ctx: Any, *args: Value, **kwargs: Value) -> Any:
-            found = current()
-            install(found.replace(grad=False))
-            try:
+            recording = current().grad
+            with Mode(grad=False):
                 outputs = await fn(ctx, *args, **kwargs)
-            finally:
-                install(found)
-            return _refusing(outputs, args) if found.grad else outputs
+            return _refusing(outputs, args) if recording else outputs
 
         wrapper: Any = later
     else:
 
         @functools.wraps(fn)
         def now(ctx: Any, *args: Value, **kwargs: Value) -> Any:
-            found = current()
-            install(found.replace(grad=False))
-            try:
+            recording = current().grad
+            with Mode(grad=False):
                 outputs = fn(ctx, *args, **kwargs)
-            finally:
-                install(found)
-            return _refusing(outputs, args) if found.grad else outputs
+            return _refusing(outputs, args) if recording else outputs
 
         wrapper = now
     wrapper._once = True

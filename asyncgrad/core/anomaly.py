@@ -33,11 +33,7 @@ def users_stack() -> list[str]:
 
 
 def remember(node: Node, modes: Modes) -> None:
-    """Note on a new node its creation stack and the node that is running, if one is.
-
-    Args:
-        modes: the current record of modes.
-    """
+    """Note on a new node its creation stack and the node that is running, if one is."""
     metadata = extras_of(node).metadata
     metadata["traceback_"] = users_stack()
     if modes.node is not None:

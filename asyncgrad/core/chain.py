@@ -30,11 +30,7 @@ _DEPTH = 7
 
 
 def is_chain(edge: StoredEdge) -> bool:
-    """Whether a chain starts here that reaches each of its leaves once, on devices without streams.
-
-    Args:
-        edge: the stored edge of the root.
-    """
+    """Whether a chain starts here that reaches each leaf once, on devices without streams."""
     node: Any = edge
     leaves: list[Any] = []
     for _ in range(_LONGEST):
@@ -68,12 +64,7 @@ def is_chain(edge: StoredEdge) -> bool:
 def run_chain(
     node: Node, gradient: Gradient, keep_graph: bool
 ) -> tuple[list[tuple[Variable, Gradient, bool]], BaseException | None]:
-    """Run the nodes of a chain.
-
-    Args:
-        node: the node at the root.
-        gradient: its gradient, an array.
-        keep_graph: keep saved values for another pass.
+    """Run the nodes of a chain, from the one at the root and its gradient, an array.
 
     Returns:
         What `commit` has to add to the leaves, and the error, if a node has raised one.

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 def commit_staged(task: PassState, wait: bool) -> bool:
     """Add what a pass has staged to every `.grad`, or to none.
 
-    Args:
-        task: the pass, which has run.
-        wait: block while another pass commits.
-
     Returns:
         False, with nothing changed, where another pass commits and `wait` is false.
     """

@@ -24,7 +24,6 @@ def deliver(
     """Pass a node's gradients on. A node that has received all of its gradients becomes ready.
 
     Args:
-        node: the node that has run.
         received: a gradient for each edge; None where all are undefined.
         fresh: nothing else refers to the gradients' arrays.
     """
@@ -175,8 +174,6 @@ def take_report(
     """Take the gradients of a node that was handed out by `PassState.launch`.
 
     Args:
-        gradients: for the next edges.
-        fresh: nothing else refers to the gradients' arrays.
         following: the edges that the gradients go along; None for all of the node's edges.
 
     Raises:

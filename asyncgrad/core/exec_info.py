@@ -9,7 +9,7 @@ from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, as_edge
 from asyncgrad.core.variable import AccumulateGrad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from asyncgrad.core.node import Node
 
@@ -130,30 +130,10 @@ class _Inner:
         return node.topological_nr > 0 or node in self._leaves
 
 
-def reachable(root: Node, nodes: Iterable[Node]) -> set[Node]:
-    """Which of the given nodes a full pass from `root` runs."""
-    wanted = set(nodes)
-    oldest = min((node.topological_nr for node in wanted), default=0)
-    found: set[Node] = set()
-    seen = {root}
-    stack = [root]
-    while stack and len(found) < len(wanted):
-        node = stack.pop()
-        if node in wanted:
-            found.add(node)
-        for edge in node.next_edges:
-            child = edge.node
-            if child is not None and child not in seen and child.topological_nr >= oldest:
-                seen.add(child)
-                stack.append(child)
-    return found
-
-
-def predicted_order(root: Node, info: ExecInfo | None) -> list[Node]:
-    """The nodes that a pass runs, in the order in which one thread runs them.
+def arrivals(root: Node, info: ExecInfo | None) -> dict[Node, int]:
+    """For each node that a pass runs or captures after its root, over how many edges it is reached.
 
     Args:
-        root: the node that the pass starts from.
         info: the plan of a partial pass, None where everything runs.
     """
     dependencies: dict[Node, int] = {}
@@ -165,6 +145,12 @@ def predicted_order(root: Node, info: ExecInfo | None) -> list[Node]:
             else:
                 dependencies[child] = 1
                 stack.append(child)
+    return dependencies
+
+
+def predicted_order(root: Node, info: ExecInfo | None) -> list[Node]:
+    """The nodes of a pass, as in `arrivals`, in the order in which one thread runs them."""
+    dependencies = arrivals(root, info)
     order: list[Node] = []
     # With equal numbers, the node that became ready first; nodes themselves can't be compared.
     heap: list[tuple[int, int, Node]] = [(0, 0, root)]

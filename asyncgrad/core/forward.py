@@ -65,11 +65,7 @@ class Level:
                 level.set(copied, tangent.clone())
 
     def around(self, modes: Modes) -> Modes:
-        """The record of modes in which this level's tangents are computed.
-
-        Args:
-            modes: the current record of modes.
-        """
+        """The record of modes in which this level's tangents are computed."""
         if self.recorded:
             return modes.replace(dual_level=self.outer, grad=True, inference=False)
         return modes.replace(dual_level=self.outer)

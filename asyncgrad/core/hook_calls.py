@@ -44,7 +44,7 @@ def _call_hooks(
     task: PassState, hooks: Hooks, gradient: Gradient, metadata: Metadata
 ) -> Generator[Any, Any, Any]:
     """Pass a gradient through hooks, each of which may replace it."""
-    value = _as_tensor(gradient, metadata)
+    value = as_tensor(gradient, metadata)
     for hook in tuple(hooks.values()):
         result = yield from awaited(hook(value))
         if result is not None and result is not value:
@@ -55,7 +55,7 @@ def _call_hooks(
 
 def pre_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
     """Call the hooks that run before the node, and may replace its gradients."""
-    values = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
+    values = tuple(as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(extras_of(node).pre.values()):
         result = yield from awaited(hook(values))
         if result is not None:
@@ -76,10 +76,10 @@ def post_hooks(
         inputs = tuple(
             None
             if edge.node is None
-            else _as_tensor(by_place[i], _metadata(edge.node, edge.input_nr))
+            else as_tensor(by_place[i], _metadata(edge.node, edge.input_nr))
             for i, edge in enumerate(following)
         )
-    outputs = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
+    outputs = tuple(as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(extras_of(node).post.values()):
         result = yield from awaited(hook(inputs, outputs))
         if result is not None:
@@ -141,8 +141,8 @@ def _replaced(hook: Value, values: tuple[Any, ...], result: Value) -> tuple[Any,
     return result
 
 
-def _as_tensor(gradient: Gradient, metadata: Metadata) -> Any:
-    """A gradient as hooks see it: a tensor or None."""
+def as_tensor(gradient: Gradient, metadata: Metadata) -> Any:
+    """A gradient as users see it: a tensor or None."""
     if gradient is None or isinstance(gradient, Variable):
         return gradient
     F = metadata.F

@@ -157,11 +157,7 @@ class Node:
         raise NotImplementedError
 
     def release_saved(self, freed: Freed) -> None:
-        """Release what was saved for backward; the node can't run again if it saved anything.
-
-        Args:
-            freed: replaces the saved values.
-        """
+        """Release what was saved for backward; the node can't run again if it saved anything."""
         rule = self.rule
         if rule is not None and rule.saves:
             # Saved values that are not arrays stay readable.

@@ -48,7 +48,6 @@ class Helpers(Protocol):
         """Run a job, which does not raise, in another thread.
 
         Args:
-            job: computes a node's gradients.
             part: it computes not all of them.
         """
 
@@ -57,7 +56,6 @@ def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient)
     """Hand out the other expensive nodes that are ready; split `node` if threads are left.
 
     Args:
-        helpers: the threads that help.
         node: the node that is about to run.
 
     Returns:

@@ -58,8 +58,6 @@ def prepare(
     """Compute what `commit` would make a leaf's `.grad`, without touching it.
 
     Args:
-        gradient: what is added.
-        owned: nothing else refers to the gradient's array.
         recorded: the recorded functions, if the pass records itself.
         within: calls a function in the stream of the leaf.
 

@@ -23,11 +23,7 @@ recorders: list[Any] = []
 
 
 def looked(what: str) -> None:
-    """Report that Python sees values of a tensor, so that what follows may depend on them.
-
-    Args:
-        what: the function that shows them.
-    """
+    """Report that Python sees values of a tensor, so that what follows may depend on them."""
     recorder = current().recorder
     if recorder is not None:
         recorder.looked(what)
@@ -65,9 +61,7 @@ def followed(array: Any, function: Callable[..., Any], *args: Any) -> None:
     """Report an array that is no op's result. Callers check `recorders` first.
 
     Args:
-        array: the array.
         function: what a replay calls to make it: it returns an array, or a tensor of it.
-        args: the function's arguments.
     """
     recorder = current().recorder
     if recorder is not None:
@@ -75,13 +69,10 @@ def followed(array: Any, function: Callable[..., Any], *args: Any) -> None:
 
 
 def again(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that depends on values; a replay calls it, too.
+    """Call a function of arrays and constants, without effects; a replay calls it, too.
 
     A replay goes on only if what the function returns besides arrays is the same as when it was
     recorded.
-
-    Args:
-        function: a function of arrays and constants, without effects.
     """
     recorder = current().recorder
     return function(*args) if recorder is None else recorder.again(function, args, {}, False)

@@ -251,7 +251,6 @@ def call_node(
 
     Args:
         gradients: a tensor or None for each of its outputs.
-        recorded: the namespace of functions on tensors.
 
     Raises:
         TypeError: if the gradients are not tensors, or their number is wrong.

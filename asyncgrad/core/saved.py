@@ -39,12 +39,7 @@ class SavedTensor:
                  "_version")  # fmt: skip
 
     def __init__(self, variable: Variable, hooks: SavedHooks | None) -> None:
-        """Save a tensor; if it is an output of the node, call `as_output` afterwards.
-
-        Args:
-            variable: what to save.
-            hooks: what packs it, or None to keep it as it is.
-        """
+        """Save a tensor; if it is an output of the node, call `as_output` afterwards."""
         self._array: Any = variable._array
         self._packed: Any = None
         self._metadata = variable._metadata

@@ -89,8 +89,6 @@ def run_rule(
     before and after.
 
     Args:
-        run: its rule, or a function in the rule's place.
-        F: the namespace to compute with.
         gradient: the gradient of its output, or of each.
         task: the pass, which says whether the values are released; None outside of passes.
 
@@ -194,7 +192,6 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
 
     Args:
         edge: the stored edge of the new values.
-        variable: what is about to be changed.
         since: the nodes of the operation have greater sequence numbers than this.
     """
     array, counter = variable._array, variable._counter

@@ -54,11 +54,6 @@ def start(task: GraphTask) -> Any:
 def start_chain(root: Node, gradient: Gradient, keep_graph: bool) -> Any:
     """Run a pass along a chain, without a `GraphTask`: see `core.chain`.
 
-    Args:
-        root: the first node.
-        gradient: its gradient, an array.
-        keep_graph: saved values survive.
-
     Returns:
         What `start` returns. None, with nothing done, if a loop runs or the graph is no chain.
     """

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
-from asyncgrad.records import NamedTuple
+from asyncgrad.scheduler.host import Ended
 from asyncgrad.scheduler.segments import settle, tell_loop
 from asyncgrad.scheduler.timers import call_later
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import TypeAlias
+    from collections.abc import Awaitable
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Suspended
     from asyncgrad.scheduler.host import Host
-
-    #: Called when a coroutine node has ended.
-    Report: TypeAlias = Callable[[GraphTask, Suspended, "Ended"], None]
 
 #: The default limit of coroutine nodes of one pass that wait at the same time.
 LIMIT = 128
@@ -30,15 +26,6 @@ LIMIT = 128
 GRACE = 5.0
 #: A pass warns after this many seconds if the limit is reached and none of its nodes has ended.
 STALLED = 10.0
-
-
-class Ended(NamedTuple):
-    """How a coroutine node ended: it returned, raised, or was cancelled by the loop."""
-
-    result: Any = None
-    error: BaseException | None = None
-    #: The loop is cancelling all its tasks.
-    cancelled: bool = False
 
 
 class CoroutineNodes:
@@ -52,14 +39,8 @@ class CoroutineNodes:
         #: For each pass at its limit: the timer of its warning.
         self._full: dict[GraphTask, asyncio.TimerHandle] = {}
 
-    def launch(self, host: Host, task: GraphTask, report: Report) -> None:
-        """Start the coroutines of a pass's suspended nodes, as far as the limit allows.
-
-        Args:
-            host: the engine.
-            task: the pass.
-            report: called with the pass and each node when it has ended.
-        """
+    def launch(self, host: Host, task: GraphTask) -> None:
+        """Start the coroutines of a pass's suspended nodes, as far as the limit allows."""
         running = self._running.setdefault(task, {})
         while task.suspended and len(running) < self.limit:
             # The node leaves the list only below, so that no interrupt in between loses it.
@@ -71,7 +52,7 @@ class CoroutineNodes:
                 name=f"asyncgrad {suspended.node.name()}",
                 context=None if task.context is None else task.context.copy(),
             )
-            waiting.add_done_callback(partial(self._ended, task, report, suspended))
+            waiting.add_done_callback(partial(self._ended, host, task, suspended))
             running[waiting] = suspended
             del task.suspended[0]
             host.tell(task, f"awaits {suspended.node.name()}")
@@ -101,8 +82,8 @@ class CoroutineNodes:
         return running is not None and asyncio.current_task() in running
 
     def _ended(
-        self, task: GraphTask, report: Report, suspended: Suspended, waiting: asyncio.Task[Any],
-    ) -> None:  # fmt: skip
+        self, host: Host, task: GraphTask, suspended: Suspended, waiting: asyncio.Task[Any]
+    ) -> None:
         """Report the end of a coroutine node, which may have been cancelled before it began."""
         running = self._running.get(task, {})
         known = running.pop(waiting, None) is not None
@@ -124,13 +105,13 @@ class CoroutineNodes:
             # The pass has ended without it.
             return
         try:
-            report(task, suspended, ended)
+            host.node_ended(task, suspended, ended)
         finally:
             # The error's traceback may hold this frame: a cycle.
             del ended, waiting, suspended
 
-    def stop(self, host: Host, task: GraphTask, report: Report) -> None:
-        """Cancel the coroutine nodes of a pass, once; `report` gets those that ignore it."""
+    def stop(self, host: Host, task: GraphTask) -> None:
+        """Cancel the coroutine nodes of a pass, once; those that ignore it are given up later."""
         running = self._running.pop(task, None)
         self._moves(task)
         if not running:
@@ -140,12 +121,11 @@ class CoroutineNodes:
         if task.timer is not None:
             # This was the deadline's timer. The pass is ending anyway.
             task.timer.cancel()
-        task.timer = call_later(host.loop, self.grace, self._give_up, host, task, report, running)
+        task.timer = call_later(host.loop, self.grace, self._give_up, host, task, running)
 
     def _give_up(
-        self, host: Host, task: GraphTask, report: Report,
-        running: dict[asyncio.Task[Any], Suspended],
-    ) -> None:  # fmt: skip
+        self, host: Host, task: GraphTask, running: dict[asyncio.Task[Any], Suspended]
+    ) -> None:
         """End the pass without those nodes that have ignored their cancellation."""
         for waiting, suspended in running.items():
             if waiting.done():
@@ -159,7 +139,7 @@ class CoroutineNodes:
                 }
             )
             host.tell(task, f"gave {suspended.node.name()} up")
-            report(task, suspended, Ended())
+            host.node_ended(task, suspended, Ended())
 
 
 async def wait_for_node(awaitable: Awaitable[Any]) -> Any:

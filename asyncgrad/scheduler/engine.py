@@ -44,7 +44,6 @@ class Engine(RunningPasses):
         """Make the engine of a loop.
 
         Args:
-            loop: the event loop.
             forget: called when the engine must not be used any more.
             after_collection: called after runs of the garbage collector.
         """
@@ -227,7 +226,6 @@ def _end_with(
 
     Args:
         shut_down: the engine's method, weakly, so that the loop does not keep the engine.
-        loop: the engine's loop.
 
     Returns:
         A generator that must live as long as the engine; None if the loop has shut down already.

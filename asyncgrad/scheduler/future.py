@@ -58,8 +58,6 @@ class BackwardFuture(asyncio.Future[_T]):
         """Make the future of a pass.
 
         Args:
-            engine: the engine that runs the pass.
-            loop: the engine's event loop.
             starter: the asyncio task that called, None outside of tasks.
         """
         _initialise(self, loop=loop)

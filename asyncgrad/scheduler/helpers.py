@@ -35,8 +35,6 @@ class Helpers:
         """Start with none.
 
         Args:
-            threads: the engine's threads.
-            urgency: the urgency of the pass.
             suspended: how many of its nodes were already waiting for room among coroutine nodes.
         """
         self._threads = threads
@@ -56,7 +54,6 @@ class Helpers:
         """Whether the owner should leave its thread to the loop or another pass before a node.
 
         Args:
-            cost: the node's expected cost.
             suspended: how many nodes of the pass have to be awaited, which only the loop can do.
         """
         if suspended > self._suspended:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.errors import AutogradError
+from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler.story import Story
 
 if TYPE_CHECKING:
@@ -14,9 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.states import Outcome, Suspended
 
 #: The longest time of a slice.
 SLICE_NS = 550_000
+
+
+class Ended(NamedTuple):
+    """How a coroutine node ended: it returned, raised, or was cancelled by the loop."""
+
+    result: Any = None
+    error: BaseException | None = None
+    #: The loop is cancelling all its tasks.
+    cancelled: bool = False
 
 
 class Host:
@@ -44,6 +55,20 @@ class Host:
         """Whether its loop was closed, or is gone."""
         loop = self._loop()
         return loop is None or loop.is_closed()
+
+    def run_slice(self, task: GraphTask, budget: int) -> None:
+        """Run a slice of a pass, whose cost is given in nanoseconds."""
+        raise NotImplementedError
+
+    def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
+        """Take the report of a coroutine node."""
+        raise NotImplementedError
+
+    def returned(
+        self, task: GraphTask, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        """Take a pass back from a thread, with the outcome of the segment or its error."""
+        raise NotImplementedError
 
     def tell(self, task: GraphTask, what: str, now: int | None = None) -> None:
         """Add an event to the story of a pass."""

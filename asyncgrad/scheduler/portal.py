@@ -61,8 +61,6 @@ class OnPortal:
         """Start the coroutine.
 
         Args:
-            coroutine: what to run.
-            context: the context to run it in.
             ended: called in the portal's thread when there is a result.
         """
         #: `cancel` was called.

@@ -29,11 +29,11 @@ from asyncgrad.scheduler.completion import (
     is_stop,
     stopped_by,
 )
-from asyncgrad.scheduler.coroutines import CoroutineNodes, Ended, discard
+from asyncgrad.scheduler.coroutines import CoroutineNodes, discard
 from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
-from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.host import Ended, Host
 from asyncgrad.scheduler.participants import tell
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.timers import call_at
@@ -132,7 +132,7 @@ class RunningPasses(Host):
 
     def _drain(self, task: GraphTask) -> None:
         """Make a pass end as its inbox says, after everything of it that still runs."""
-        self.nodes.stop(self, task, self.node_ended)
+        self.nodes.stop(self, task)
         if not task.ending:
             self.thread_segments.recall(task)
         self.hurry(task)
@@ -160,7 +160,7 @@ class RunningPasses(Host):
         self._turn_open = self.spent = False
         self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
         if not self.queue.empty():
-            self.worker.start(self, self.run_slice)
+            self.worker.start(self)
 
     def runs_at_once(self, nanoseconds: int) -> bool:
         """Whether a caller may run a pass of this cost itself, now; counts it.
@@ -236,20 +236,20 @@ class RunningPasses(Host):
     def _after(self, task: GraphTask, outcome: Outcome) -> None:
         """Arrange what comes after a slice or segment of a pass."""
         if task.state is DRAINING:
-            self.nodes.stop(self, task, self.node_ended)
+            self.nodes.stop(self, task)
             while task.suspended:
                 suspended = task.suspended.pop()
                 discard(suspended)
                 task.resume(suspended.node, suspended.evaluation, None, None)
             outcome = task.outcome()
         elif task.suspended:
-            self.nodes.launch(self, task, self.node_ended)
+            self.nodes.launch(self, task)
         if outcome is FINISHED:
             self._finish(task)
         elif outcome is MORE:
             self.enqueue(task)
         elif outcome is HEAVY:
-            self.thread_segments.send(self, task, self.returned)
+            self.thread_segments.send(self, task)
 
     def admit(self) -> None:
         """Queue passes that the limit has held back, as far as it allows now."""
@@ -263,7 +263,7 @@ class RunningPasses(Host):
         task.queued = True
         self.queue.enter(task, self.clock())
         if not self._turn_open:
-            self.worker.start(self, self.run_slice)
+            self.worker.start(self)
 
     # -- threads ---------------------------------------------------------
 
@@ -331,7 +331,7 @@ class RunningPasses(Host):
                 self._complete(task)
                 return
             task.ending = False
-        self.thread_segments.own(self, task, partial(end_in_thread, task), self.returned)
+        self.thread_segments.own(self, task, partial(end_in_thread, task))
 
     def _complete(self, task: GraphTask) -> None:
         """Resolve the future of a pass, once its participants have been told how it has ended."""

@@ -14,15 +14,11 @@ from asyncgrad.scheduler.threads import Threads
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from typing import TypeAlias
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Outcome
     from asyncgrad.scheduler.device_queue import DeviceQueue, Urgency
     from asyncgrad.scheduler.host import Host
-
-    #: Called on the loop when a thread gives a pass back.
-    Returned: TypeAlias = Callable[[GraphTask, Outcome | None, BaseException | None], None]
 
 
 class ThreadSegments:
@@ -42,25 +38,19 @@ class ThreadSegments:
         self._switching = SwitchInterval()
         self.segments = self.offloads = 0
 
-    def send(self, host: Host, task: GraphTask, returned: Returned) -> None:
-        """Make a thread the owner of a pass until cheap nodes follow, or another is due.
-
-        Args:
-            host: the engine.
-            task: the pass.
-            returned: called on the loop with the pass, the outcome of the segment, and its error.
-        """
+    def send(self, host: Host, task: GraphTask) -> None:
+        """Make a thread the owner of a pass until cheap nodes follow, or another is due."""
         helpers = Helpers(self.threads, self._queue.urgency(task), len(task.suspended))
-        self.own(host, task, partial(run_segment, task, helpers), returned, helpers)
+        self.own(host, task, partial(run_segment, task, helpers), helpers)
 
     def own(
         self, host: Host, task: GraphTask, segment: Callable[[], Outcome | None],
-        returned: Returned, helpers: Helpers | None = None,
+        helpers: Helpers | None = None,
     ) -> None:  # fmt: skip
         """Make a thread the owner of a pass for one segment, and charge the pass for it."""
         self.segments += 1
         host.tell(task, "goes to a thread")
-        report = partial(self._returned, task, returned, helpers)
+        report = partial(self._returned, host, task, helpers)
         self.tasks[task] = self._run(host, segment, report, self._queue.urgency(task))
 
     def recall(self, task: GraphTask) -> None:
@@ -101,7 +91,7 @@ class ThreadSegments:
         self.threads.close(ended)
 
     def _returned(
-        self, task: GraphTask, returned: Returned, helpers: Helpers | None, outcome: Outcome | None,
+        self, host: Host, task: GraphTask, helpers: Helpers | None, outcome: Outcome | None,
         error: BaseException | None,
     ) -> None:  # fmt: skip
         """Return a pass to the loop after a segment."""
@@ -110,7 +100,7 @@ class ThreadSegments:
         if helpers is not None:
             self._queue.charge(task, helpers.spent)
         try:
-            returned(task, outcome, error)
+            host.returned(task, outcome, error)
         finally:
             # The error's traceback may hold this frame: a cycle.
             del task, error
@@ -134,7 +124,6 @@ class ThreadJob:
         """Make a job for a thread.
 
         Args:
-            job: the function to run.
             report: called on the loop with the result and the error, unless the job is withdrawn.
             ended: called on the loop in any case, once.
         """

@@ -40,8 +40,6 @@ class Threads:
         """Start the threads, without waiting for that.
 
         Args:
-            number: how many threads.
-            name: the prefix of their names.
             kept: so many idle threads don't share the work of others, to leave cores to the event
                 loop.
         """

@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.scheduler.completion import is_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import TypeAlias
+    from collections.abc import Generator
 
-    from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.scheduler.device_queue import DeviceQueue
     from asyncgrad.scheduler.host import Host
-
-    RunSlice: TypeAlias = Callable[[GraphTask, int], None]
 
 #: Limits of a slice's speed as measured by `serve`, relative to what is expected.
 _SLOWEST, _FASTEST = 0.25, 4.0
@@ -39,11 +35,6 @@ class Worker:
     __slots__ = ("_queue", "_speed", "held_ns", "longest_hold_ns", "task")
 
     def __init__(self, queue: DeviceQueue) -> None:
-        """Start idle.
-
-        Args:
-            queue: the passes that wait for a slice.
-        """
         self._queue = queue
         self.task: asyncio.Task[None] | None = None
         #: Recent speed: nanoseconds of expected cost per nanosecond of the clock.
@@ -51,7 +42,7 @@ class Worker:
         #: How long slices of queued passes have held the loop: total and longest.
         self.held_ns = self.longest_hold_ns = 0
 
-    def serve(self, host: Host, run_slice: RunSlice, budget: int) -> bool:
+    def serve(self, host: Host, budget: int) -> bool:
         """Run a slice of the next pass; False if there is time left for another one."""
         start = host.clock()
         queue = self._queue
@@ -66,7 +57,7 @@ class Worker:
         worth = budget if walks else int(budget * self._speed)
         if worth > task.share_ns and (task.streams is not None or not queue.empty()):
             worth = task.share_ns
-        run_slice(task, worth)
+        host.run_slice(task, worth)
         held = host.clock() - start
         self.held_ns += held
         if held > self.longest_hold_ns:
@@ -79,24 +70,19 @@ class Worker:
             self._speed += (seen - self._speed) / 4
         return True
 
-    def start(self, host: Host, run_slice: RunSlice) -> None:
-        """Start the coroutine, unless it is running.
-
-        Args:
-            host: the host.
-            run_slice: runs a slice of a pass, whose cost is given in nanoseconds.
-        """
+    def start(self, host: Host) -> None:
+        """Start the coroutine, unless it is running."""
         if self.task is None:
-            work = self._work(host, run_slice)
+            work = self._work(host)
             # Run it up to its first await, so that Python does not warn of a coroutine that was
             # never awaited if the loop is closed before the worker's first turn.
             work.send(None)
             # Not `create_task`: an eager task factory would run a slice at once, in here.
             self.task = asyncio.Task(work, loop=host.loop, name="asyncgrad worker")
             self.task._log_destroy_pending = False  # type: ignore[attr-defined]
-            self.task.add_done_callback(partial(self._ended, host, run_slice))
+            self.task.add_done_callback(partial(self._ended, host))
 
-    async def _work(self, host: Host, run_slice: RunSlice) -> None:
+    async def _work(self, host: Host) -> None:
         """Give one pass after the other a slice until none waits."""
         queue = self._queue
         # The loop's queue of callbacks that are ready, if it exposes one.
@@ -113,7 +99,7 @@ class Worker:
             now = host.clock()
             end = now + host.slice_ns
             while not queue.empty():
-                if self.serve(host, run_slice, end - now):
+                if self.serve(host, end - now):
                     break
                 now = host.clock()
                 if end - now < host.slice_ns // 4:
@@ -122,7 +108,7 @@ class Worker:
                 return
             turns = _TURNS
 
-    def _ended(self, host: Host, run_slice: RunSlice, worker: asyncio.Task[None]) -> None:
+    def _ended(self, host: Host, worker: asyncio.Task[None]) -> None:
         """Restart a worker that was cancelled with the loop's other tasks, if passes wait."""
         self.task = None
         loop = host.loop
@@ -133,4 +119,4 @@ class Worker:
                     {"message": "asyncgrad's worker failed", "exception": error}
                 )
         if not self._queue.empty() and not loop.is_closed():
-            self.start(host, run_slice)
+            self.start(host)

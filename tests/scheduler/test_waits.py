@@ -181,7 +181,7 @@ async def test_a_coroutine_that_ends_while_a_thread_gives_its_pass_back_is_not_o
     future = (chain(x, 1, cost=HEAVY) + calls(x, wait)).sum().backward()
     await until(lambda: late)
     ended.set()
-    await until(lambda: late[0].inbox)
+    await until(lambda: late[1].inbox)
     returned(*late)
     late.clear()
     await asyncio.wait_for(future, 20)
