@@ -93,18 +93,7 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
 
     def extra_repr(self) -> str:
         """The sizes and options, as `repr` shows them."""
-        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        if self.padding_idx is not None:
-            parts.append(f"padding_idx={self.padding_idx}")
-        if self.max_norm is not None:
-            parts.append(f"max_norm={self.max_norm}")
-        if self.norm_type != 2:
-            parts.append(f"norm_type={self.norm_type}")
-        if self.scale_grad_by_freq:
-            parts.append("scale_grad_by_freq=True")
-        if self.sparse:
-            parts.append("sparse=True")
-        return ", ".join(parts)
+        return _shown(self, "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
 
 class EmbeddingBag(
@@ -178,17 +167,21 @@ class EmbeddingBag(
 
     def extra_repr(self) -> str:
         """The sizes and options, as `repr` shows them."""
-        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        if self.max_norm is not None:
-            parts.append(f"max_norm={self.max_norm}")
-        if self.norm_type != 2:
-            parts.append(f"norm_type={self.norm_type}")
-        if self.scale_grad_by_freq:
-            parts.append(f"scale_grad_by_freq={self.scale_grad_by_freq}")
-        parts.append(f"mode={self.mode!r}")
-        if self.padding_idx is not None:
-            parts.append(f"padding_idx={self.padding_idx}")
-        return ", ".join(parts)
+        return _shown(self, "max_norm", "norm_type", "scale_grad_by_freq", "mode", "padding_idx")
+
+
+#: The values with which options are not shown.
+_USUAL = {
+    "padding_idx": None, "max_norm": None, "norm_type": 2, "scale_grad_by_freq": False,
+    "sparse": False,
+}  # fmt: skip
+
+
+def _shown(table: Embedding | EmbeddingBag, *names: str) -> str:
+    """The sizes of a table, and those options that have unusual values."""
+    options = {name: getattr(table, name) for name in names}
+    parts = [f"{key}={value!r}" for key, value in options.items() if value != _USUAL.get(key, ...)]
+    return ", ".join([f"{table.num_embeddings}, {table.embedding_dim}", *parts])
 
 
 def _sizes(embeddings: Tensor) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.choices import DeterminismCheck, words
@@ -35,7 +36,7 @@ from asyncgrad.utils.selection import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
 
@@ -287,36 +288,14 @@ def checkpoint_sequential(
     starts = range(0, size * (segments - 1), size) if size else range(0)
     parts = [_in_a_row(chain[start : start + size]) for start in starts]
     last = _in_a_row(chain[len(parts) * size :])
-
-    def call(part: Callable[..., Any], value: Tensor) -> Any:
-        return checkpoint(
-            part, value, use_reentrant=use_reentrant, preserve_rng_state=preserve_rng_state
-        )
-
-    if any(map(is_coroutine_function, chain)):
-        return _sequential_later(parts, last, call, input)
-    for part in parts:
-        input = call(part, input)
-    return last(input)
+    options = {"use_reentrant": use_reentrant, "preserve_rng_state": preserve_rng_state}
+    steps = [partial(checkpoint, part, **options) for part in parts]
+    return _in_a_row((*steps, last), awaits=any(map(is_coroutine_function, chain)))(input)
 
 
-async def _sequential_later(
-    parts: Sequence[Callable[..., Any]],
-    last: Callable[..., Any],
-    call: Callable[..., Any],
-    value: object,
-) -> Any:
-    for part in parts:
-        value = call(part, value)
-        if inspect.isawaitable(value) and not isinstance(value, Variable):
-            value = await value
-    value = last(value)
-    return await value if inspect.iscoroutine(value) else value
-
-
-def _in_a_row(functions: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """One function that calls several; a coroutine function if one of them is."""
-    if any(map(is_coroutine_function, functions)):
+def _in_a_row(functions: tuple[Any, ...], *, awaits: bool = False) -> Callable[[Any], Any]:
+    """One function that calls several; a coroutine function if one of them is, or `awaits`."""
+    if awaits or any(map(is_coroutine_function, functions)):
 
         async def later(value: object) -> Any:
             for function in functions:

@@ -32,6 +32,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
+from asyncgrad.ops.tensors.in_place import filling
 from asyncgrad.ops.tensors.out import put, writes
 
 if TYPE_CHECKING:
@@ -381,17 +382,8 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
         TypeError: if it is not a number.
     """
     x = as_tensor_operand(input, "fill", 1)
-    if not isinstance(value, Variable):
-        number = as_number(value)
-        if number is None:
-            raise TypeError(f"fill(): argument 'value' must be Number, not {type(value).__name__}")
-        value = constant(fitted("fill", number, x._metadata.dtype), x)
-    elif value._metadata.shape:
-        raise RuntimeError(
-            f"fill only supports 0-dimension value tensor but got tensor with "
-            f"{len(value._metadata.shape)} dimensions."
-        )
-    return R.overwrite(x, R.expand(cast(value, x._metadata.dtype), x._metadata.shape))
+    value = cast(filling("fill", value, x), x._metadata.dtype)
+    return R.overwrite(x, R.expand(value, x._metadata.shape))
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:

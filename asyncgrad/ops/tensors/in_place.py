@@ -218,19 +218,24 @@ def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
     """Set every element of a tensor to one number."""
     if isinstance(value, Variable):
         name = f"{name}(Tensor)"
-    else:
+    return copy(tensor, filling(name, value, tensor), name)
+
+
+def filling(name: str, value: Any, like: Any) -> Any:
+    """The value that another tensor is filled with, as a tensor without axes."""
+    if not isinstance(value, Variable):
         number = as_number(value)
         if number is None:
             raise TypeError(
                 f"{name}(): argument 'value' must be Number, not {type(value).__name__}"
             )
-        value = constant(fitted(name, number, tensor._metadata.dtype), tensor)
+        return constant(fitted(name, number, like._metadata.dtype), like)
     if value._metadata.shape:
         raise AutogradError(
             f"{name} only supports 0-dimension value tensor but got tensor with "
             f"{len(value._metadata.shape)} dimensions."
         )
-    return copy(tensor, value, name)
+    return value
 
 
 def check_change(tensor: Any, name: str, *, recorded: bool) -> None:

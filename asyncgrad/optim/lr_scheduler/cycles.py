@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.choices import CyclicMode, words
 from asyncgrad.optim.lr_scheduler.base import (
     LRScheduler,
+    MomentumScheduler,
     attributes,
     for_groups,
     give_attributes,
@@ -28,7 +29,7 @@ _HEIGHTS: dict[CyclicMode, tuple[Callable[[float, float], float], str]] = {
 }
 
 
-class CyclicLR(LRScheduler):
+class CyclicLR(MomentumScheduler):
     """Moves the rate up and down between two bounds, and momentum the other way.
 
     Args:
@@ -71,13 +72,8 @@ class CyclicLR(LRScheduler):
         self.gamma = gamma
         self._scale_fn_custom = scale_fn
         self.scale_mode = scale_mode if scale_fn is not None else _HEIGHTS[mode][1]
-        self.cycle_momentum = cycle_momentum
-        self.use_beta1 = "betas" in optimizer.defaults
+        self._check_momentum(optimizer, cycle_momentum)
         if cycle_momentum:
-            if not (self.use_beta1 or "momentum" in optimizer.defaults):
-                raise ValueError(
-                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-                )
             self.base_momentums = for_groups(optimizer, base_momentum, "base_momentum")
             self.max_momentums = for_groups(optimizer, max_momentum, "max_momentum")
             for group, low, high in zip(
@@ -115,12 +111,6 @@ class CyclicLR(LRScheduler):
             low + (high - low) * height
             for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
         ]
-
-    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
-        if self.use_beta1:
-            group["betas"] = (momentum, *group["betas"][1:])
-        else:
-            group["momentum"] = momentum
 
     def state_dict(self) -> dict[str, Any]:
         """All attributes but the optimiser; of a callable object its attributes are saved."""

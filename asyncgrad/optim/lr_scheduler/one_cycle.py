@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.choices import Annealing, words
-from asyncgrad.optim.lr_scheduler.base import LRScheduler, checked, for_groups
+from asyncgrad.optim.lr_scheduler.base import MomentumScheduler, checked, for_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncgrad.optim.optimizer import Optimizer
 
 
-class OneCycleLR(LRScheduler):
+class OneCycleLR(MomentumScheduler):
     """Raises the rate to `max_lr`, then lowers it far below its start; momentum does the opposite.
 
     Args:
@@ -66,12 +66,7 @@ class OneCycleLR(LRScheduler):
             self._phases += [
                 (self.total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")
             ]
-        self.cycle_momentum = cycle_momentum
-        self.use_beta1 = "betas" in optimizer.defaults
-        if cycle_momentum and not (self.use_beta1 or "momentum" in optimizer.defaults):
-            raise ValueError(
-                "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-            )
+        self._check_momentum(optimizer, cycle_momentum)
         greatest = for_groups(optimizer, max_lr, "max_lr")
         momenta = [
             for_groups(optimizer, max_momentum, "max_momentum"),
@@ -109,11 +104,7 @@ class OneCycleLR(LRScheduler):
         for group in self.optimizer.param_groups:
             rates.append(self._between(group[names[0]], group[names[1]], part))
             if self.cycle_momentum:
-                momentum = self._between(group[names[2]], group[names[3]], part)
-                if self.use_beta1:
-                    group["betas"] = (momentum, *group["betas"][1:])
-                else:
-                    group["momentum"] = momentum
+                self._set_momentum(group, self._between(group[names[2]], group[names[3]], part))
         return rates
 
     def _between(self, start: float, end: float, part: float) -> float:
