@@ -78,9 +78,6 @@ class device_index(Mode):
         unchanged = self._index is None
         self._put({} if unchanged else {"streams": Scope(current_stream(self._index), scope)})
 
-    def _again(self) -> device_index:
-        return device_index(self._index)
-
 
 def current_stream(device: Any = None) -> Stream:
     """The stream that gets this context's work on a device.

@@ -104,10 +104,6 @@ class dual_level(Mode):
         self._put({"dual_level": _first_level()})
         return 0
 
-    def _again(self) -> Mode:
-        """A new level for each call of the decorated function."""
-        return dual_level()
-
 
 class nested_level(Mode):
     """A level inside of the open levels: its tangents can have tangents, for higher derivatives.

@@ -24,10 +24,25 @@ __all__ = [
 ]  # fmt: skip
 
 
-_OFF, _ON = {"grad": False}, {"grad": True}
+class _GradMode(Mode):
+    """A grad mode, which works as a decorator with and without parentheses."""
+
+    _changes: dict[str, Any]
+
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+    @overload
+    def __new__(cls, function: _F) -> _F: ...  # type: ignore[misc]
+    def __new__(cls, function: Any = None) -> Any:
+        """Let the class be used as a decorator without parentheses."""
+        return super().__new__(cls) if function is None else Mode(**cls._changes)(function)
+
+    def __init__(self) -> None:
+        # `Mode.__init__` is not called: it would add a tenth to the cost of entering and leaving.
+        pass
 
 
-class no_grad(Mode):
+class no_grad(_GradMode):
     """Do not record operations.
 
     Works as a context manager and as a decorator of functions, coroutine functions, generators and
@@ -42,32 +57,13 @@ class no_grad(Mode):
         False
     """
 
-    @overload
-    def __new__(cls, function: None = None) -> Self: ...
-    @overload
-    def __new__(cls, function: _F) -> _F: ...  # type: ignore[misc]
-    def __new__(cls, function: Any = None) -> Any:
-        """Let the class be used as a decorator without parentheses."""
-        return super().__new__(cls) if function is None else Mode(grad=False)(function)
-
-    def __init__(self) -> None:
-        # `Mode.__init__` is not called: it would add a tenth to the cost of entering and leaving.
-        self._changes = _OFF
+    _changes = {"grad": False}  # noqa: RUF012  it is never changed
 
 
-class enable_grad(Mode):
+class enable_grad(_GradMode):
     """Record operations, also within `no_grad`."""
 
-    @overload
-    def __new__(cls, function: None = None) -> Self: ...
-    @overload
-    def __new__(cls, function: _F) -> _F: ...  # type: ignore[misc]
-    def __new__(cls, function: Any = None) -> Any:
-        """Let the class be used as a decorator without parentheses."""
-        return super().__new__(cls) if function is None else Mode(grad=True)(function)
-
-    def __init__(self) -> None:
-        self._changes = _ON
+    _changes = {"grad": True}  # noqa: RUF012  it is never changed
 
 
 class AtOnce(Mode):

@@ -54,18 +54,24 @@ class saved_tensors_hooks(Mode):
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any], *,
         prefetch: int = 1,
     ) -> None:  # fmt: skip
+        super().__init__()
+        for name, hook in (("pack_hook", pack_hook), ("unpack_hook", unpack_hook)):
+            if not callable(hook):
+                raise TypeError(
+                    f"saved_tensors_hooks: {name} has to be callable, not {type(hook).__name__}"
+                )
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
         self.prefetch = prefetch
-        super().__init__(saved_hooks=_hooks(pack_hook, unpack_hook, prefetch))
 
     def __enter__(self) -> Any:
         """Use the pair, unless `disable_saved_tensors_hooks` is in force."""
         check_enabled()
-        return super().__enter__()
-
-    def _again(self) -> Mode:
-        return saved_tensors_hooks(self.pack_hook, self.unpack_hook, prefetch=self.prefetch)
+        hooks: SavedHooks | AwaitedHooks = SavedHooks(self.pack_hook, self.unpack_hook)
+        if any(map(inspect.iscoroutinefunction, hooks[:2])):
+            hooks = AwaitedHooks(self.pack_hook, self.unpack_hook, self.prefetch)
+        self._put({"saved_hooks": hooks})
+        return self
 
 
 def check_enabled() -> None:
@@ -73,18 +79,6 @@ def check_enabled() -> None:
     message = current().saved_hooks_disabled
     if message is not None:
         raise AutogradError(message)
-
-
-def _hooks(pack: Callable[[Any], Any], unpack: Callable[[Any], Any], prefetch: int) -> Any:
-    """The pair of hooks in the form that the modes record holds."""
-    for name, hook in (("pack_hook", pack), ("unpack_hook", unpack)):
-        if not callable(hook):
-            raise TypeError(
-                f"saved_tensors_hooks: {name} has to be callable, not {type(hook).__name__}"
-            )
-    if inspect.iscoroutinefunction(pack) or inspect.iscoroutinefunction(unpack):
-        return AwaitedHooks(pack, unpack, prefetch)
-    return SavedHooks(pack, unpack)
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -206,9 +200,6 @@ class disable_saved_tensors_hooks(Mode):
         if current().saved_hooks is not None:
             raise AutogradError(self._message)
         return super().__enter__()
-
-    def _again(self) -> Mode:
-        return disable_saved_tensors_hooks(self._message)
 
 
 # -- changes in place of saved tensors ------------------------------------------------------------

@@ -226,9 +226,11 @@ class Mode:
         if values:
             install(current().replace(**values))
 
-    def _again(self) -> Mode:
-        """A new manager of the same change: calls of a decorated function may overlap."""
-        return Mode(**self._changes)
+    def _again(self) -> Self:
+        """A manager like this one, for one call of a function: calls overlap, in any contexts."""
+        again = object.__new__(type(self))
+        vars(again).update(vars(self))
+        return again
 
     def __call__(self, function: _F) -> _F:
         """Decorate a function of any of the four kinds, or the `__init__` of a class."""

@@ -69,9 +69,6 @@ class Snapshot(Mode):
         self._put({"weights": weights})
         return self
 
-    def _again(self) -> Snapshot:
-        return Snapshot(self._module)
-
 
 def _taken(parameter: Parameter) -> Any:
     """A tensor with a parameter's present array and the same accumulator."""

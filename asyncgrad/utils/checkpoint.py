@@ -194,15 +194,12 @@ class _Setting(Mode):
         self._put({"checkpoints": found._replace(**self._setting)})
         return self
 
-    def _again(self) -> Mode:
-        return _Setting(**self._setting)
-
 
 class _Group:
     """Identifies passes that share second runs."""
 
 
-class GraphExecGroup(_Setting):
+class GraphExecGroup(Mode):
     """Let all passes started within a block share recomputation: a checkpoint runs again only once.
 
     The passes have to use different parts of the graph: no two may need the same saved tensor, even
@@ -219,17 +216,15 @@ class GraphExecGroup(_Setting):
     """
 
     def __init__(self) -> None:
-        super().__init__(group=_Group())
+        super().__init__()
 
     def __enter__(self) -> Any:
-        """Enter the group; raises RuntimeError inside of another group."""
-        settings = current().checkpoints
-        if settings is not None and settings.group is not None:
+        """Enter a new group; raises RuntimeError inside of another one."""
+        found = current().checkpoints or _UNSET
+        if found.group is not None:
             raise AutogradError("GraphExecGroup contexts cannot be nested. Leave the outer one.")
-        return super().__enter__()
-
-    def _again(self) -> Mode:
-        return GraphExecGroup()
+        self._put({"checkpoints": found._replace(group=_Group())})
+        return self
 
 
 def set_checkpoint_early_stop(enable: bool) -> Mode:
@@ -288,8 +283,10 @@ def checkpoint_sequential(
     starts = range(0, size * (segments - 1), size) if size else range(0)
     parts = [_in_a_row(chain[start : start + size]) for start in starts]
     last = _in_a_row(chain[len(parts) * size :])
-    options = {"use_reentrant": use_reentrant, "preserve_rng_state": preserve_rng_state}
-    steps = [partial(checkpoint, part, **options) for part in parts]
+    checkpointed = partial(
+        checkpoint, use_reentrant=use_reentrant, preserve_rng_state=preserve_rng_state
+    )
+    steps = [partial(checkpointed, part) for part in parts]
     return _in_a_row((*steps, last), awaits=any(map(is_coroutine_function, chain)))(input)
 
 

@@ -163,9 +163,6 @@ class _Again(Mode):
         self._put({"selection": _Replayer(self._store)})
         return self
 
-    def _again(self) -> Mode:
-        return _Again(self._store)
-
 
 class _Known:
     """Metadata of an operand whose `kernels` return a known result instead of computing it."""

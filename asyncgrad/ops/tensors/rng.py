@@ -288,6 +288,3 @@ class fork_rng(Mode):
         """Copy the generator in force."""
         self._put({"generator": source_of().clone_state()} if self._enabled else {})
         return self
-
-    def _again(self) -> fork_rng:
-        return fork_rng(enabled=self._enabled)
