@@ -188,7 +188,6 @@ class Kernels:
     """The kernels of one device, compiled on first use.
 
     Args:
-        cupy: the library.
         device: its device, which the compiling thread enters.
     """
 

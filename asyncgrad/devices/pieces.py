@@ -126,14 +126,7 @@ class _Work:
 
 
 def product(multiply: Callable[[Any, Any, Any], object], x: Any, y: Any, out: Any) -> None:
-    """Compute the product of two matrices in pieces of its result.
-
-    Args:
-        multiply: computes a product, in one thread.
-        x: the left matrix.
-        y: the right matrix.
-        out: the result.
-    """
+    """Compute a product of matrices in pieces; `multiply` computes one, in this thread alone."""
     tiles = _tiles(x.shape[0], x.shape[1] * x.itemsize, y.shape[1]) if threads else ()
     if len(tiles) < 2:
         multiply(x, y, out)
@@ -146,9 +139,7 @@ def _tiles(rows: int, inner: int, columns: int) -> tuple[tuple[slice, slice], ..
     """Cut a product's result.
 
     Args:
-        rows: of the result.
         inner: the bytes of a row of the left operand.
-        columns: of the result.
     """
     most = _PIECE // max(1, inner)
     if rows * columns < 2 * most:

@@ -33,13 +33,7 @@ outside_inference = Mode(inference=False)
 def transform(
     name: str, program: Callable[..., Any], func: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A function whose calls run a program; on a running loop it returns a future.
-
-    Args:
-        name: of the transform, for errors.
-        program: the coroutine function.
-        func: the user's function.
-    """
+    """A function whose calls run a program; on a running loop it returns a future."""
     waiting = waits(func)
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))

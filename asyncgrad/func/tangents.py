@@ -117,10 +117,7 @@ async def pushed(
 
     Args:
         structure: the structure of the tuple of its arguments.
-        given: the tensors in the arguments.
         vectors: their tangents, which hold all batches.
-        strict: see `jvp`.
-        has_aux: see `jvp`.
         recorded: record how tangents are computed, whatever the grad mode.
     """
     batch = current().batch

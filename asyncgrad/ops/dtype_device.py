@@ -26,7 +26,6 @@ def as_dtype(name: str, dtype: Any) -> Any:
     """The NumPy dtype of a dtype argument.
 
     Args:
-        name: the called function, for errors.
         dtype: an asyncgrad dtype, its name, or Python's bool, int, float or complex.
     """
     if dtype.__class__ is DType:
@@ -91,8 +90,6 @@ def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> 
     """Whether a memory format wants the channels, the second axis, last in memory.
 
     Args:
-        name: the called function, for errors.
-        memory_format: one of asyncgrad's, or None.
         ndim: how many axes the tensor has, where known.
 
     Raises:

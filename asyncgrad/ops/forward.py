@@ -132,9 +132,7 @@ def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
     Views of the tensor have the same views of its tangent, so their tangents change with it.
 
     Args:
-        tensor: the tensor that was changed.
         tangent: the tangent of its new values, or None.
-        level: the level of the tangent.
     """
     held = tangent_of(tensor, level)
     if tangent is held:
@@ -173,7 +171,6 @@ def keep_old_of_tangents(tensor: Any, result: Any, since: int) -> None:
     """Before a change in place, copy the old values that the change's pushes have saved.
 
     Args:
-        tensor: the tensor that is about to be changed.
         result: the tensor whose values and tangents it takes.
         since: the nodes of the change have greater sequence numbers.
     """

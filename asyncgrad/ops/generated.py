@@ -45,8 +45,6 @@ def postponed(
     """A function that compiles itself at its first call; until then it has the same signature.
 
     Args:
-        name: what it is called.
-        given: the names of its arguments.
         file: where its code seems to come from until then.
         names: its global names, to which `finished` is added.
         code: makes its code; gets the function.

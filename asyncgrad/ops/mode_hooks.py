@@ -63,7 +63,6 @@ def instead(
 
     Args:
         function: its dispatch function on tensors.
-        modes: the modes in force.
     """
     if modes.batch is not None:
         batched = batching.evaluate(op, function, inputs, attributes)

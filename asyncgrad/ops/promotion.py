@@ -291,7 +291,6 @@ def promote_binary(
     """Make the function that handles operands which are not floating tensors of one shape.
 
     Args:
-        name: the function, for errors.
         pair: the function on two tensors of one dtype.
         right: the function with a number as the second operand.
         left: the function with a number as the first operand, passed as its second argument.

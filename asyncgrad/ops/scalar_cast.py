@@ -16,9 +16,6 @@ _WITHIN = 6e4
 def fitted(name: str, number: Any, dtype: Any) -> Any:
     """Convert a number to a dtype, rounding it if necessary.
 
-    Args:
-        name: the called function, for errors.
-
     Raises:
         RuntimeError: if the dtype can't hold the number: too large, complex or not finite.
     """

@@ -75,7 +75,6 @@ def several(
     As in PyTorch, none of them may be changed in place.
 
     Args:
-        x: the tensor.
         name: the op that makes a view.
         places: the op's attributes for each part along an axis, in order.
         kind: the class of the shared node.

@@ -26,7 +26,6 @@ class Storage:
 
         Args:
             array: the memory, one-dimensional and of the tensor's dtype.
-            device: the device of the memory.
             dtype: the dtype of the elements; None for bytes.
         """
         self._array = array

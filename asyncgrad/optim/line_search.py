@@ -38,7 +38,6 @@ def strong_wolfe(
 
     Args:
         evaluate: a generator function from a distance to a point; it yields to wait for the loss.
-        start: the start of the search.
         first: the distance to try first.
         largest: the largest magnitude among the direction's elements.
         tolerance: the search ends when no parameter changes by more within the interval.

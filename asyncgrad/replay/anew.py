@@ -47,13 +47,11 @@ def apply_function(
 
     Args:
         live: tensors whose arrays are read later, too.
-        function: the class.
         grad: whether grad mode is on.
         made: for each argument that is the array of a tensor, the tensor's metadata and whether it
             requires grad; None for others.
         expected: for each result that is a tensor, its metadata and whether it has a graph; a
             template of others.
-        args: the arguments.
 
     Returns:
         Its node, and the arrays of its results.
@@ -108,12 +106,9 @@ def within(
     """Run user code again, in a pass.
 
     Args:
-        task: the pass.
         live: tensors whose arrays are read later, too.
         function: the function of the engine that runs the code.
-        target: the node, or the leaf that it belongs to.
         wanted: which gradients a `Function` has to give.
-        args: arrays of gradients.
     """
     before = versions_of(live)
     # A leaf makes its node anew if no graph has kept it.

@@ -202,7 +202,6 @@ class KnownArrays:
         """A value with places for its arrays; raises for what a replay could not make again.
 
         Args:
-            value: an argument of a function.
             tensors: keep tensors; otherwise they become their arrays.
         """
         known = self.known.get(id(value))

@@ -28,10 +28,8 @@ def with_graphs(
     """Put steps that can be captured together into one.
 
     Args:
-        steps: the steps of a program.
         outputs: the template of what it returns.
         families: which places share memory.
-        device: the device that it uses.
 
     Returns:
         The steps, and those among them that stand for several.

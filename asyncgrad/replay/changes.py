@@ -139,7 +139,6 @@ class Changes(KnownArrays):
         """Call a function that a replay calls anew, without recording what it does inside.
 
         Args:
-            function: the function.
             args: its positional arguments. Iterators are turned into lists.
             kwargs: its keyword arguments.
             effect: it changes something; otherwise it takes arrays and depends on nothing else.

@@ -107,7 +107,6 @@ class Graph:
         """Follow the recorded call's own graph.
 
         Args:
-            recorder: has recorded the call.
             returned: the template of what the function returns.
 
         Raises:
@@ -264,7 +263,6 @@ class Graph:
         """Make the nodes of the recorded call again, with what a replay's node has saved for them.
 
         Args:
-            front: the replay's node.
             fronts: by the number of a node, another node that edges shall lead to in its place.
         """
         arrays = dict(zip(self._saved, front.saved, strict=True))
@@ -362,7 +360,6 @@ class Graph:
         """Run a pass through nodes that are made again, on arrays or on tensors.
 
         Args:
-            front: the node of the replay.
             gradients: the incoming gradients.
             flags: for each outgoing gradient whether it is wanted; None if all are.
             fronts: nodes of results, which become the nodes made here when the pass has ended.

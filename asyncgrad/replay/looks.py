@@ -34,9 +34,6 @@ def way_of(frame: Any) -> tuple[tuple[str, ...], Any]:
     """The functions of tensors by which a value is read, and the frame that calls them.
 
     The frame is None if that is the package's own: its functions may do more than the values tell.
-
-    Args:
-        frame: the frame of the innermost function.
     """
     names = []
     while frame is not None and is_own(name := frame.f_globals.get("__name__", "")):
@@ -51,11 +48,8 @@ def is_only_returned(names: tuple[str, ...], frame: Any, code: Any, value: Any) 
     """Whether a value that is read from a tensor does nothing but to be returned.
 
     Args:
-        names: the functions by which it is read.
-        frame: the frame that calls them.
         code: the code of the compiled function. A number that is read in another function counts as
             used, because that function may be called by code in C.
-        value: the value.
     """
     # Other functions make other values of it.
     if names not in _LOOKS and not (names == _FLOAT and type(value) is float):
@@ -76,7 +70,6 @@ def _returns(code: Any, at: int, name: str) -> bool:
     """Whether the value of a call only becomes part of what the code returns.
 
     Args:
-        code: the code.
         at: the place of the call.
         name: the function of tensors that is called.
     """

@@ -122,7 +122,6 @@ class Plan:
         """Choose buffers.
 
         Args:
-            steps: the steps of the program.
             outputs: the template of what the function returns.
             families: which places share memory.
             ends: the number of the last step that reads or makes a place.
@@ -176,7 +175,6 @@ class Plan:
         """Choose where results go.
 
         Args:
-            steps: the steps.
             seen: the families that others can see.
             last: by family, the number of the last step that reads or makes one of it.
             alone: the same for places without a family that nobody else can see.

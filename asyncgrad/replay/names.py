@@ -31,7 +31,6 @@ def names_in(
     """The names in code and in the functions defined there.
 
     Args:
-        code: the code.
         outer: the variables that belong to an enclosing function.
 
     Returns:

@@ -119,7 +119,6 @@ def is_lasting(step: Any, graded: bool) -> bool:
     """Whether a change would happen twice, or get lost, if the call were then made as always.
 
     Args:
-        step: the step.
         graded: the program has added to some `.grad` or read one.
     """
     if not is_change(step):
@@ -164,7 +163,6 @@ def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
     Sums of gradients are recorded where they are used, perhaps long after their operands were made.
 
     Args:
-        steps: the steps.
         ends: by place, the number of the last step that reads it.
     """
     made: dict[Place, tuple[int, int]] = {}

@@ -293,7 +293,6 @@ class Reached(Unchanged):
         """Follow a class.
 
         Args:
-            kind: the class.
             where: how errors call it.
             seen: which classes were followed: what makes instances is followed only if the class
                 itself is met, and not if there is merely an instance.

@@ -236,7 +236,6 @@ class Recorder(Passes):
 
         Args:
             name: the function that has made it.
-            array: its values.
         """
         if id(array) in self.known:
             return

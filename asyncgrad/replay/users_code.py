@@ -32,13 +32,7 @@ _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def record_function(recorder: Any, function: Any, args: tuple[Any, ...]) -> Any:
-    """Call a `Function`, and note it.
-
-    Args:
-        recorder: the recorder.
-        function: the class.
-        args: the arguments of `apply`.
-    """
+    """Call a `Function`, and note it."""
     name = function.__name__
     arguments: Any = ()
     tensors = [x for x in args if isinstance(x, Variable)]
@@ -151,7 +145,6 @@ def check_waits(steps: list[Any], called: list[tuple[Again, bool]]) -> None:
     A replay runs one after the other. If the first waited for the second, it would never end.
 
     Args:
-        steps: all steps so far.
         called: the steps that call user code in the pass, each with whether the code was awaited.
     """
     if len(called) < 2 or not any(waited for _, waited in called):
@@ -206,10 +199,7 @@ class UsersCode:
         """Take the report that code is about to run.
 
         Args:
-            task: the pass.
-            node: the node.
             function: the function of the engine that runs the code.
-            args: its further arguments.
 
         Returns:
             What `ended` takes, None where nothing is to be noted.

@@ -68,7 +68,6 @@ class SimArray:
         """Wrap values in a storage.
 
         Args:
-            values: the NumPy array, which only the simulation may read.
             base: the array that owns the memory, None if this one does.
         """
         self._values = values

@@ -353,9 +353,6 @@ def by_size_or_data(
     """The result of older constructors such as `Tensor(2, 3)` or `Tensor([1, 2])`.
 
     Args:
-        name: the constructor, for errors.
-        dtype: the dtype of the result.
-        place: the device.
         args: a shape, as numbers or as one `Size`, or else data: a sequence, an array, a tensor.
         data: the data, by name.
         other: a tensor, by name.

@@ -734,10 +734,6 @@ def rows_to_change(
     """The checked index array of the slices to change along an axis.
 
     Args:
-        name: the function, for errors.
-        x: the tensor that is changed.
-        axis: the axis.
-        index: the indices of the slices.
         source: the tensor with the new slices.
         error: the class of error for numbers out of range.
     """

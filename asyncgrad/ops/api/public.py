@@ -31,7 +31,6 @@ def publish(chapter: dict[str, Any], ops: Iterable[Op]) -> None:
 
     Args:
         chapter: the names in the chapter; `__all__`, `METHODS` and `IN_PLACE` are extended.
-        ops: the rows.
     """
     chapter |= functions("", ops)
     for op in ops:

@@ -177,10 +177,7 @@ def _found(
     """The elements at a rank in each line along an axis, and their indices.
 
     Args:
-        name: the function.
-        op: the op of the table.
         function: the calling function, applied again under `vmap`: `function(x, dim)`.
-        keepdim: keep the axis with length 1.
         place: computes the ranks to take from the lines, sorted along the last axis.
     """
     x = as_tensor_operand(input, name, 1)

@@ -59,13 +59,7 @@ _EXACT = frozenset({"float_power_"})
 
 
 def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Replace a tensor's values by what a function computes from it.
-
-    Args:
-        tensor: the tensor, which is the function's first argument.
-        name: the operation, for errors.
-        args: the function's other arguments.
-    """
+    """Replace a tensor's values by what a function computes from it and the other arguments."""
     if args or kwargs:
         refuse_overlap(tensor, (*args, *kwargs.values()), name)
     modes = current()
@@ -242,8 +236,6 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
     """Raise if a change in place is impossible or would make the graph wrong.
 
     Args:
-        tensor: the tensor to be changed.
-        name: the operation, for errors.
         recorded: whether the change becomes part of the graph.
     """
     check_history(tensor, name, recorded=recorded)

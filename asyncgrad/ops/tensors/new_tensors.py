@@ -32,7 +32,6 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
     """Make a leaf of an array that is already on its device.
 
     Args:
-        name: the function that makes it, for errors.
         requires_grad: whether gradients are to be accumulated for it.
 
     Raises:

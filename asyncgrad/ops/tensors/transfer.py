@@ -27,7 +27,6 @@ def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = Fa
     """Copy an array to another device.
 
     Args:
-        target: the device of the copy.
         non_blocking: don't wait for a copy to the host, or one from pinned memory; the current
             stream orders it.
     """
@@ -60,7 +59,6 @@ def seen(x: Any, read: Callable[[Any], Any]) -> Any:
     """A Python value that is read from a tensor's values on the host.
 
     Args:
-        x: the tensor.
         read: a function of a NumPy array, which depends on nothing else.
     """
     if recorders and (recorder := current().recorder) is not None:
