@@ -14,9 +14,7 @@ from asyncgrad.autograd.functional_parts import (
     DOUBLE_BACK,
     DOUBLE_BACK_TRICK,
     check_dependent,
-    check_forward,
     check_one_element,
-    check_strategy,
     filled,
     finished,
     grad_where_required,
@@ -30,7 +28,9 @@ from asyncgrad.autograd.functional_parts import (
     vector,
 )
 from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.choices import Strategy, words
 from asyncgrad.creation import zeros_like
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.signatures import named
 from asyncgrad.scheduler import run_multi_pass, waits
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from asyncgrad.aliases import Value
     from asyncgrad.autograd.signatures import Product
-    from asyncgrad.choices import Strategy
     from asyncgrad.scheduler.results import Results
     from asyncgrad.tensor import Tensor
 
@@ -147,6 +146,30 @@ async def jvp(
     return finished(outputs, alone, create_graph), finished(product, alone, create_graph)
 
 
+def _check_strategy(strategy: Strategy) -> None:
+    """Raise for an unknown strategy."""
+    if strategy not in words(Strategy):
+        raise AssertionError(
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
+            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
+            'Otherwise, prefer to use "reverse-mode".'
+        )
+
+
+def _check_forward(strict: bool, vectorize: bool) -> None:
+    """Raise for options that forward mode does not support."""
+    if strict:
+        raise AutogradError(
+            'strict=True and strategy="forward-mode" are not supported together. Set '
+            'strict=False or strategy="reverse-mode".'
+        )
+    if not vectorize:
+        raise NotImplementedError(
+            "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only "
+            "implemented for `vectorize=True`."
+        )
+
+
 @overload
 def jacobian(
     func: Callable[..., Tensor], inputs: Tensor, create_graph: bool = False, strict: bool = False,
@@ -180,14 +203,14 @@ def jacobian(
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
         RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
     """
-    check_strategy(strategy)
+    _check_strategy(strategy)
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError(
                 'jacobian: `create_graph=True` and `strategy="forward-mode"` are not supported '
                 'together. Set create_graph=False or strategy="reverse-mode".'
             )
-        check_forward(strict, vectorize)
+        _check_forward(strict, vectorize)
     tuple_of(inputs, "inputs", "jacobian")
     program = jacobian_program(func, inputs, create_graph, strict, vectorize, strategy)
     return run_multi_pass(program, "jacobian", waits=waits(func))
@@ -228,7 +251,7 @@ def hessian(
         RuntimeError: if the output has more than one element, or `strict` raises.
     """
     single, _ = tuple_of(inputs, "inputs", "hessian")
-    check_strategy(outer_jacobian_strategy)
+    _check_strategy(outer_jacobian_strategy)
 
     async def gradient(*tensors: Value) -> Any:
         if outer_jacobian_strategy == "forward-mode":
@@ -251,7 +274,7 @@ def hessian(
                 'hessian: create_graph=True and outer_jacobian_strategy="forward-mode" are not '
                 "supported together. Set one of them otherwise."
             )
-        check_forward(strict, vectorize)
+        _check_forward(strict, vectorize)
     return run_multi_pass(program(), "hessian", waits=waits(func))
 
 

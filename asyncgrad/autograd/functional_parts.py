@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.passes import grad
-from asyncgrad.choices import Strategy, words
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.aliases import Value
+    from asyncgrad.choices import Strategy
 
 
 #: Strict mode's messages for a missing gradient, and for one that is independent of the inputs.
@@ -166,30 +166,6 @@ def check_scalar(alone: bool, outputs: Value, name: str) -> None:
     if outputs[0].numel() != 1:
         raise AutogradError(
             f"The Tensor returned by the function given to {name} should contain a single element"
-        )
-
-
-def check_strategy(strategy: Strategy) -> None:
-    """Raise for an unknown strategy."""
-    if strategy not in words(Strategy):
-        raise AssertionError(
-            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
-            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
-            'Otherwise, prefer to use "reverse-mode".'
-        )
-
-
-def check_forward(strict: bool, vectorize: bool) -> None:
-    """Raise for options that forward mode does not support."""
-    if strict:
-        raise AutogradError(
-            'strict=True and strategy="forward-mode" are not supported together. Set '
-            'strict=False or strategy="reverse-mode".'
-        )
-    if not vectorize:
-        raise NotImplementedError(
-            "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only "
-            "implemented for `vectorize=True`."
         )
 
 
