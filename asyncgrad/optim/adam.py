@@ -1,4 +1,4 @@
-"""The optimisers Adam, and AdamW, which decouples weight decay from the gradient."""
+"""The Adam optimiser and its variants: AdamW, Adamax, NAdam and RAdam."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
-from asyncgrad.optim.updates import Array, Betas, Group, Params, Rate, check_options, follow
+from asyncgrad.optim.updates import (
+    Array,
+    Betas,
+    Group,
+    Params,
+    Rate,
+    check_options,
+    follow,
+    follow_mean,
+    host_number,
+)
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -124,3 +134,137 @@ class AdamW(Adam):
             capturable=capturable, differentiable=differentiable, fused=fused,
             decoupled_weight_decay=True,
         )  # fmt: skip
+
+
+class Adamax(ElementwiseOptimizer):
+    """Adam that divides by a decaying maximum of gradient magnitudes instead of a mean square.
+
+    Args:
+        betas: decay rates of the mean gradient and of the maximum.
+        eps: added to the gradient's magnitude, against division by zero.
+
+    The other arguments are those of `Adam`.
+    """
+
+    _entries = ("exp_avg", "exp_inf")
+
+    def __init__(
+        self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
+        differentiable: bool = False, capturable: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr", "eps", "betas", "weight_decay")
+        self._declare(locals())
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        beta1, beta2 = group["betas"]
+        length = float(group["lr"]) / (1 - beta1**step)
+        eps: float = group["eps"]
+
+        def adapt(p: Array, g: Array, mean: Array, greatest: Array) -> None:
+            t = follow_mean(g, mean, beta1)
+            np.abs(g, out=t)
+            t += eps
+            greatest *= beta2
+            np.maximum(greatest, t, out=greatest)
+            np.divide(mean, greatest, out=t)
+            t *= length
+            p -= t
+
+        return adapt
+
+
+class NAdam(ElementwiseOptimizer):
+    """Adam with Nesterov's momentum, which looks ahead along the momentum.
+
+    Args:
+        momentum_decay: how fast the momentum approaches its final value.
+
+    The other arguments are those of `Adam`.
+    """
+
+    _entries = ("exp_avg", "exp_avg_sq")
+    _alike = False
+
+    def __init__(
+        self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr", "eps", "betas", "weight_decay", "momentum_decay")
+        self._declare(locals())
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        lr, eps = float(group["lr"]), group["eps"]
+        beta1, beta2 = group["betas"]
+        now, ahead = (
+            beta1 * (1.0 - 0.5 * 0.96 ** (number * group["momentum_decay"]))
+            for number in (step, step + 1)
+        )
+        if "mu_product" not in state:
+            state["mu_product"] = host_number(1.0)
+        product = state["mu_product"]._array
+        product *= now
+        length = lr * (1.0 - now) / (1.0 - float(product))
+        length_ahead = lr * ahead / (1.0 - float(product) * ahead)
+        correction = 1 - beta2**step
+
+        def adapt(p: Array, g: Array, mean: Array, square: Array) -> None:
+            t = follow(g, mean, square, beta1, beta2)
+            np.divide(square, correction, out=t)
+            np.sqrt(t, out=t)
+            t += eps
+            change = length * g
+            change += length_ahead * mean
+            change /= t
+            p -= change
+
+        return adapt
+
+
+class RAdam(ElementwiseOptimizer):
+    """Adam whose first steps do not adapt, because few gradients give no reliable mean square.
+
+    The arguments are those of `Adam`.
+    """
+
+    _entries = ("exp_avg", "exp_avg_sq")
+
+    def __init__(
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, decoupled_weight_decay: bool = False, *,
+        foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr", "eps", "betas", "weight_decay")
+        self._declare(locals())
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        beta1, beta2 = group["betas"]
+        eps, length = group["eps"], float(group["lr"]) / (1 - beta1**step)
+        rectification = _rectification(step, beta2)
+
+        def adapt(p: Array, g: Array, mean: Array, square: Array) -> None:
+            t = follow(g, mean, square, beta1, beta2)
+            if rectification:
+                np.sqrt(square, out=t)
+                t += eps
+                np.divide(mean, t, out=t)
+                t *= length * rectification
+            else:
+                np.multiply(mean, length, out=t)
+            p -= t
+
+        return adapt
+
+
+def _rectification(step: int, beta2: float) -> float:
+    """The factor of the adaptive step; 0 while there are too few gradients for one."""
+    known = 1 - beta2**step
+    most = 2 / (1 - beta2) - 1
+    length = most - 2 * step * beta2**step / known
+    if length <= 5.0:
+        return 0.0
+    ratio = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+    return math.sqrt(ratio * known)

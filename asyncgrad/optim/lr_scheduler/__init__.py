@@ -6,7 +6,7 @@ factor that depends only on the epoch, so that several schedules of one optimise
 
 from asyncgrad.optim.lr_scheduler.base import LRScheduler
 from asyncgrad.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
-from asyncgrad.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, CyclicLR
+from asyncgrad.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from asyncgrad.optim.lr_scheduler.factors import (
     ConstantLR,
     CosineAnnealingLR,
@@ -18,7 +18,6 @@ from asyncgrad.optim.lr_scheduler.factors import (
     PolynomialLR,
     StepLR,
 )
-from asyncgrad.optim.lr_scheduler.one_cycle import OneCycleLR
 from asyncgrad.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
 #: The base class's name in older programs.

@@ -104,25 +104,6 @@ class LRScheduler(Schedule):
         return [group["lr"] for group in self.optimizer.param_groups]
 
 
-class MomentumScheduler(LRScheduler):
-    """A schedule that may also change the momentum, or the first beta."""
-
-    def _check_momentum(self, optimizer: Optimizer, cycle_momentum: bool) -> None:
-        """Note whether and how momenta change; raises if the optimiser has none to change."""
-        self.cycle_momentum = cycle_momentum
-        self.use_beta1 = "betas" in optimizer.defaults
-        if cycle_momentum and not (self.use_beta1 or "momentum" in optimizer.defaults):
-            raise ValueError(
-                "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-            )
-
-    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
-        if self.use_beta1:
-            group["betas"] = (momentum, *group["betas"][1:])
-        else:
-            group["momentum"] = momentum
-
-
 def attributes(function: Any) -> dict[str, Any] | None:
     """The attributes of a callable object; None for a function, which has no state."""
     if function is None or isinstance(function, types.FunctionType):

@@ -1,0 +1,232 @@
+"""Adadelta, Adagrad, RMSprop and Rprop: steps scaled by each element's past gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.updates import (
+    Array,
+    Group,
+    Params,
+    Rate,
+    check_options,
+    filled_like,
+    follow_square,
+    host_number,
+    zeros_like,
+)
+
+if TYPE_CHECKING:
+    from asyncgrad.ops.tensors.sparse_rows import Rows
+    from asyncgrad.tensor import Tensor
+
+
+class Adadelta(ElementwiseOptimizer):
+    """Scales gradients by the ratio of two root mean squares: of past steps and of gradients.
+
+    Args:
+        lr: the factor of each step.
+        rho: the decay rate of the mean squares.
+        eps: added to the mean squares before their roots are taken.
+
+    The other arguments are those of `Adam`.
+    """
+
+    _entries = ("square_avg", "acc_delta")
+
+    def __init__(
+        self, params: Params, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
+        maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr", "rho")
+        if rho > 1.0:
+            raise ValueError(f"Invalid rho value: {rho}")
+        check_options(locals(), "eps", "weight_decay")
+        self._declare(locals())
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        lr, rho, eps = float(group["lr"]), group["rho"], group["eps"]
+
+        def advance(p: Array, g: Array, square: Array, steps: Array) -> None:
+            t = follow_square(g, square, rho)
+            delta = steps + eps
+            np.add(square, eps, out=t)
+            delta /= t
+            np.sqrt(delta, out=delta)
+            delta *= g
+            np.multiply(delta, delta, out=t)
+            t *= 1 - rho
+            steps *= rho
+            steps += t
+            delta *= lr
+            p -= delta
+
+        return advance
+
+
+class Adagrad(ElementwiseOptimizer):
+    """Divides each element's gradient by the root of the sum of its past squares.
+
+    Args:
+        lr: the learning rate of the first step.
+        lr_decay: how fast the learning rate falls with the number of steps.
+        initial_accumulator_value: the initial value of the sums.
+        eps: added to the root, against division by zero.
+
+    The other arguments are those of `Adam`.
+    """
+
+    _entries = ("sum",)
+
+    def __init__(
+        self, params: Params, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        check_options(
+            locals(), "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"
+        )
+        self._declare(locals())
+        # Make the state at once, as programs that load PyTorch's state dicts expect.
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": host_number(0.0), "sum": self._initial("sum", group, parameter)
+                }  # fmt: skip
+
+    def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
+        return filled_like(parameter, group["initial_accumulator_value"])
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
+        eps = group["eps"]
+
+        def divide(p: Array, g: Array, total: Array) -> None:
+            t = g * g
+            total += t
+            np.sqrt(total, out=t)
+            t += eps
+            np.divide(g, t, out=t)
+            t *= length
+            p -= t
+
+        return divide
+
+    def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        rows = gradient.coalesce()
+        state, step, arrays = self._operands(group, parameter, None)
+        values, _, total = arrays
+        parts = [values[rows.indices], rows.values.copy(), total[rows.indices]]
+        self._run_kernel(group, state, step, parts)
+        values[rows.indices], _, total[rows.indices] = parts
+
+
+class RMSprop(ElementwiseOptimizer):
+    """Divides each element's gradient by its root mean square.
+
+    Args:
+        lr: the learning rate.
+        alpha: the decay rate of the mean square.
+        eps: added to the root, against division by zero.
+        momentum: the decay rate of the momentum.
+        centered: subtract the squared mean: divide by the standard deviation.
+
+    The other arguments are those of `Adam`.
+    """
+
+    def __init__(
+        self, params: Params, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0, momentum: float = 0, centered: bool = False,
+        capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr", "eps", "momentum", "weight_decay", "alpha")
+        self._declare(locals())
+
+    def _wanted(self, group: Group) -> tuple[str, ...]:
+        wanted = ["square_avg"]
+        if group["momentum"] > 0:
+            wanted.append("momentum_buffer")
+        if group["centered"]:
+            wanted.append("grad_avg")
+        return tuple(wanted)
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        lr, alpha, eps = float(group["lr"]), group["alpha"], group["eps"]
+        momentum, centered = group["momentum"], group["centered"]
+
+        def scale(p: Array, g: Array, square: Array, *more: Array) -> None:
+            t = follow_square(g, square, alpha)
+            if centered:
+                mean = more[-1]
+                np.subtract(g, mean, out=t)
+                t *= 1 - alpha
+                mean += t
+                np.multiply(mean, mean, out=t)
+                np.subtract(square, t, out=t)
+                np.sqrt(t, out=t)
+            else:
+                np.sqrt(square, out=t)
+            t += eps
+            np.divide(g, t, out=t)
+            if momentum > 0:
+                buffer = more[0]
+                buffer *= momentum
+                buffer += t
+                np.multiply(buffer, lr, out=t)
+            else:
+                t *= lr
+            p -= t
+
+        return scale
+
+
+class Rprop(ElementwiseOptimizer):
+    """Uses only the gradients' signs: steps grow while a sign stays and shrink when it changes.
+
+    Args:
+        lr: the length of the first steps.
+        etas: the factors of the length when the sign changes and when it stays.
+        step_sizes: the smallest and the greatest length.
+
+    The other arguments are those of `Adam`.
+    """
+
+    _entries = ("prev", "step_size")
+
+    def __init__(
+        self, params: Params, lr: Rate = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
+        foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_options(locals(), "lr")
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
+        self._declare(locals())
+
+    def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
+        if name == "prev":
+            return zeros_like(parameter)
+        return filled_like(parameter, float(group["lr"]))
+
+    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+        (shrink, grow), limits = group["etas"], group["step_sizes"]
+
+        def turn(p: Array, g: Array, previous: Array, sizes: Array) -> None:
+            previous *= g
+            turned = previous < 0
+            stayed = previous > 0
+            sizes[turned] *= shrink
+            sizes[stayed] *= grow
+            np.clip(sizes, *limits, out=sizes)
+            previous[...] = g
+            previous[turned] = 0
+            p -= np.sign(previous) * sizes
+
+        return turn
