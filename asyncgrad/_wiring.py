@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from asyncgrad import replay, scheduler
 from asyncgrad.autograd import graph
@@ -15,29 +14,6 @@ from asyncgrad.ops import batching
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.tensor import Tensor
 
-if TYPE_CHECKING:
-    from asyncgrad.devices.base import Place
-    from asyncgrad.devices.streams import Scope
-
-
-def _scope() -> Scope | None:
-    scope: Scope | None = modes.current().streams
-    return scope
-
-
-def _set_scope(scope: Scope | None) -> None:
-    modes.install(modes.current().replace(streams=scope))
-
-
-def _place() -> Place | None:
-    place: Place | None = modes.current().device
-    return place
-
-
-def _set_place(place: Place | None) -> None:
-    modes.install(modes.current().replace(device=place))
-
-
 node.read_saved = saved_attributes.saved_attribute
 node.list_saved = saved_attributes.saved_names
 node.call = graph.call_recorded
@@ -46,12 +22,12 @@ run_node.prepare_context = fp_errors.ignore_fp_errors
 run_node.until_free = scheduler.until_free_for
 variable.replay = in_place.replay
 base.find_device = discovery.find
-base.get_place = _place
-base.set_place = _set_place
+base.get_place = lambda: modes.current().device
+base.set_place = lambda place: modes.install(modes.current().replace(device=place))
 base.make_stream = streams.Stream.from_raw
 discovery.chosen_device = streams.chosen_device
-streams.get_scope = _scope
-streams.set_scope = _set_scope
+streams.get_scope = lambda: modes.current().streams
+streams.set_scope = lambda scope: modes.install(modes.current().replace(streams=scope))
 # `object.__new__` skips `Tensor.__new__`, which expects arguments.
 variable.new_tensor = partial(object.__new__, Tensor)
 module.replayed = replay.compile

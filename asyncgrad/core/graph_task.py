@@ -265,7 +265,7 @@ class GraphTask(PassState):
         if streams is None:
             streams = self.streams = PassStreams(current().streams)
             # A report makes `run` check `streams` again.
-            self.inbox.append(_nothing)
+            self.inbox.append(lambda: None)
         return streams
 
     def _evaluate(self, node: Node, gradient: NodeGradient, owned: Owned) -> None:
@@ -273,7 +273,15 @@ class GraphTask(PassState):
         if gradient.__class__ is Resumed:
             self.launched[node] = node.sequence_nr
             self._resume(node, gradient.evaluation, gradient.result)
-        elif self.streams is None and self._is_direct(node):
+        elif (
+            # To run the node means to call its `apply`, and nothing else.
+            node.direct
+            and node.extras is None
+            and self.observer is None
+            and not self.careful
+            and self.exec_info is None
+            and self.streams is None
+        ):
             try:
                 received = node.apply(tuple(in_own_dtypes(self, node, gradient)), self)
             except BaseException as error:
@@ -286,11 +294,6 @@ class GraphTask(PassState):
             self._resume(node, evaluate(self, node, gradient, owned), None)
         else:
             self._resume(node, self.streams.evaluate(self, node, gradient, owned), None)
-
-    def _is_direct(self, node: Node) -> bool:
-        """Whether running a node without a rule means calling its `apply`, and nothing else."""
-        plain = node.direct and node.extras is None and self.observer is None
-        return plain and not self.careful and self.exec_info is None
 
     def _resume(
         self, node: Node, evaluation: Generator[Any, Any, Any], result: Value, *,
@@ -392,7 +395,3 @@ class GraphTask(PassState):
             self._resume(_CALLBACKS, conclude(self), None)
             return self.outcome(thread=thread)
         return FINISHED
-
-
-def _nothing() -> None:
-    """An empty report: see `enter_streams`."""

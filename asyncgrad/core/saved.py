@@ -188,15 +188,11 @@ def restored(array: Array, metadata: Metadata, edge: StoredEdge) -> Any:
         variable = edge.variable
         if variable._array is array:
             return variable
-        return leaf_alias(array, metadata, edge)
+        # A tensor with other values that acts as the leaf: its gradient goes to the leaf.
+        alias = wrap(array, metadata)
+        alias._autograd = variable._autograd
+        return alias
     return wrap(array, metadata, edge)
-
-
-def leaf_alias(array: Array, metadata: Metadata, accumulator: AccumulateGrad) -> Any:
-    """A tensor with other values that acts as the leaf: its gradient goes to the leaf."""
-    alias = wrap(array, metadata)
-    alias._autograd = accumulator.variable._autograd
-    return alias
 
 
 def save(variable: Variable) -> SavedTensor:

@@ -114,7 +114,7 @@ class Machine:
             place = stream.device.index
             if place in self._lost:
                 raise self.failure(place)
-            self._learn(stream, self.known)
+            _learn(stream.clock, self.known)
             if self.detect_races:
                 for access in accesses:
                     access.check(name, stream)
@@ -153,7 +153,7 @@ class Machine:
     def record(self, event: SimEvent, stream: SimStream) -> None:
         """Record an event: it happens when all work that is now in a stream is done."""
         with self.lock:
-            self._learn(stream, self.known)
+            _learn(stream.clock, self.known)
             event.operation = self._put("record", stream)
             event.clock = dict(stream.clock)
             self._time(event.operation, 0.0)
@@ -167,14 +167,7 @@ class Machine:
             operation = self._put("wait", stream)
             operation.after = (before,)
             self._time(operation, 0.0)
-            self._learn(stream, event.clock)
-
-    @staticmethod
-    def _learn(stream: SimStream, clock: dict[int, int]) -> None:
-        known = stream.clock
-        for number, ticks in clock.items():
-            if known.get(number, 0) < ticks:
-                known[number] = ticks
+            _learn(stream.clock, event.clock)
 
     # -- doing it ---------------------------------------------------------------------------------
 
@@ -248,7 +241,7 @@ class Machine:
                 return LOST
             if not operation.done:
                 return NOT_READY
-            self._observe(event)
+            _learn(self.known, event.clock)
             return FAILED if place in self._errors else READY
 
     def failure(self, place: int) -> BaseException:
@@ -273,15 +266,13 @@ class Machine:
             while not operation.done:
                 if self.step() is None:
                     raise AssertionError(f"{operation} can never be done")
-            self._observe(event)
-            if operation.stream.device.index in self._errors:
-                raise self.failure(operation.stream.device.index)
+            self._observe(event, operation)
 
-    def _observe(self, event: SimEvent) -> None:
-        """Note that the host knows of everything before an event."""
-        for number, ticks in event.clock.items():
-            if self.known.get(number, 0) < ticks:
-                self.known[number] = ticks
+    def _observe(self, event: SimEvent, operation: Operation) -> None:
+        """Note that the host knows of everything before an event; raise its device's error."""
+        _learn(self.known, event.clock)
+        if operation.stream.device.index in self._errors:
+            raise self.failure(operation.stream.device.index)
 
     async def completion(self, event: SimEvent) -> None:
         """Wait until an event has happened, without blocking the event loop."""
@@ -298,9 +289,7 @@ class Machine:
             # A cancellation here does not stop the operation.
             await happened
         with self.lock:
-            self._observe(event)
-            if operation.stream.device.index in self._errors:
-                raise self.failure(operation.stream.device.index)
+            self._observe(event, operation)
 
     def _turn_later(self, loop: Any) -> None:
         """Schedule a turn of the simulation on a loop that waits for it."""
@@ -371,6 +360,13 @@ class Machine:
                 if stream.device.index == device:
                     while stream.queue:
                         self._do(stream.queue[0])
+
+
+def _learn(known: dict[int, int], clock: dict[int, int]) -> None:
+    """Add what another clock has seen to what is known."""
+    for number, ticks in clock.items():
+        if known.get(number, 0) < ticks:
+            known[number] = ticks
 
 
 def _by_time(operation: Operation) -> tuple[float, int, int]:
