@@ -68,7 +68,7 @@ class saved_tensors_hooks(Mode):
         """Use the pair, unless `disable_saved_tensors_hooks` is in force."""
         check_enabled()
         hooks: SavedHooks | AwaitedHooks = SavedHooks(self.pack_hook, self.unpack_hook)
-        if any(map(inspect.iscoroutinefunction, hooks[:2])):
+        if any(map(inspect.iscoroutinefunction, (self.pack_hook, self.unpack_hook))):
             hooks = AwaitedHooks(self.pack_hook, self.unpack_hook, self.prefetch)
         self._put({"saved_hooks": hooks})
         return self
