@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Mode
 from asyncgrad.core.node import as_edge, init_node
 from asyncgrad.core.run_node import accumulate_now
 from asyncgrad.core.variable import Variable, gradient_edge, view_of, wrap
@@ -61,12 +61,8 @@ def apply_function(
     ]
     watched = [*live, *[x for x in given if isinstance(x, Variable)]]
     before = versions_of(watched)
-    found = current()
-    install(found.replace(grad=grad))
-    try:
+    with Mode(grad=grad):
         result = function.apply(*given)
-    finally:
-        install(found)
     results = result if isinstance(result, tuple) else (result,)
     if versions_of(watched) != before or len(results) != len(expected):
         raise BailError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, bump_version, is_inference, requires_grad, view_of
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.replay.arrays import KnownArrays
@@ -154,15 +154,12 @@ class Changes(KnownArrays):
                 keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
-        found = current()
-        install(found.replace(recorder=None, before_change=None))
         try:
-            result = function(*args, **kwargs)
+            with Mode(recorder=None, before_change=None):
+                result = function(*args, **kwargs)
         except BaseException as error:
             self.reason = self.reason or f"{name} has raised {type(error).__name__}"
             raise
-        finally:
-            install(found)
         if self.reason is None:
             try:
                 outs = self.result(result)

@@ -14,7 +14,7 @@ import numpy as np
 
 from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.hook_calls import post_hooks, pre_hooks, tensor_hooks
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node, stored_edges
 from asyncgrad.core.run_node import accumulate_now, apply_own
 from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, view_of
@@ -44,12 +44,8 @@ def record_function(recorder: Any, function: Any, args: tuple[Any, ...]) -> Any:
         if current().inference is not recorder.inference:
             recorder.refuse(f"{name}: it is called in inference mode")
     versions = versions_of(tensors)
-    found = current()
-    install(found.replace(recorder=None, before_change=None))
-    try:
+    with Mode(recorder=None, before_change=None):
         result = function.apply(*args)
-    finally:
-        install(found)
     if recorder.reason is None:
         try:
             if versions_of(tensors) != versions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Mode
 from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import bump_version, wrap
 from asyncgrad.ops.arguments import one_shape
@@ -290,9 +290,7 @@ def _move_examples(
                 "before, or map over the buffers, too."
             )
     dims = (0, *range(2, len(x.shape)))
-    found = current()
-    install(found.replace(grad=False))
-    try:
+    with Mode(grad=False):
         for running, moment in (
             (running_mean, R.mean(x, dims, False)),
             (running_var, R.var(x, dims, 1, False)),
@@ -300,8 +298,6 @@ def _move_examples(
             if running is not None:
                 kept = R.mul_scalar(running, 1 - momentum)
                 in_place.copy(running, R.add(kept, R.mul_scalar(moment, momentum)), "batch_norm")
-    finally:
-        install(found)
 
 
 @called_anew

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.history import lead_elsewhere, rebase_history
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import (
     autograd_meta,
     bump_version,
@@ -35,11 +35,8 @@ def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if found.grad or input._edge is None or view_of(input) is not None:
             return _become(input, function(input, *args, **kwargs), name)
         # The change is recorded even in no-grad mode, as the tensor's node expects the old axes.
-        install(found.replace(grad=True, inference=False))
-        try:
+        with Mode(grad=True, inference=False):
             out = function(input, *args, **kwargs)
-        finally:
-            install(found)
         return _become(input, out, name)
 
     method.__signature__ = Postponed(of_method, function)  # type: ignore[attr-defined]

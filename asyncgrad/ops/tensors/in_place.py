@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.history import rebase_history
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import OpNode, as_edge, max_topological_nr, next_sequence_nr
+from asyncgrad.core.node import OpNode, as_edge, init_node, next_sequence_nr
 from asyncgrad.core.recording import copied
 from asyncgrad.core.saved import restored
 from asyncgrad.core.saved_values import keep_old_values, watch_result
@@ -347,19 +347,12 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     places = tuple([place for place, known in enumerate((before, edge)) if known is not None])
     following = (before, edge) if len(places) == 2 else before if edge is None else edge
     node = OpNode()
+    init_node(node, following, base._metadata, 2 * base._metadata.cost)
     if route is None:
         node.rule = plan_of(OPS["overwrite"], (0,), ()).rule
-        node.saved = None
     else:
         node.rule = plan_of(OPS["copy_slices"], places, ()).rule
         node.saved = route
-    node.following = following
-    node.guard = None
-    node.extras = None
-    node.output_metadata = base._metadata
-    node.cost = 2 * base._metadata.cost
-    node.sequence_nr = next_sequence_nr()
-    node.topological_nr = 1 + max_topological_nr(following)
     modes = current()
     if modes.anomaly:
         remember(node, modes)
