@@ -835,44 +835,13 @@ class Tensor(Methods):
     __deepcopy__ = copies.deep_copy
     __reduce_ex__ = copies.reduced
 
-    # -- operators --------------------------------------------------------------------------------
+    # -- operators; those with two operands are in `_OPERATORS` below -----------------------------
 
     if not TYPE_CHECKING:  # Their types are in `Methods`.
-        __add__ = OPERATORS.add
-        __sub__ = OPERATORS.sub
-        __mul__ = OPERATORS.mul
-        __truediv__ = OPERATORS.div
-        __floordiv__ = OPERATORS.floor_divide
-        __mod__ = OPERATORS.remainder
-        __pow__ = OPERATORS.pow
         __matmul__ = linalg.operator_product
         __neg__ = R.neg
         __pos__ = elementwise.positive
         __abs__ = R.abs
-        __eq__ = OPERATORS.eq
-        __ne__ = OPERATORS.ne
-        __lt__ = OPERATORS.lt
-        __le__ = OPERATORS.le
-        __gt__ = OPERATORS.gt
-        __ge__ = OPERATORS.ge
-        __and__ = OPERATORS.bitwise_and
-        __or__ = OPERATORS.bitwise_or
-        __xor__ = OPERATORS.bitwise_xor
-        __lshift__ = OPERATORS.bitwise_left_shift
-        __rshift__ = OPERATORS.bitwise_right_shift
-        __radd__ = REFLECTED.add
-        __rsub__ = REFLECTED.sub
-        __rmul__ = REFLECTED.mul
-        __rtruediv__ = REFLECTED.div
-        __rdiv__ = __rtruediv__
-        __rfloordiv__ = REFLECTED.floor_divide
-        __rmod__ = REFLECTED.remainder
-        __rpow__ = REFLECTED.pow
-        __rand__ = REFLECTED.bitwise_and
-        __ror__ = REFLECTED.bitwise_or
-        __rxor__ = REFLECTED.bitwise_xor
-        __rlshift__ = REFLECTED.bitwise_left_shift
-        __rrshift__ = REFLECTED.bitwise_right_shift
         __getitem__ = indexing.getitem
         __setitem__ = indexing.setitem
 
@@ -894,20 +863,6 @@ class Tensor(Methods):
         return elementwise.where(condition, self, other)
 
     # -- in place ---------------------------------------------------------------------------------
-
-    if not TYPE_CHECKING:
-        __iadd__ = in_place.operator(R.add, "add_")
-        __isub__ = in_place.operator(R.sub, "sub_")
-        __imul__ = in_place.operator(R.mul, "mul_")
-        __itruediv__ = in_place.operator(R.div, "div_")
-        __ifloordiv__ = in_place.operator(R.floor_divide, "floor_divide_")
-        __imod__ = in_place.operator(R.remainder, "remainder_")
-        __ipow__ = in_place.operator(R.pow, "pow_")
-        __iand__ = in_place.operator(R.bitwise_and, "bitwise_and_")
-        __ior__ = in_place.operator(R.bitwise_or, "bitwise_or_")
-        __ixor__ = in_place.operator(R.bitwise_xor, "bitwise_xor_")
-        __ilshift__ = in_place.operator(R.bitwise_left_shift, "bitwise_left_shift_")
-        __irshift__ = in_place.operator(R.bitwise_right_shift, "bitwise_right_shift_")
 
     def abs_(self) -> Tensor:
         """Replace elements by their absolute values.
@@ -1004,8 +959,24 @@ class Tensor(Methods):
         return shaping.transpose(self, -2, -1)
 
 
+#: The operators of two operands that have reflected and in-place forms, and their functions.
+_OPERATORS = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
 def _attach_functions() -> None:
-    """Add the methods and in-place methods that the chapters list to `Tensor`."""
+    """Add operators, and the methods and in-place methods that the chapters list, to `Tensor`."""
+    for name in _COMPARISONS:
+        setattr(Tensor, f"__{name}__", getattr(OPERATORS, name))
+    for name, function in _OPERATORS.items():
+        setattr(Tensor, f"__{name}__", getattr(OPERATORS, function))
+        setattr(Tensor, f"__r{name}__", getattr(REFLECTED, function))
+        setattr(Tensor, f"__i{name}__", in_place.operator(getattr(R, function), f"{function}_"))
+    Tensor.__rdiv__ = REFLECTED.div  # type: ignore[attr-defined]
     for chapter in CHAPTERS:
         for name in chapter.METHODS:
             function = getattr(chapter, name)
