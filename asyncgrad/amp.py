@@ -74,7 +74,6 @@ class autocast:
             )
 
     def __enter__(self) -> Self:
-        """Change nothing."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -343,7 +342,6 @@ class GradScaler:
         return {key: value for key, value in vars(self).items() if key != "_seen"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore what `__getstate__` returned."""
         vars(self).update(state, _seen=WeakKeyDictionary())
 
     def state_dict(self) -> dict[str, Any]:

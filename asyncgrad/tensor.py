@@ -717,7 +717,6 @@ class Tensor(Methods):
         return seen(self, _TOLIST)
 
     def __float__(self) -> float:
-        """The single element as a float."""
         return float(self._real_number())
 
     def __int__(self) -> int:
@@ -725,7 +724,6 @@ class Tensor(Methods):
         return int(self._real_number())
 
     def __complex__(self) -> complex:
-        """The single element as a complex number."""
         return complex(self._one_number())
 
     def _one_number(self) -> Any:
@@ -748,7 +746,6 @@ class Tensor(Methods):
         return number
 
     def __bool__(self) -> bool:
-        """Whether the single element is not zero."""
         size = self._metadata.size
         if size != 1:
             count = "more than one value" if size else "no values"
@@ -758,19 +755,16 @@ class Tensor(Methods):
         return seen(self, bool)
 
     def __index__(self) -> int:
-        """The single integer element."""
         if category(self._metadata.dtype) > 1 or self._metadata.size != 1:
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
     def __len__(self) -> int:
-        """The length of the first axis."""
         if not self._metadata.shape:
             raise TypeError("len() of a 0-d tensor")
         return self._metadata.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Iterate over the slices along the first axis."""
         if not self._metadata.shape:
             raise TypeError("iteration over a 0-d tensor")
         return iter(shaping.unbind(self, 0))
@@ -789,7 +783,6 @@ class Tensor(Methods):
         raise TypeError("Tensor does not support deleting items. Index what is to stay.")
 
     def __reversed__(self) -> Tensor:
-        """The tensor with its first axis reversed."""
         return shaping.flip(self, (0,)) if self.ndim else self
 
     def __format__(self, format_spec: str) -> str:
@@ -846,7 +839,6 @@ class Tensor(Methods):
         __setitem__ = indexing.setitem
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        """`other @ self`."""
         return linalg.operator_product(other, self)
 
     def __invert__(self) -> Tensor:

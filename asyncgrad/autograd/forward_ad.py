@@ -117,7 +117,6 @@ class nested_level(Mode):
         self._recorded = recorded
 
     def __enter__(self) -> Self:
-        """Open the level."""
         level = Level(current().dual_level, recorded=self._recorded)
         self._put({"forward": True, "dual_level": level})
         return self

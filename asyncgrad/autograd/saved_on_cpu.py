@@ -25,7 +25,6 @@ class _OnHost:
     __slots__ = ("__weakref__", "before", "copy", "metadata", "returning")
 
     def __init__(self, copy: Any, metadata: Metadata, before: _OnHost | None) -> None:
-        """Keep a tensor that was copied to the host."""
         self.copy = copy
         self.metadata = metadata
         self.before = None if before is None else weakref.ref(before)

@@ -129,7 +129,6 @@ class Kept(NamedTuple):
     made_at: str | None
 
     def __str__(self) -> str:
-        """One line of the table."""
         where = "packed" if self.packed else f"{self.nbytes} B" if self.nbytes else "shared"
         made = f"  {self.made_at}" if self.made_at else ""
         return f"{where:>12}  {self.dtype}{list(self.shape)}  {self.node}.{self.name}{made}"
@@ -151,7 +150,6 @@ class Memory(NamedTuple):
         return sum(one.nbytes for one in self.kept if one.name != "variable")
 
     def __str__(self) -> str:
-        """A table, largest array first."""
         lines = sorted(self.kept, key=lambda one: -one.nbytes)
         return "\n".join([f"{self.nbytes:>10} B  in all", *map(str, lines)])
 

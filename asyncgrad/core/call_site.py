@@ -44,7 +44,6 @@ class CallSite:
         return self
 
     def __str__(self) -> str:
-        """`file:line`."""
         lines = self._code.co_lines()
         line = next((n for start, end, n in lines if start <= self._instruction < end), None)
         return f"{self._code.co_filename}:{line}"

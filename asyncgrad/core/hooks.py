@@ -37,7 +37,6 @@ class RemovableHandle:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Remove the hook."""
         self.remove()
 
 

@@ -42,5 +42,4 @@ class Metadata:
         self.special = self.scalar or not (is_float or is_complex)
 
     def __repr__(self) -> str:
-        """Shape, dtype and device."""
         return f"{self.dtype}{list(self.shape)} on {self.device}"

@@ -180,7 +180,6 @@ class Mode:
         self._changes = changes
 
     def __enter__(self) -> Self:
-        """Install the changed record."""
         # Inlined `_put`: saves a call or two each time.
         found = current()
         changed = found.replace(**self._changes)

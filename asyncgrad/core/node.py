@@ -213,7 +213,6 @@ class Node:
         self.sequence_nr = sequence_nr
 
     def __repr__(self) -> str:
-        """Name and sequence number."""
         return f"<{self.name()} #{self.sequence_nr}>"
 
 
@@ -236,7 +235,6 @@ class ShownNode(OpNode):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        """All attributes, including those for saved values."""
         return [*super().__dir__(), *list_saved(self)]
 
 
@@ -268,7 +266,6 @@ class GraphRoot(Node):
     direct = True
 
     def __init__(self, edges: Sequence[Any], gradients: Sequence[Any]) -> None:
-        """Make a node with an edge to each root."""
         init_node(self, tuple(edges), ())
         self.gradients = tuple(gradients)
 

@@ -38,7 +38,6 @@ class RawSaved:
     __slots__ = ("_node", "_part", "_position")
 
     def __init__(self, node: Node, position: int, part: int | None = None) -> None:
-        """Refer to the saved value at a position, or to a part of it."""
         self._node = node
         self._position = position
         self._part = part

@@ -46,27 +46,22 @@ class Size(tuple[int, ...]):
     @overload
     def __getitem__(self, key: slice) -> Size: ...
     def __getitem__(self, key: Value) -> Any:
-        """One length, or a `Size` for a slice."""
         # A single length is the usual case, so it takes no second call.
         return _item(self, key) if key.__class__ is not slice else _new(Size, _item(self, key))
 
     def __add__(self, other: Value) -> Size:
-        """This size followed by another."""
         joined = _joined(self, other)
         return joined if joined is NotImplemented else _new(Size, joined)
 
     def __radd__(self, other: Value) -> Size:
-        """Another size followed by this one."""
         return _new(Size, other + tuple(self)) if isinstance(other, tuple) else NotImplemented
 
     def __mul__(self, times: SupportsIndex) -> Size:
-        """This size repeated."""
         return _new(Size, _repeated(self, times))
 
     __rmul__ = __mul__
 
     def __repr__(self) -> str:
-        """The lengths as `asyncgrad.Size([...])`."""
         return f"asyncgrad.Size({list(self)})"
 
 

@@ -96,7 +96,6 @@ class PassStreams:
                  "prepared", "settled", "used")  # fmt: skip
 
     def __init__(self, scope: StreamScope) -> None:
-        """Begin with the caller's current streams."""
         #: The caller's scope of current streams.
         self.callers = scope
         #: Streams with work of the pass, in order of first use; and those that compute leaves'

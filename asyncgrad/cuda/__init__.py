@@ -51,7 +51,6 @@ class Stream(_devices.Stream, metaclass=_OnGPU):
     __slots__ = ()
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
-        """Open a stream."""
         super().__init__(_gpu(device), priority=priority)
 
 
@@ -72,7 +71,6 @@ class Event(_devices.Event, metaclass=_OnGPU):
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
-        """Make an event that has not been recorded."""
         super().__init__(
             _gpu(None), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )

@@ -77,7 +77,6 @@ class _DeviceType(ABCMeta):
     """Calling `Device` itself finds a device; subclasses create instances as usual."""
 
     def __call__(cls: type[_D], *args: Any, **kwargs: Any) -> _D:
-        """Find a device, or create an instance of a subclass."""
         if cls.__dict__.get("_finds"):
             found: Any = find_device(*args, **kwargs)
         else:
@@ -321,7 +320,6 @@ class Device(metaclass=_DeviceType):
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __repr__(self) -> str:
-        """The representation that PyTorch uses."""
         if self.index is None:
             return f"device(type={self.type!r})"
         return f"device(type={self.type!r}, index={self.index})"

@@ -204,7 +204,6 @@ class Kernels:
         self.functions = {name: partial(self._run, name) for name in FUNCTIONS}
 
     def __getattr__(self, name: str) -> Any:
-        """Make a kernel, once."""
         source = SOURCES[name]
         full = f"asyncgrad_{name}"
         if isinstance(source, Elementwise):

@@ -107,7 +107,6 @@ class Stream:
     __slots__ = ("__weakref__", "device", "priority", "raw", "reading", "scope", "stream_id")
 
     def __init__(self, device: Value = None, *, priority: int = 0) -> None:
-        """Open a stream on a device."""
         _check("Stream", "priority", priority, int)
         where = _meant(device)
         self._open(where, where.open_stream(priority), priority)
@@ -219,7 +218,6 @@ class Stream:
                 return
 
     def __enter__(self) -> Self:
-        """Make this stream the current one of its device."""
         set_scope(Scope(self, get_scope()))
         return self
 
@@ -235,7 +233,6 @@ class Stream:
         return -1 if self.device.index is None else self.device.index
 
     def __repr__(self) -> str:
-        """The stream's number and device."""
         return f"<Stream {self.stream_id} of {self.device}>"
 
 
@@ -359,7 +356,6 @@ class Event:
         return self.device.elapsed_time(self._raw, end_event._raw)
 
     def __repr__(self) -> str:
-        """The device, and whether the event has happened."""
         status = {READY: "happened", NOT_READY: "pending"}.get(self.status(), "failed")
         return f"<Event on {self.device}, {'not recorded' if self._raw is None else status}>"
 

@@ -105,5 +105,4 @@ class BatchedTensor(Tensor):
         )
 
     def __repr__(self) -> str:
-        """The example's level, and the tensor that holds the batch."""
         return f"BatchedTensor(lvl={self._level.depth}, bdim=0, value={self._value!r})"

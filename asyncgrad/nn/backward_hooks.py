@@ -42,7 +42,6 @@ class BackwardHooks:
     """The hooks of one call of a module."""
 
     def __init__(self, module: Members, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
-        """Keep the hooks registered at the time of the call."""
         self._module = module
         self._before = before
         self._after = after

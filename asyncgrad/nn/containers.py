@@ -40,7 +40,6 @@ class _Sequence(Module, Generic[M]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """A module, or for a slice a container of the same modules."""
         if isinstance(index, slice):
             return self._of(list(self._modules.items())[index])
         return self._modules[member_name(self, index)]

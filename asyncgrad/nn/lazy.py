@@ -77,17 +77,14 @@ class _Uninitialized(Tensor):
         self.__class__ = Parameter if isinstance(self, Parameter) else Tensor  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """The name of the class, as there are no values yet."""
         return f"<{type(self).__name__}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A new tensor without a shape, with the same options."""
         kind, made = self.__reduce_ex__(4)
         memo[id(self)] = copied = kind(*made)
         return copied
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Pickle the options."""
         return type(self), (self.requires_grad, str(self.device), self.dtype)
 
 

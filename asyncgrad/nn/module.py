@@ -388,7 +388,6 @@ class Module(Hooked):
         return type(self).__name__
 
     def __repr__(self) -> str:
-        """The tree of modules, one per line."""
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
         below = [

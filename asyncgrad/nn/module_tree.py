@@ -79,7 +79,6 @@ class Members:
             own["_non_persistent_buffers_set"].discard(name)
 
     def __delattr__(self, name: str) -> None:
-        """Delete a parameter, buffer, module or plain attribute."""
         for table in _TABLES:
             if name in self.__dict__[table]:
                 del self.__dict__[table][name]
@@ -88,7 +87,6 @@ class Members:
         object.__delattr__(self, name)
 
     def __dir__(self) -> list[str]:
-        """The attributes, including parameters, buffers and modules."""
         names = {*super().__dir__()}
         for table in _TABLES:
             names.update(self.__dict__[table])

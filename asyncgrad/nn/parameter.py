@@ -65,7 +65,6 @@ class Parameter(Tensor):
         return self
 
     def __repr__(self) -> str:
-        """The tensor's `repr` under a heading, as in PyTorch."""
         return f"Parameter containing:\n{super().__repr__()}"
 
     def __copy__(self) -> Parameter:

@@ -35,7 +35,6 @@ class ParameterList(Module):
         return (getattr(self, str(place)) for place in range(self._size))
 
     def __getitem__(self, index: int | slice) -> Any:
-        """A member, or for a slice a list of the same members."""
         if isinstance(index, slice):
             return type(self)(list(self)[index])
         return getattr(self, str(place_of(self, index)))

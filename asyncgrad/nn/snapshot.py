@@ -36,7 +36,6 @@ class _Weights(dict[Any, Any]):
     """By parameter, the tensor that a snapshot holds for it."""
 
     def __init__(self, outer: _Weights | None) -> None:
-        """Start with the tensors of the outer snapshot."""
         super().__init__(outer or {})
         #: Edges to the accumulators, which the snapshot's tensors do not keep alive.
         self.accumulators: list[Any] = []

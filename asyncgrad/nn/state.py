@@ -24,7 +24,6 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
     def __repr__(self) -> str:
-        """As in PyTorch, a short message if no key is missing or unexpected."""
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         return (

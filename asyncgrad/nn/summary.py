@@ -70,7 +70,6 @@ class Summary(NamedTuple):
         yield "in all", "", f"{self.parameters:,}", f"{self.nbytes:,}"
 
     def __str__(self) -> str:
-        """A table; the last line counts everything."""
         rows = [_TITLES, *self._rows()]
         name, shape, *numbers = (max(map(len, column)) for column in zip(*rows, strict=True))
         lines = [

@@ -53,7 +53,6 @@ class DType:
         return getattr(self.dtype, name)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other is the same dtype, asyncgrad's or NumPy's."""
         return self is other or (other.__class__ is not DType and self.dtype == other)
 
     def __hash__(self) -> int:
@@ -61,11 +60,9 @@ class DType:
         return hash(self.dtype)
 
     def __reduce__(self) -> Any:
-        """Unpickle to the same object."""
         return DType, (self.name,)
 
     def __repr__(self) -> str:
-        """The name as users write it, such as `asyncgrad.float32`."""
         return f"asyncgrad.{self.name}"
 
 

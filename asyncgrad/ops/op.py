@@ -123,11 +123,9 @@ class Op(NamedTuple):
     exact_out: bool = False
 
     def __eq__(self, other: object) -> bool:
-        """Ops are compared by identity."""
         return self is other
 
     def __hash__(self) -> int:
-        """The hash of the identity."""
         return id(self)
 
     @property

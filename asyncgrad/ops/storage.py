@@ -45,7 +45,6 @@ class Storage:
         return len(self)
 
     def __len__(self) -> int:
-        """The same as `size()`."""
         return int(self._array.nbytes if self.dtype is None else self._array.size)
 
     @property
@@ -67,13 +66,11 @@ class Storage:
         return self[:]  # type: ignore[no-any-return]
 
     def __getitem__(self, index: int | slice) -> Any:
-        """One element, or byte, as a number; of a slice, a list."""
         array = self._array.view(np.uint8) if self.dtype is None else self._array
         part = array[index]
         return (part if isinstance(part, np.ndarray | np.generic) else part.get()).tolist()
 
     def __repr__(self) -> str:
-        """The size, dtype and device."""
         kind = "bytes" if self.dtype is None else repr(self.dtype)
         return f"<Storage of {len(self)} {kind} on {self._device}>"
 

@@ -203,7 +203,6 @@ class _Memory:
     """The estimate of the curvature, and the last step."""
 
     def __init__(self, state: dict[str, Any], parameters: list[Tensor]) -> None:
-        """Continue from a state, which may be empty."""
         self._device = parameters[0]._metadata.device
         self.direction = _raw(state.get("d"))
         self.length = float(state.get("t") or 0.0)

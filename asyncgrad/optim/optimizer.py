@@ -388,7 +388,6 @@ class Optimizer(Hooked):
         return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}}
 
     def __repr__(self) -> str:
-        """The options of each group."""
         lines = [f"{type(self).__name__} ("]
         for number, group in enumerate(self.param_groups):
             lines += ["", f"Parameter Group {number}"][not number :]

@@ -28,7 +28,6 @@ class Layout:
     __slots__ = ("dtype", "is_array", "is_opaque", "on_host", "shape", "strides")
 
     def __init__(self, sample: Any) -> None:
-        """Note the facts of an array, a scalar, or a list of intermediate values."""
         self.on_host = device_of(sample) is None
         self.is_array = sample.__class__ is np.ndarray or not self.on_host
         self.is_opaque = sample.__class__ is Opaque

@@ -50,7 +50,6 @@ class Recorder(Passes):
     """What one call does; `reason` says why it can't be repeated, or is None."""
 
     def __init__(self, call: Recorded) -> None:
-        """Start with the tensors that the call may use."""
         super().__init__(call)
         self._code = call.code
         #: The lines at which Python has looked at values.

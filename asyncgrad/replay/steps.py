@@ -32,7 +32,6 @@ class Place:
     __slots__ = ("number", "sample")
 
     def __init__(self, number: int, sample: Any) -> None:
-        """Note the number, and the array that the recorded call had there."""
         self.number = number
         self.sample = sample
 
@@ -56,7 +55,6 @@ class Made:
     __slots__ = ("metadata", "place")
 
     def __init__(self, place: Place, metadata: Any) -> None:
-        """Note the array and its metadata."""
         self.place = place
         self.metadata = metadata
 
@@ -81,7 +79,6 @@ class Load:
     __slots__ = ("gradient", "out", "source")
 
     def __init__(self, source: Source, out: Place, gradient: bool) -> None:
-        """Note what is read."""
         self.source = source
         self.out = out
         self.gradient = gradient
@@ -107,7 +104,6 @@ class Again:
         self, name: str, function: Any, arguments: Any, keywords: Any, outs: Any, effect: bool,
         users: Users | None = None,
     ) -> None:  # fmt: skip
-        """Note the call and the template of its result."""
         self.name = name
         self.function = function
         self.arguments = arguments
@@ -143,7 +139,6 @@ class Output:
     __slots__ = ("inference", "metadata", "place")
 
     def __init__(self, place: Place, metadata: Any, inference: bool) -> None:
-        """Note the array, and what the tensor knows of it."""
         self.place = place
         self.metadata = metadata
         self.inference = inference

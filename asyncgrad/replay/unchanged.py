@@ -32,7 +32,6 @@ class Unchanged:
     """What is compared. Abstract: `Reached` finds it."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         #: All tensors, each once.
         self.tensors: list[Any] = []
         self._dicts: list[Any] = []

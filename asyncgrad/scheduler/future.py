@@ -234,7 +234,6 @@ class BackwardFuture(asyncio.Future[_T]):
         super().set_exception(error)
 
     def __del__(self) -> None:
-        """Warn if the outcome was never looked at."""
         # This goes first, because the warning below may be raised as an error.
         if self._log_traceback:
             super().__del__()

@@ -52,7 +52,6 @@ class MultiPass(asyncio.Task[Any]):
         return iter(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the results."""
         self._observed = True
         return super().__await__()
 
@@ -74,7 +73,6 @@ class MultiPass(asyncio.Task[Any]):
         super().add_done_callback(callback, context=context)
 
     def __del__(self) -> None:
-        """Warn if the outcome was never looked at."""
         if not self._observed:
             warnings.warn(
                 f"a call started at {self._origin} was never awaited",

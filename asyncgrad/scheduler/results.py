@@ -21,11 +21,9 @@ class Finished:
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Return None at once."""
         yield from ()
 
     def __repr__(self) -> str:
-        """`<finished pass>`."""
         return "<finished pass>"
 
 
@@ -38,7 +36,6 @@ class _AtOnce:
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Return the object at once."""
         yield from ()
         return self
 

@@ -38,7 +38,6 @@ class Story:
         self._when = now
 
     def __str__(self) -> str:
-        """One line for each event."""
         events = [*self._before, (self._when, self._what, self._times)]
         lines = [
             f"  {(when - self._start) / 1e6:+.3f} ms  {what}" + (f" ({times} times)" * (times > 1))

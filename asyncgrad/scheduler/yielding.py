@@ -34,7 +34,6 @@ class _Waiting:
         self.looking = False
 
     def __bool__(self) -> bool:
-        """Whether a task waits."""
         return bool(self._waiting)
 
     def enter(self) -> Future[None]:

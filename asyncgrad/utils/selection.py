@@ -159,7 +159,6 @@ class _Again(Mode):
         self._store = store
 
     def __enter__(self) -> Any:
-        """Start a run at the first call."""
         self._put({"selection": _Replayer(self._store)})
         return self
 
@@ -170,7 +169,6 @@ class _Known:
     __slots__ = ("kernels", "of")
 
     def __init__(self, metadata: Metadata, name: str, array: Array) -> None:
-        """Wrap metadata; the kernel of the named function returns the array."""
         self.of = metadata
         self.kernels = {name: lambda *_: array}
 

@@ -97,11 +97,9 @@ class SimArray:
     )
 
     def __len__(self) -> int:
-        """The length of the first axis."""
         return len(self._values)
 
     def __iter__(self) -> Iterator[SimArray]:
-        """Iterate over the parts along the first axis."""
         return (self[i] for i in range(len(self)))
 
     # -- to the host ------------------------------------------------------------------------------
@@ -124,23 +122,18 @@ class SimArray:
         return self.get().tolist()
 
     def __bool__(self) -> bool:
-        """Convert the only element; blocks until it is computed."""
         return bool(self.get())
 
     def __int__(self) -> int:
-        """Convert the only element; blocks until it is computed."""
         return int(self.get())
 
     def __float__(self) -> float:
-        """Convert the only element; blocks until it is computed."""
         return float(self.get())
 
     def __complex__(self) -> complex:
-        """Convert the only element; blocks until it is computed."""
         return complex(self.get())
 
     def __index__(self) -> int:
-        """Convert the only element; blocks until it is computed."""
         return self.get().__index__()
 
     def __array__(self, dtype: DType = None, copy: bool | None = None) -> Any:
@@ -166,11 +159,9 @@ class SimArray:
         return launch(self.device, function.__name__, function, args, kwargs)
 
     def __getitem__(self, index: Value) -> Any:
-        """Index the array on this device."""
         return launch(self.device, "__getitem__", np.ndarray.__getitem__, (self, index))
 
     def __setitem__(self, index: Value, value: Value) -> None:
-        """Assign to a part of the array on this device."""
         launch(self.device, "__setitem__", np.ndarray.__setitem__, (self, index, value))
 
     def __getattr__(self, name: str) -> Any:
@@ -181,7 +172,6 @@ class SimArray:
         return lambda *args, **kwargs: launch(self.device, name, method, (self, *args), kwargs)
 
     def __repr__(self) -> str:
-        """The shape, dtype and device, but no values."""
         return f"<SimArray {self.dtype}{list(self.shape)} on {self.device}>"
 
 

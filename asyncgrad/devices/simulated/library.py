@@ -39,7 +39,6 @@ class Function:
         return launch(self._device, self._name, self._function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """The function's other attributes and methods."""
         check_method(self._name, name)
         value = getattr(self._function, name)
         return Function(self._device, name, value) if callable(value) else value

@@ -93,7 +93,6 @@ class Storage:
     __slots__ = ("__weakref__", "block", "machine", "memory", "root", "stream", "writers")
 
     def __init__(self, machine: Machine, root: np.ndarray[Any, Any], stream: SimStream) -> None:
-        """Allocate memory for a NumPy array that owns its elements."""
         self.machine = machine
         self.root = root
         self.stream = stream
@@ -118,7 +117,6 @@ class Access:
         self, storage: Storage, values: np.ndarray[Any, Any], *, write: bool,
         overwrites: bool = False,
     ) -> None:  # fmt: skip
-        """Store the range of bytes, and whether the old values are overwritten completely."""
         self.storage = storage
         self.write = write
         self.overwrites = overwrites and values.flags.c_contiguous

@@ -35,7 +35,6 @@ class Operation:
         self.effect: Callable[[bool], None] | None = None
 
     def __repr__(self) -> str:
-        """The name, position and stream."""
         return f"{self.name} #{self.number} in {self.stream}"
 
 
@@ -56,7 +55,6 @@ class SimStream:
         self.clock: dict[int, int] = {}
 
     def __repr__(self) -> str:
-        """The number and device."""
         return f"stream {self.number} of {self.device}"
 
 

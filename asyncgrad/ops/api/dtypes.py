@@ -48,7 +48,6 @@ class finfo:
     )  # fmt: skip
 
     def __init__(self, type: DTypeLike | None = None) -> None:
-        """Look up the limits."""
         dtype = default_dtype() if type is None else as_dtype("finfo", type)
         if category(dtype) < 2:
             raise TypeError(
@@ -64,7 +63,6 @@ class finfo:
         self.smallest_normal = self.tiny = float(found.smallest_normal)
 
     def __repr__(self) -> str:
-        """The limits, as PyTorch shows them."""
         return (
             f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
             f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, "
@@ -85,7 +83,6 @@ class iinfo:
     __slots__ = ("bits", "dtype", "max", "min")
 
     def __init__(self, type: DTypeLike) -> None:
-        """Look up the limits."""
         dtype = as_dtype("iinfo", type)
         if category(dtype) != 1:
             raise TypeError(f"iinfo() requires an integer input type, got {dtype}. Use finfo().")
@@ -96,7 +93,6 @@ class iinfo:
         self.min = int(found.min)
 
     def __repr__(self) -> str:
-        """The limits, as PyTorch shows them."""
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 

@@ -34,7 +34,6 @@ class Structure(NamedTuple):
         return self.kind(*parts) if self.context == "named" else self.kind(parts)
 
     def __len__(self) -> int:
-        """The number of leaves."""
         return 1 if self.kind is _LEAF else sum(map(len, self.branches))
 
 

@@ -49,7 +49,6 @@ class Generator:
     __slots__ = ("__weakref__", "_lock", "_random", "_seed", "device")
 
     def __init__(self, device: Any = "cpu") -> None:
-        """Start from the default seed."""
         #: The device of the tensors that are drawn.
         self.device = as_device("Generator", device)
         self._lock = Lock()
@@ -108,7 +107,6 @@ class Generator:
         return wrap(array, metadata_of(array, CPU))
 
     def __getstate__(self) -> tuple[Any, Any]:
-        """The state that copies and pickles hold."""
         return self.device, self.get_state()
 
     def __setstate__(self, state: tuple[Any, Any]) -> None:
@@ -285,6 +283,5 @@ class fork_rng(Mode):
         self._enabled = enabled
 
     def __enter__(self) -> fork_rng:
-        """Copy the generator in force."""
         self._put({"generator": source_of().clone_state()} if self._enabled else {})
         return self

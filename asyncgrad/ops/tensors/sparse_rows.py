@@ -40,7 +40,6 @@ class Rows(NDArrayOperatorsMixin):
     def __init__(
         self, indices: Any, values: Any, shape: tuple[int, ...], *, coalesced: bool = False
     ) -> None:
-        """Keep the arguments, without copies."""
         self.indices = indices
         self.values = values
         self.shape = shape

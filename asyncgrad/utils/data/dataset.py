@@ -22,11 +22,9 @@ class Dataset(Generic[_Sample_co]):
     """Samples by index. Subclasses define `__getitem__`, and most of them `__len__`."""
 
     def __getitem__(self, index: Any) -> _Sample_co:
-        """The sample at an index."""
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
     def __add__(self, other: Dataset[_Sample_co]) -> ConcatDataset[_Sample_co]:
-        """The samples of this dataset, followed by those of the other."""
         return ConcatDataset([self, other])
 
 
@@ -34,11 +32,9 @@ class IterableDataset(Dataset[_Sample_co]):
     """A stream of samples. Subclasses define `__iter__`."""
 
     def __iter__(self) -> Iterator[_Sample_co]:
-        """Iterate over the samples."""
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
 
     def __add__(self, other: Dataset[_Sample_co]) -> ChainDataset[_Sample_co]:  # type: ignore[override]
-        """The samples of this stream, followed by those of the other."""
         return ChainDataset([self, other])
 
 
@@ -65,7 +61,6 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        """The slices of all tensors at an index."""
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __len__(self) -> int:
@@ -95,7 +90,6 @@ class StackDataset(Dataset[Any]):
         (self._length,) = lengths
 
     def __getitem__(self, index: Any) -> Any:
-        """The samples of all datasets at an index."""
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
@@ -123,7 +117,6 @@ class ConcatDataset(Dataset[_Sample_co]):
         self.cumulative_sizes = list(accumulate(map(_length, self.datasets)))
 
     def __getitem__(self, index: int) -> _Sample_co:
-        """The sample at an index, which may be negative."""
         length = len(self)
         if not -length <= index < length:
             raise IndexError(f"ConcatDataset: index {index} is out of range for {length} samples")
@@ -142,7 +135,6 @@ class ChainDataset(IterableDataset[_Sample_co]):
         self.datasets = list(datasets)
 
     def __iter__(self) -> Iterator[_Sample_co]:
-        """Iterate over the samples of all streams."""
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
                 raise TypeError("ChainDataset only supports IterableDataset; see ConcatDataset")

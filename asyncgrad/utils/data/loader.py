@@ -162,7 +162,6 @@ class DataLoader(Generic[_Sample_co]):
         super().__setattr__(name, value)
 
     def __len__(self) -> int:
-        """The number of batches."""
         if not isinstance(self.dataset, IterableDataset):
             return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
         length: int = len(self.dataset)  # type: ignore[arg-type]
@@ -171,7 +170,6 @@ class DataLoader(Generic[_Sample_co]):
         return length // self.batch_size if self.drop_last else ceil(length / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the batches."""
         # Draw the seed before the order: so the order is the same with and without workers.
         seed = self._draw_seed()
         return _Ahead(self, seed) if self.num_workers else _Here(self)

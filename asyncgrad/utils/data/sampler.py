@@ -236,14 +236,12 @@ class BatchSampler(Sampler["list[int]"]):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Iterate over the lists of indices."""
         indices = iter(self.sampler)
         while batch := list(islice(indices, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield batch
 
     def __len__(self) -> int:
-        """The number of lists."""
         more = 0 if self.drop_last else self.batch_size - 1
         return (len(self.sampler) + more) // self.batch_size  # type: ignore[arg-type]
 
