@@ -20,7 +20,6 @@ class CpuDevice(Device):
 
     @property
     def xp(self) -> Any:
-        """The namespace of NumPy."""
         return _PLAIN
 
     @property
@@ -30,12 +29,10 @@ class CpuDevice(Device):
 
     @property
     def array_type(self) -> type:
-        """The class `numpy.ndarray`."""
         return np.ndarray
 
     @property
     def element_cost(self) -> float:
-        """About a nanosecond: three memory streams at a few GB/s."""
         return 1.0
 
     @property

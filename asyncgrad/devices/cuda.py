@@ -114,11 +114,9 @@ class CudaDevice(Device):
 
     @property
     def array_type(self) -> type:
-        """The class `cupy.ndarray`."""
         return cupy.ndarray  # type: ignore[no-any-return]
 
     def owns(self, array: Array) -> bool:
-        """Whether a CuPy array is on this device."""
         return isinstance(array, cupy.ndarray) and array.device.id == self.index
 
     @property
@@ -128,12 +126,10 @@ class CudaDevice(Device):
 
     @property
     def element_cost(self) -> float:
-        """Elements take none of the caller's time."""
         return 0.0
 
     @property
     def launch_cost(self) -> int:
-        """The time that CuPy takes to launch the kernels of a node."""
         return _LAUNCH_NS
 
     # -- the current stream -----------------------------------------------------------------------
@@ -198,12 +194,10 @@ class CudaDevice(Device):
             return cupy.cuda.Event(block=True, disable_timing=not timing)
 
     def record(self, event: Value, stream: Stream) -> None:
-        """Record an event: it happens when all work that is now in a stream is done."""
         with self._device:
             event.record(stream)
 
     def wait(self, stream: Stream, event: Value) -> None:
-        """Make later work in a stream wait for an event."""
         with self._device:
             stream.wait_event(event)
 
@@ -215,7 +209,6 @@ class CudaDevice(Device):
             return int(error.status)
 
     def failure(self, status: int) -> Exception:
-        """The error for a status code."""
         return self._translated(cupy.cuda.runtime.CUDARuntimeError(status))
 
     def synchronize(self, event: Value) -> None:
@@ -256,7 +249,6 @@ class CudaDevice(Device):
         self._waiting = value
 
     def elapsed_time(self, start: Value, end: Value) -> float:
-        """The milliseconds between two events, by the device's clock."""
         return float(cupy.cuda.get_elapsed_time(start, end))
 
     # -- copies -----------------------------------------------------------------------------------
@@ -306,7 +298,6 @@ class CudaDevice(Device):
         return copied
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """Make an array in page-locked memory."""
         return self._pool.take(shape, np.dtype(dtype))
 
     # -- CuPy's side ------------------------------------------------------------------------------
@@ -356,7 +347,6 @@ class CudaDevice(Device):
             }
 
     def memory_info(self) -> tuple[int, int]:
-        """The free bytes and all bytes, as reported by the driver."""
         free, total = self._device.mem_info
         return free, total
 

@@ -70,21 +70,17 @@ class SimDevice(Device):
 
     @property
     def array_type(self) -> type:
-        """The class `SimArray`."""
         return SimArray
 
     def owns(self, array: Array) -> bool:
-        """Whether an array is on this device of the current machine."""
         return isinstance(array, SimArray) and array.device is self
 
     @property
     def element_cost(self) -> float:
-        """Elements take none of the caller's time, as on an accelerator."""
         return 0.0
 
     @property
     def launch_cost(self) -> int:
-        """The time that simulating a node takes."""
         return _NODE_NS
 
     def current_raw(self) -> Any:
@@ -94,19 +90,15 @@ class SimDevice(Device):
     # -- streams and events -----------------------------------------------------------------------
 
     def open_stream(self, priority: int | None) -> Any:
-        """Open a stream of the machine."""
         return self.machine.open_stream(self, priority or 0)
 
     def new_event(self, *, timing: bool) -> Any:
-        """Make an event of the machine."""
         return SimEvent(timing=timing)
 
     def record(self, event: Value, stream: Stream) -> None:
-        """Record an event: it happens when all work that is now in a stream is done."""
         self.machine.record(event, stream)
 
     def wait(self, stream: Stream, event: Value) -> None:
-        """Make later work in a stream wait for an event."""
         self.machine.wait(stream, event)
 
     def status(self, event: Value) -> int:
@@ -114,7 +106,6 @@ class SimDevice(Device):
         return self.machine.status(event)
 
     def failure(self, status: int) -> Any:
-        """The error of this device."""
         assert self.index is not None
         return self.machine.failure(self.index)
 
@@ -127,7 +118,6 @@ class SimDevice(Device):
         return self.machine.completion(event)
 
     def elapsed_time(self, start: Value, end: Value) -> float:
-        """The milliseconds between two events, by the machine's clock."""
         took: float = end.operation.end - start.operation.end
         return took * 1e3
 
@@ -204,13 +194,11 @@ class SimDevice(Device):
         return copied
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """Make host memory that counts as pinned."""
         return self.pinned.take(shape, np.dtype(dtype))
 
     # -- memory -----------------------------------------------------------------------------------
 
     def memory_stats(self) -> dict[str, int]:
-        """The bytes in the simulated memory, by PyTorch's names."""
         memory = self.machine.memory[self.index or 0]
         return {
             "allocated_bytes.all.current": memory.allocated,
@@ -220,17 +208,14 @@ class SimDevice(Device):
         }
 
     def memory_info(self) -> tuple[int, int]:
-        """The free bytes, and all bytes."""
         memory = self.machine.memory[self.index or 0]
         total = 2**40 if memory.limit is None else memory.limit
         return total - memory.allocated - memory.kept, total
 
     def empty_cache(self) -> None:
-        """Forget the unused blocks."""
         self.machine.memory[self.index or 0].empty_cache()
 
     def reset_peak_memory_stats(self) -> None:
-        """Reset the peaks to what is in use now."""
         memory = self.machine.memory[self.index or 0]
         memory.peak = memory.allocated
         memory.peak_reserved = memory.allocated + memory.kept
