@@ -178,9 +178,6 @@ def apply_to_examples(
     Args:
         level: the level of the batch.
         separate: the Function has a `setup_context`.
-
-    Raises:
-        RuntimeError: if the Function has neither `vmap` nor `generate_vmap_rule`, or both.
     """
     name = function.__name__
     if level.loops and rule is None:

@@ -60,9 +60,6 @@ def prepare(
     Args:
         recorded: the recorded functions, if the pass records itself.
         within: calls a function in the stream of the leaf.
-
-    Raises:
-        RuntimeError: if the gradient does not fit the leaf.
     """
     staged = (variable, gradient, owned, recorded)
     metadata = variable._metadata

@@ -251,10 +251,6 @@ def call_node(
 
     Args:
         gradients: a tensor or None for each of its outputs.
-
-    Raises:
-        TypeError: if the gradients are not tensors, or their number is wrong.
-        RuntimeError: if what the node has saved has been released, or changed in place.
     """
     several = node.output_metadata.__class__ is tuple
     for place, gradient in enumerate(gradients):

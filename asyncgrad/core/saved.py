@@ -90,11 +90,7 @@ class SavedTensor:
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
     ) -> None:
-        """Pack this tensor now, and unpack it whenever it is used.
-
-        Raises:
-            RuntimeError: if hooks have been set before, or the value has been released.
-        """
+        """Pack this tensor now, and unpack it whenever it is used."""
         if self._hooks is not None:
             raise AutogradError(
                 "Calling register_hooks on a saved tensor whose hooks have already been set. "

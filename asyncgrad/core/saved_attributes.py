@@ -69,11 +69,7 @@ class RawSaved:
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
     ) -> None:
-        """Pack the value now, and unpack it whenever it is used.
-
-        Raises:
-            RuntimeError: if hooks have been set before, or the value has been released.
-        """
+        """Pack the value now, and unpack it whenever it is used."""
         node = self._node
         try:
             value = self._value()

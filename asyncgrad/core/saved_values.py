@@ -91,10 +91,6 @@ def run_rule(
     Args:
         gradient: the gradient of its output, or of each.
         task: the pass, which says whether the values are released; None outside of passes.
-
-    Raises:
-        RuntimeError: if the values were released, or a tensor has been changed or detached in
-            place.
     """
     saved = check_saved(node)
     while True:

@@ -296,11 +296,7 @@ def bump_version(variable: Variable) -> None:
 
 
 def version_of(variable: Variable) -> int:
-    """How many in-place changes the variable and its aliases have seen.
-
-    Raises:
-        RuntimeError: for a tensor made in inference mode.
-    """
+    """How many in-place changes the variable and its aliases have seen."""
     if is_inference(variable):
         raise AutogradError("Inference tensors do not track version counter.")
     counter = variable._counter
@@ -314,11 +310,7 @@ def is_inference(variable: Variable) -> bool:
 
 
 def hooks_of(variable: Variable, what: str) -> tuple[NodeExtras, int]:
-    """Where hooks on a tensor are stored: with its node, or with the leaf's accumulator.
-
-    Raises:
-        RuntimeError: if the tensor needs no gradient.
-    """
+    """Where hooks on a tensor are stored: with its node, or with the leaf's accumulator."""
     edge = gradient_edge(variable)
     if edge is None:
         raise AutogradError(

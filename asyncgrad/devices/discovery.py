@@ -116,11 +116,7 @@ def accelerators() -> tuple[Device, ...]:
 
 
 def as_accelerator(device: Value) -> Device:
-    """The device of an argument; None is the current accelerator.
-
-    Raises:
-        RuntimeError: if there is no accelerator.
-    """
+    """The device of an argument; None is the current accelerator."""
     if device is not None:
         return find(device)
     found = accelerators()

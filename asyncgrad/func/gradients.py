@@ -196,9 +196,6 @@ def renewed(args: tuple[Any, ...], places: Iterable[int], level: Level | None) -
     Returns:
         The structure of the tuple of differentiated arguments, the new tensors (which hold the
         batches of all levels), and all arguments.
-
-    Raises:
-        ValueError: if a differentiated argument holds anything but tensors.
     """
     leaves, structure = flatten(tuple(args[place] for place in places))
     for leaf in leaves:

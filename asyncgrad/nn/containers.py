@@ -245,12 +245,7 @@ def _check_sequential(other: object) -> None:
 
 
 def _times(other: object) -> int:
-    """The number of times to repeat a sequence.
-
-    Raises:
-        TypeError: if it is not an integer.
-        ValueError: if it is not positive.
-    """
+    """The number of times to repeat a sequence."""
     if not isinstance(other, int):
         raise TypeError(f"unsupported operand type(s) for *: Sequential and {type(other).__name__}")
     if other <= 0:
@@ -259,11 +254,7 @@ def _times(other: object) -> int:
 
 
 def place_of(container: Any, index: SupportsIndex) -> int:
-    """An index as one from 0; negative indices count from the end.
-
-    Raises:
-        IndexError: if it is out of range.
-    """
+    """An index as one from 0; negative indices count from the end."""
     place = as_index(index)
     length = len(container)
     if not -length <= place < length:
@@ -289,12 +280,7 @@ def _delete(container: Module, index: int | slice) -> None:
 
 
 def _insert(container: Module, index: int, module: Module) -> None:
-    """Insert a member before an index; later ones move back.
-
-    Raises:
-        AssertionError: if it is not a module.
-        IndexError: if the place is out of range.
-    """
+    """Insert a member before an index; later ones move back."""
     if not isinstance(module, Module):
         raise AssertionError(f"module should be of type: Module, got {type(module).__name__}")
     length = len(container._modules)

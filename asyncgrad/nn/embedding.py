@@ -185,11 +185,7 @@ def _shown(table: Embedding | EmbeddingBag, *names: str) -> str:
 
 
 def _sizes(embeddings: Tensor) -> tuple[int, int]:
-    """The numbers of rows and columns of a table.
-
-    Raises:
-        AssertionError: if it has not two axes.
-    """
+    """The numbers of rows and columns of a table."""
     if not isinstance(embeddings, Variable) or len(embeddings._metadata.shape) != 2:
         raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
     rows, columns = embeddings._metadata.shape

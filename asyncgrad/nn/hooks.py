@@ -70,11 +70,7 @@ class _OnNode:
 
 
 def on_node(module: Members | None, hook: Hook) -> ForwardHook:
-    """A forward hook for `register_backward_hook`, PyTorch's older backward hooks.
-
-    Raises:
-        RuntimeError: if the module has full backward hooks.
-    """
+    """A forward hook for `register_backward_hook`, PyTorch's older backward hooks."""
     if module is not None and module._backward_hooks:
         raise RuntimeError(
             "Cannot use both regular backward hooks and full backward hooks on a single Module. "

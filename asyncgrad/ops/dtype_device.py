@@ -91,9 +91,6 @@ def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> 
 
     Args:
         ndim: how many axes the tensor has, where known.
-
-    Raises:
-        RuntimeError: for an unknown format, or one for tensors with another number of axes.
     """
     if memory_format is None:
         return False

@@ -225,11 +225,7 @@ def cast(x: Any, dtype: Any) -> Any:
 
 
 def accept(op: Op, value: Any) -> Any:
-    """Convert the one operand of an elementwise function as the row says, or raise.
-
-    Raises:
-        TypeError: if it is not a tensor.
-    """
+    """Convert the one operand of an elementwise function as the row says, or raise."""
     x = as_tensor_operand(value, op.name, 1)
     if op.check is not None:
         op.check(x)
@@ -263,11 +259,7 @@ def check_device(name: str, *operands: Any) -> None:
 
 
 def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
-    """Move CPU tensors without dimensions to the device of the others.
-
-    Raises:
-        RuntimeError: if the others are on several devices.
-    """
+    """Move CPU tensors without dimensions to the device of the others."""
     device = next(
         (x._metadata.device for x in tensors if x._metadata.shape or x._metadata.device is not CPU),
         CPU,

@@ -65,9 +65,6 @@ def special_function(name: str, function: str = "") -> Any:
     Args:
         name: what the caller computes, for the error.
         function: SciPy's name; the same as `name` if empty.
-
-    Raises:
-        ImportError: if the function needs SciPy, which is not installed.
     """
     found = getattr(special, function or name, None)
     if found is None:

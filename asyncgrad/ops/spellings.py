@@ -13,11 +13,7 @@ _NAMES = {"axis": "dim", "keepdims": "keepdim", "split_size": "split_size_or_sec
 
 
 def respell(name: str, kwargs: dict[str, Any]) -> None:
-    """Rename alternative keyword arguments to PyTorch's names.
-
-    Raises:
-        TypeError: if an argument is given by both names.
-    """
+    """Rename alternative keyword arguments to PyTorch's names."""
     for theirs, ours in _NAMES.items():
         if theirs in kwargs:
             if ours in kwargs:

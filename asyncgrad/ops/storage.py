@@ -83,11 +83,7 @@ def address(array: Any) -> int:
 
 
 def storage_of(tensor: Any, dtype: Any) -> Storage:
-    """The memory of a tensor, with elements of a dtype, or bytes if that is None.
-
-    Raises:
-        RuntimeError: for a tensor without memory of its own, or with gaps between its elements.
-    """
+    """The memory of a tensor, with elements of a dtype, or bytes if that is None."""
     if tensor._batched or tensor.is_sparse:
         raise AutogradError("Cannot access storage: the tensor has none. Take its values first.")
     view = view_of(tensor)

@@ -41,9 +41,6 @@ def run_inline(task: GraphTask) -> Any:
 
     Returns:
         The pass's result.
-
-    Raises:
-        BaseException: the error that the pass ended with.
     """
     if task.parent is not None and reentrant.is_short(task):
         return reentrant.fresh(_run, task)
@@ -51,11 +48,7 @@ def run_inline(task: GraphTask) -> Any:
 
 
 def run_chain(root: Node, gradient: Gradient, keep_graph: bool) -> None:
-    """Run a pass along a chain to its end in this thread: see `core.chain`.
-
-    Raises:
-        BaseException: the error that the pass ended with.
-    """
+    """Run a pass along a chain to its end in this thread: see `core.chain`."""
     for token in fp_errors_ignored:
         try:
             staged, error = chain.run_chain(root, gradient, keep_graph)

@@ -26,11 +26,7 @@ METHODS = ("log_softmax", "softmax")
 
 
 def _floating(input: Tensor, name: str, kinds: str = "fV") -> Any:
-    """Check that the operand has a floating dtype.
-
-    Raises:
-        NotImplementedError: for another dtype.
-    """
+    """Check that the operand has a floating dtype."""
     if not isinstance(input, Variable):
         raise refusal(input, name, 1)
     if input._metadata.dtype.kind not in kinds:

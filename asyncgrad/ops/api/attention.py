@@ -26,11 +26,7 @@ def attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None,
     dropout: Callable[[Any], Any] | None, is_causal: bool, scale: float | None, enable_gqa: bool,
 ) -> Any:  # fmt: skip
-    """`scaled_dot_product_attention` with a function that drops weights.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or there are two masks.
-    """
+    """`scaled_dot_product_attention` with a function that drops weights."""
     name = "scaled_dot_product_attention"
     q = as_tensor_operand(query, name, 1)
     k = as_tensor_operand(key, name, 2)

@@ -98,11 +98,7 @@ def imag(input: Tensor) -> Tensor:
 
 
 def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
-    """Check that two tensors are real, of one dtype, and can be broadcast.
-
-    Raises:
-        RuntimeError: if they are not.
-    """
+    """Check that two tensors are real, of one dtype, and can be broadcast."""
     x, y = as_tensor_operand(first, name, 1), as_tensor_operand(second, name, 2)
     one, other = x._metadata.dtype, y._metadata.dtype
     if one not in _REAL or other not in _REAL:

@@ -152,11 +152,7 @@ def name_of_type(x: Variable) -> str:
 
 
 def type_named(dtype: DTypeLike) -> Any:
-    """The dtype of a tensor type or its name; other values are returned unchanged.
-
-    Raises:
-        ValueError: for a string that names no type.
-    """
+    """The dtype of a tensor type or its name; other values are returned unchanged."""
     if isinstance(dtype, builtins.type) and issubclass(dtype, Variable):
         return dtype.dtype  # type: ignore[attr-defined]
     if isinstance(dtype, str):

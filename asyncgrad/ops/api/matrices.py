@@ -84,11 +84,7 @@ def alike(name: str, x: Tensor, y: Tensor) -> None:
 
 
 def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
-    """Broadcast the leading axes of two tensors of matrices.
-
-    Raises:
-        RuntimeError: if these can't be broadcast.
-    """
+    """Broadcast the leading axes of two tensors of matrices."""
     a, b = x._metadata.shape, y._metadata.shape
     try:
         lead = np.broadcast_shapes(a[:-2], b[:-2])

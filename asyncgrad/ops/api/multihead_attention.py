@@ -306,11 +306,7 @@ def _given(heads: Heads, name: str, x: Tensor, batch: int) -> Any:
 
 
 def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Any | None) -> bool:
-    """Whether there is a batch axis.
-
-    Raises:
-        AssertionError: if the inputs disagree, or have other numbers of axes.
-    """
+    """Whether there is a batch axis."""
     if query.ndim not in {2, 3}:
         raise AssertionError(
             f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query "

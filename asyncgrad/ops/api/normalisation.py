@@ -24,12 +24,7 @@ __all__ = ["rms_norm"]
 
 
 def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tuple[int, ...]]:
-    """The checked input and the shape of its last axes.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
-        RuntimeError: if the last axes are not of that shape.
-    """
+    """The checked input and the shape of its last axes."""
     x = as_tensor_operand(input, name, 1)
     wanted = one_shape(name, (normalized_shape,))
     shape = x._metadata.shape

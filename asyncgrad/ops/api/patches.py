@@ -39,11 +39,7 @@ _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_p
 def _patches(
     name: str, image: tuple[int, ...], kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
-    """The checked kernel size and padding, the number of patches per axis, and their indices.
-
-    Raises:
-        RuntimeError: if numbers are out of range, or there are no patches.
-    """
+    """The checked kernel size and padding, the number of patches per axis, and their indices."""
     sizes, apart, frame, steps = (
         for_each(name, what, value, 2)
         for what, value in (

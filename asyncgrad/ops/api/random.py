@@ -308,11 +308,7 @@ def _check_floating(name: str, x: Tensor, *, complex_too: bool = False) -> None:
 
 
 def _floating(name: str, x: Tensor, *, complex_too: bool = False) -> Any:
-    """The tensor's values on the host.
-
-    Raises:
-        NotImplementedError: if they are not floating.
-    """
+    """The tensor's values on the host."""
     _check_floating(name, x, complex_too=complex_too)
     return _on_host(x)
 
@@ -415,9 +411,6 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     Args:
         input: the shapes: above 0.
         generator: the source of the numbers; the default generator if None.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
     """
     x = as_tensor_operand(input, "standard_gamma", 1)
     shapes = _floating("standard_gamma", x).astype(np.float64)

@@ -21,11 +21,7 @@ METHODS = (
 
 
 def _rows(name: str, input: Tensor) -> Rows:
-    """Check that a tensor is row-sparse, and return its rows.
-
-    Raises:
-        RuntimeError: if it is not sparse.
-    """
+    """Check that a tensor is row-sparse, and return its rows."""
     array = as_tensor_operand(input, name, 1)._array
     if not isinstance(array, Rows):
         raise RuntimeError(

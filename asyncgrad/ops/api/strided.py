@@ -155,11 +155,7 @@ def _resized(xp: Library, array: Array, shape: tuple[int, ...]) -> Any:
 def _places(
     name: str, x: Tensor, size: Any, stride: Any, storage_offset: int | None
 ) -> tuple[Strides, tuple[tuple[int, ...], int]]:
-    """The wanted strides, relative to the tensor's first element, and its own strides and offset.
-
-    Raises:
-        RuntimeError: if sizes or strides are invalid, or reach beyond the memory.
-    """
+    """The wanted strides from the first element, and the tensor's own strides and offset."""
     sizes, steps = (
         one_shape(name, (_sequence(name, what, given),))
         for what, given in (("size", size), ("stride", stride))

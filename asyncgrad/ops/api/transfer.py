@@ -43,11 +43,7 @@ def cuda(input: Tensor, device: DeviceLike | None = None, non_blocking: bool = F
 
 
 def cuda_device(device: DeviceLike | None) -> Any:
-    """The CUDA device of an index, a name or None (`cuda:0`).
-
-    Raises:
-        RuntimeError: if there is none, or it is a device of another kind.
-    """
+    """The CUDA device of an index, a name or None (`cuda:0`)."""
     if device is None:
         return as_device("cuda", "cuda")
     found = as_device("cuda", f"cuda:{device}" if isinstance(device, int) else device)

@@ -31,11 +31,7 @@ def _copied(array: Any) -> Any:
 
 
 def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
-    """Copy a leaf: its values, and its gradient if it has one.
-
-    Raises:
-        RuntimeError: for a tensor that was computed and leads into a graph.
-    """
+    """Copy a leaf: its values, and its gradient if it has one."""
     if id(variable) in memo:
         return memo[id(variable)]
     if _is_computed(variable):

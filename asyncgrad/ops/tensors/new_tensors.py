@@ -33,10 +33,6 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
     Args:
         requires_grad: whether gradients are to be accumulated for it.
-
-    Raises:
-        RuntimeError: if gradients are required of an integer or bool dtype.
-        TypeError: if `requires_grad` is no bool.
     """
     if requires_grad:
         check_bool(name, "requires_grad", requires_grad)
@@ -64,12 +60,7 @@ def from_host(name: str, array: Any, device: Device, requires_grad: bool = False
 
 
 def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
-    """The shape of a new tensor, given as one sequence, as several numbers or as `size=`.
-
-    Raises:
-        TypeError: if it is missing, or not made of integers.
-        RuntimeError: if a length is negative.
-    """
+    """The shape of a new tensor, given as one sequence, as several numbers or as `size=`."""
     if size is not None:
         if sizes:
             raise TypeError(f"{name}() got multiple values for argument 'size'")
@@ -83,12 +74,7 @@ def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int,
 
 
 def sequence_shape(name: str, size: Any) -> tuple[int, ...]:
-    """The shape of a new tensor, for functions that accept it only as a sequence.
-
-    Raises:
-        TypeError: if it is no sequence of integers.
-        RuntimeError: if a length is negative.
-    """
+    """The shape of a new tensor, for functions that accept it only as a sequence."""
     if not isinstance(size, (tuple, list)):
         raise TypeError(
             f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}"
@@ -97,11 +83,7 @@ def sequence_shape(name: str, size: Any) -> tuple[int, ...]:
 
 
 def fitting(name: str, values: Any, dtype: Any) -> Any:
-    """Convert an array of Python numbers to a dtype.
-
-    Raises:
-        RuntimeError: if some of them do not fit.
-    """
+    """Convert an array of Python numbers to a dtype."""
     if values.dtype == dtype:
         return values
     if values.dtype.kind == "c" and category(dtype) < 3:

@@ -140,11 +140,7 @@ TO = Op(
 
 
 def made_pinned(made: Any) -> Any:
-    """Move a new tensor to pinned memory, from which an accelerator copies without the CPU.
-
-    Raises:
-        RuntimeError: if there is no accelerator, or the tensor is not in host memory.
-    """
+    """Move a new tensor to pinned memory, from which an accelerator copies without the CPU."""
     if made._metadata.device is not CPU:
         raise RuntimeError(
             f"Only dense CPU tensors can be pinned, not one of {made._metadata.device}. Leave "
