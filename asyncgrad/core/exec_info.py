@@ -131,11 +131,7 @@ class _Inner:
 
 
 def arrivals(root: Node, info: ExecInfo | None) -> dict[Node, int]:
-    """For each node that a pass runs or captures after its root, over how many edges it is reached.
-
-    Args:
-        info: the plan of a partial pass, None where everything runs.
-    """
+    """By node that a pass runs or captures after the root, over how many edges it is reached."""
     dependencies: dict[Node, int] = {}
     stack = [root]
     while stack:

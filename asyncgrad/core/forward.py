@@ -33,12 +33,7 @@ class Level:
     __slots__ = ("__weakref__", "_forget", "_tangents", "outer", "recorded")
 
     def __init__(self, outer: Level | None = None, *, recorded: bool = False) -> None:
-        """Open a level.
-
-        Args:
-            outer: the enclosing level, which stays active.
-            recorded: record the computation of tangents in any grad mode.
-        """
+        """Open a level within `outer`; `recorded`: record tangents in any grad mode."""
         self.recorded = recorded
         #: The enclosing level, in which this level's tangents have tangents.
         self.outer = outer

@@ -45,11 +45,7 @@ class Helpers(Protocol):
         """Whether the parts of one node may go to different threads, too."""
 
     def lend(self, job: Callable[[], None], *, part: bool = False) -> None:
-        """Run a job, which does not raise, in another thread.
-
-        Args:
-            part: it computes not all of them.
-        """
+        """Run a job, which does not raise, in another thread; a `part` is not all of a node."""
 
 
 def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient) -> bool:

@@ -58,11 +58,7 @@ def detached(tensor: Any) -> None:
 
 
 def followed(array: Any, function: Callable[..., Any], *args: Any) -> None:
-    """Report an array that is no op's result. Callers check `recorders` first.
-
-    Args:
-        function: what a replay calls to make it: it returns an array, or a tensor of it.
-    """
+    """Report an array that a function, and no op, has made. Callers check `recorders` first."""
     recorder = current().recorder
     if recorder is not None:
         recorder.followed(array, function, args)

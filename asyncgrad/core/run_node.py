@@ -136,11 +136,7 @@ until_free: Callable[[PassState], Awaitable[None] | None] = unbound
 
 
 def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
-    """Commit when no other pass does.
-
-    Args:
-        commit: called with whether it may block; returns a false value if another pass commits.
-    """
+    """Commit when no other pass does; `commit` gets whether it may block."""
     while not (made := commit(False)):
         free = until_free(task)
         if free is None:
@@ -247,11 +243,7 @@ def _apply_watched(
 def call_node(
     node: Node, gradients: tuple[Gradient, ...], recorded: Namespace
 ) -> tuple[Gradient, ...]:
-    """Compute the gradients of a node's inputs, outside of a pass and without its hooks.
-
-    Args:
-        gradients: a tensor or None for each of its outputs.
-    """
+    """Compute a node's gradients from tensors, outside of a pass and without its hooks."""
     several = node.output_metadata.__class__ is tuple
     for place, gradient in enumerate(gradients):
         if gradient is not None and not isinstance(gradient, Variable):

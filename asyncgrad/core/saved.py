@@ -139,12 +139,7 @@ class SavedTensor:
         self._variable = self._array = self._packed = self._edge = None
 
     def unpack(self, node: Node, edge: StoredEdge = None) -> Any:
-        """The tensor, with the edge that it had when it was saved.
-
-        Args:
-            node: the node that saved it, for errors.
-            edge: the edge to use if it is an output of the node.
-        """
+        """The tensor, with the edge that it had when it was saved, or that of an output."""
         if self._hooks is None:
             return self._checked(node, edge)
         return _at_once(node, self.unpack_steps(node, edge))
@@ -281,12 +276,7 @@ def unpack_packed(node: Node) -> Generator[Any, Any, dict[int, Any]]:
 
 
 def unpacked(packed: dict[int, Any], recorded: bool, node: Node) -> Saved:
-    """The saved values of a table node, with unpacked ones in the place of packed ones.
-
-    Args:
-        packed: what `unpack_packed` has returned.
-        recorded: make tensors with edges of the operands, not arrays.
-    """
+    """The saved values, with unpacked ones in place; as tensors with edges if `recorded`."""
     rule = node.rule
     assert rule is not None
     values = [packed.get(place, value) for place, value in enumerate(values_of(node))]

@@ -14,6 +14,7 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.simulated.memory import Access, Storage
+from asyncgrad.devices.simulated.streams import learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,7 +235,7 @@ def launch(
     ]
     with machine.lock:
         if written and machine.detect_races:
-            machine._learn(stream, machine.known)
+            learn(stream.clock, machine.known)
             for access in accesses:
                 access.check(name, stream)
         result = _computed(function, values, named)

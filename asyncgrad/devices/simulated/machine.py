@@ -21,7 +21,7 @@ from asyncgrad.choices import Clock, words
 from asyncgrad.devices.base import NOT_READY, READY
 from asyncgrad.devices.simulated.clocks import RealClock, VirtualClock
 from asyncgrad.devices.simulated.memory import Memory
-from asyncgrad.devices.simulated.streams import Operation, SimEvent, SimStream
+from asyncgrad.devices.simulated.streams import Operation, SimEvent, SimStream, learn
 from asyncgrad.devices.waiting import settle
 from asyncgrad.errors import AcceleratorError, DeviceLostError
 
@@ -114,7 +114,7 @@ class Machine:
             place = stream.device.index
             if place in self._lost:
                 raise self.failure(place)
-            _learn(stream.clock, self.known)
+            learn(stream.clock, self.known)
             if self.detect_races:
                 for access in accesses:
                     access.check(name, stream)
@@ -153,7 +153,7 @@ class Machine:
     def record(self, event: SimEvent, stream: SimStream) -> None:
         """Record an event: it happens when all work that is now in a stream is done."""
         with self.lock:
-            _learn(stream.clock, self.known)
+            learn(stream.clock, self.known)
             event.operation = self._put("record", stream)
             event.clock = dict(stream.clock)
             self._time(event.operation, 0.0)
@@ -167,7 +167,7 @@ class Machine:
             operation = self._put("wait", stream)
             operation.after = (before,)
             self._time(operation, 0.0)
-            _learn(stream.clock, event.clock)
+            learn(stream.clock, event.clock)
 
     # -- doing it ---------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Machine:
                 return LOST
             if not operation.done:
                 return NOT_READY
-            _learn(self.known, event.clock)
+            learn(self.known, event.clock)
             return FAILED if place in self._errors else READY
 
     def failure(self, place: int) -> BaseException:
@@ -270,7 +270,7 @@ class Machine:
 
     def _observe(self, event: SimEvent, operation: Operation) -> None:
         """Note that the host knows of everything before an event; raise its device's error."""
-        _learn(self.known, event.clock)
+        learn(self.known, event.clock)
         if operation.stream.device.index in self._errors:
             raise self.failure(operation.stream.device.index)
 
@@ -360,13 +360,6 @@ class Machine:
                 if stream.device.index == device:
                     while stream.queue:
                         self._do(stream.queue[0])
-
-
-def _learn(known: dict[int, int], clock: dict[int, int]) -> None:
-    """Add what another clock has seen to what is known."""
-    for number, ticks in clock.items():
-        if known.get(number, 0) < ticks:
-            known[number] = ticks
 
 
 def _by_time(operation: Operation) -> tuple[float, int, int]:

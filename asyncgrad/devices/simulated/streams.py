@@ -67,3 +67,10 @@ class SimEvent:
         self.timing = timing
         self.operation: Operation | None = None
         self.clock: dict[int, int] = {}
+
+
+def learn(known: dict[int, int], clock: dict[int, int]) -> None:
+    """Add what another clock has seen to what is known."""
+    for number, ticks in clock.items():
+        if known.get(number, 0) < ticks:
+            known[number] = ticks
