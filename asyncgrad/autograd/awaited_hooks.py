@@ -23,11 +23,7 @@ class Packed:
     __slots__ = ("__weakref__", "before", "value")
 
     def __init__(self, value: Value, before: weakref.ref[Packed] | None) -> None:
-        """Keep the hook's result.
-
-        Args:
-            value: the result, or the task that runs the hook.
-        """
+        """Keep the hook's result, or the task that runs the hook."""
         self.value = value
         self.before = before
 
@@ -40,11 +36,7 @@ class AwaitedHooks:
     def __init__(
         self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], prefetch: int
     ) -> None:
-        """Keep the pair.
-
-        Args:
-            prefetch: how many tensors to unpack ahead of time.
-        """
+        """Keep the pair; `prefetch` tensors are unpacked ahead of time."""
         self._pack = pack
         self._unpack = unpack
         self._prefetch = prefetch

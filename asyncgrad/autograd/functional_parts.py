@@ -329,11 +329,7 @@ def _tangent(out: Value) -> Any:
 def unit_vectors(
     tensors: Sequence[Any], holders: Sequence[Any], start: int, count: int
 ) -> list[Any]:
-    """For each tensor, its part of some unit vectors of all tensors together.
-
-    Args:
-        holders: the same tensors with the axes of batches before their own.
-    """
+    """By tensor, its part of unit vectors of all; `holders` have axes of batches, too."""
     vectors = []
     first = 0
     for x, holder in zip(tensors, holders, strict=True):

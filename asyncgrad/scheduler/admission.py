@@ -21,11 +21,7 @@ class Admission:
     """Admits passes to one engine, or makes them wait."""
 
     def __init__(self, live: set[GraphTask]) -> None:
-        """Start without a limit.
-
-        Args:
-            live: the passes of the engine that have not ended, including those that wait here.
-        """
+        """Start without a limit; `live` are the passes that have not ended, held ones, too."""
         #: How many passes run at once, None for any number.
         self.limit: int | None = None
         self._live = live

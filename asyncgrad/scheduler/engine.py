@@ -41,12 +41,7 @@ class Engine(RunningPasses):
         forget: Callable[[Engine], None],
         after_collection: Callable[[], None],
     ) -> None:
-        """Make the engine of a loop.
-
-        Args:
-            forget: called when the engine must not be used any more.
-            after_collection: called after runs of the garbage collector.
-        """
+        """Make the engine of a loop; `forget` is called when it must not be used any more."""
         super().__init__(loop)
         self._forget = forget
         self.collections = Collections(after_collection)

@@ -28,11 +28,7 @@ class FairQueue(Generic[_U, _T]):
     __slots__ = ("_line", "_numbers", "_patience", "_urgent", "taken")
 
     def __init__(self, patience: int) -> None:
-        """Start empty.
-
-        Args:
-            patience: how many turns of others the oldest waits before it gets one.
-        """
+        """Start empty; after `patience` turns of others the oldest may get one."""
         self._patience = patience
         self._urgent: list[tuple[_U, int, list[_T]]] = []
         #: The boxes in order of arrival, with the number of items taken up to then.
@@ -49,11 +45,7 @@ class FairQueue(Generic[_U, _T]):
         return box
 
     def pop(self, renewed: Callable[[_U, _T], _U] | None = None) -> _T:
-        """Take the next item; there must be one.
-
-        Args:
-            renewed: gives the urgency that an item has now, if that may have changed.
-        """
+        """Take the next item; there must be one. `renewed` gives the urgency that one has now."""
         self.taken += 1
         line, urgent = self._line, self._urgent
         while not line[0][1]:

@@ -36,12 +36,7 @@ class ForgottenAwaits:
             self.lost.add(starter)
 
     def check_awaited(self, live: Iterable[GraphTask], name: str) -> None:
-        """Raise if the current task has started a pass that it has not awaited.
-
-        Args:
-            live: the passes that have not ended.
-            name: what the caller does, for the message.
-        """
+        """Raise if the current task has started a pass, live or lost, that it has not awaited."""
         starter = current_task()
         if is_in_node():
             # The node may belong to a pass that this very task has just started.

@@ -55,11 +55,7 @@ class BackwardFuture(asyncio.Future[_T]):
         self, engine: Runner, loop: asyncio.AbstractEventLoop, task: GraphTask,
         starter: asyncio.Task[Any] | None,
     ) -> None:  # fmt: skip
-        """Make the future of a pass.
-
-        Args:
-            starter: the asyncio task that called, None outside of tasks.
-        """
+        """Make the future of a pass; the starter is None outside of tasks."""
         _initialise(self, loop=loop)
         self._engine = engine
         self._task: GraphTask | None = task

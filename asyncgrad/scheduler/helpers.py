@@ -51,11 +51,7 @@ class Helpers:
         self._helping: list[None] = []
 
     def gives_way(self, cost: int, suspended: int) -> bool:
-        """Whether the owner should leave its thread to the loop or another pass before a node.
-
-        Args:
-            suspended: how many nodes of the pass have to be awaited, which only the loop can do.
-        """
+        """Whether the owner should leave its thread to the loop or another pass before a node."""
         if suspended > self._suspended:
             return True
         waiting = self._threads.most_urgent()

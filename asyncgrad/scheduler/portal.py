@@ -58,11 +58,7 @@ class OnPortal:
         context: Context,
         ended: Callable[[OnPortal], None] | None = None,
     ) -> None:
-        """Start the coroutine.
-
-        Args:
-            ended: called in the portal's thread when there is a result.
-        """
+        """Start the coroutine; `ended` is called in the portal's thread when there is a result."""
         #: `cancel` was called.
         self.cancelled = False
         self._ended = ended

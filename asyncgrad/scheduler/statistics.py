@@ -48,11 +48,7 @@ class Collections:
     """Counts the garbage collector's pauses from `watch` to `unwatch`."""
 
     def __init__(self, after: Callable[[], None]) -> None:
-        """Start at zero.
-
-        Args:
-            after: called after each collection of more than the youngest generation.
-        """
+        """Start at zero; `after` follows each collection of more than the youngest generation."""
         self._after = after
         self.count = 0
         self.total_ns = 0

@@ -14,11 +14,7 @@ class Story:
     __slots__ = ("_before", "_start", "_times", "_what", "_when")
 
     def __init__(self, now: int) -> None:
-        """Start without events.
-
-        Args:
-            now: the time of the start, in nanoseconds of any clock.
-        """
+        """Start without events, at a time in nanoseconds of any clock."""
         self._start = now
         #: The last event: its time, its text, how often in a row; and the events before it.
         self._when = now

@@ -138,11 +138,7 @@ class Threads:
         return max(0, self.idle() - self._kept)
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
-        """Let the threads end after the jobs that they were given.
-
-        Args:
-            ended: called at the end of the last thread, or here if that has ended.
-        """
+        """Let the threads end after the jobs that they were given; the last one calls `ended`."""
         if ended is not None:
             self._ended.append(ended)
         if not self.closed:

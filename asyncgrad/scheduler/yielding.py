@@ -56,11 +56,7 @@ class YieldQueue:
     """Tasks that yield to the loop resume in order, in each turn as many as its budget holds."""
 
     def __init__(self, visit_ns: int) -> None:
-        """Start empty.
-
-        Args:
-            visit_ns: a first guess of the time that a resumed task takes.
-        """
+        """Start empty, with a first guess of the time that a resumed task takes."""
         self.waiting = _Waiting()
         self._visit_ns = visit_ns
         self._turns = 0
