@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def commit_staged(task: PassState, wait: bool) -> bool:
-    """Add what a pass has staged to every `.grad`, or to none.
-
-    Returns:
-        False, with nothing changed, where another pass commits and `wait` is false.
-    """
+    """Add what a pass has staged; nothing, and return False, if another commits and not `wait`."""
     staged = task.staged
     if task.streams is not None:
         prepared = task.streams.prepared

@@ -44,11 +44,7 @@ _SAFE = {AccumulateGrad, GraphRoot, Callbacks, Devices}
 def evaluate(
     task: PassState, node: Node, gradient: NodeGradient, owned: Owned
 ) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
-    """Run one node.
-
-    Returns:
-        The gradients for the next edges and whether they are fresh, or None if none go on.
-    """
+    """Run one node; the gradients for its next edges and whether they are fresh, or None."""
     if (
         task.context is not None
         and (node.sees_modes or task.careful or task.recorded is not None or node.extras)

@@ -136,11 +136,7 @@ def product(multiply: Callable[[Any, Any, Any], object], x: Any, y: Any, out: An
 
 @lru_cache(maxsize=1024)
 def _tiles(rows: int, inner: int, columns: int) -> tuple[tuple[slice, slice], ...]:
-    """Cut a product's result.
-
-    Args:
-        inner: the bytes of a row of the left operand.
-    """
+    """Cut a product's result; a row of the left operand has `inner` bytes."""
     most = _PIECE // max(1, inner)
     if rows * columns < 2 * most:
         return ((slice(rows), slice(columns)),)

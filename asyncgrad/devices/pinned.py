@@ -26,11 +26,7 @@ def _rounded(size: int) -> int:
 
 
 def pinned_pool(allocate: Callable[[tuple[int], Any], Any]) -> Pool:
-    """Make a pool of pinned memory.
-
-    Args:
-        allocate: makes pinned memory of a shape and dtype.
-    """
+    """Make a pool of pinned memory, which `allocate` makes of a shape and dtype."""
     return Pool(allocate, _rounded, pinned=True)
 
 

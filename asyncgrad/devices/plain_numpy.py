@@ -24,11 +24,7 @@ _PLAIN = {
 
 
 def plain_numpy(**others: Array) -> Any:
-    """A module with NumPy's names, some of them replaced.
-
-    Args:
-        others: the replacements, by name.
-    """
+    """A module with NumPy's names, some of them replaced by `others`."""
     module = ModuleType("numpy")
     vars(module).update(_PLAIN, **others)
     return module

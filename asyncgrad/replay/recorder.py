@@ -231,11 +231,7 @@ class Recorder(Passes):
         self.steps.append(Compute(name, function, arguments, self.new(array), cost))
 
     def created(self, name: str, array: Any) -> None:
-        """Take note of a tensor that no op has computed.
-
-        Args:
-            name: the function that has made it.
-        """
+        """Take note of a tensor that no op has computed, but the function `name`."""
         if id(array) in self.known:
             return
         if name in _CONSTANTS_OF:

@@ -263,11 +263,7 @@ class UsersCode:
         return Same(_stand_in(node))
 
     def ended(self, noted: _Noted, result: Any) -> Any:
-        """Take the report that the code has run.
-
-        Returns:
-            The result of the code, in new arrays.
-        """
+        """Take the report that the code has run, and return its result in new arrays."""
         recorder, watch = self._recorder, self._watch
         watch.running -= 1
         node, function = noted.node, noted.function

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def ask_to_end(task: GraphTask) -> bool:
-    """Ask the owner of a pass to cancel it; may be called in any thread.
-
-    Returns:
-        False, with nothing done, if it is too late.
-    """
+    """Ask the owner of a pass, from any thread, to cancel it; False if it is too late."""
     # Whoever pops the pass has decided: the owner grants the request, or the asker withdraws it.
     request = [task]
     task.inbox.append(partial(_grant, request))
@@ -61,11 +57,7 @@ def begin_end(task: GraphTask) -> bool:
 
 
 def end_pass(task: GraphTask, wait: bool) -> bool:
-    """Commit the gradients of a pass that has run.
-
-    Returns:
-        False, with nothing changed, where another pass commits and `wait` is false.
-    """
+    """Commit the gradients of a pass that has run; False as in `commit_staged`."""
     try:
         if not commit_staged(task, wait):
             return False

@@ -99,11 +99,7 @@ class DeviceQueue:
         return Urgency(-modes.priority, deadline, self._clock, 0)
 
     def charge(self, task: GraphTask, used: int) -> int:
-        """Add nanoseconds to the time that a pass's family has used.
-
-        Returns:
-            What its family has used.
-        """
+        """Add nanoseconds to the time that a pass's family has used, and return the sum."""
         first = _first_of_family(task)
         if first.virtual_time < 0:
             first.virtual_time = self._clock

@@ -37,11 +37,7 @@ _UNLIMITED = 2**62
 
 
 def run_inline(task: GraphTask) -> Any:
-    """Run a pass to its end in this thread.
-
-    Returns:
-        The pass's result.
-    """
+    """Run a pass to its end in this thread, and return its result."""
     if task.parent is not None and reentrant.is_short(task):
         return reentrant.fresh(_run, task)
     return _run(task)
