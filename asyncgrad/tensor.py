@@ -968,7 +968,7 @@ def _attach_functions() -> None:
         setattr(Tensor, f"__{name}__", getattr(OPERATORS, function))
         setattr(Tensor, f"__r{name}__", getattr(REFLECTED, function))
         setattr(Tensor, f"__i{name}__", in_place.operator(getattr(R, function), f"{function}_"))
-    Tensor.__rdiv__ = REFLECTED.div  # type: ignore[attr-defined]
+    Tensor.__rdiv__ = REFLECTED.div  # type: ignore[method-assign]
     for chapter in CHAPTERS:
         for name in chapter.METHODS:
             function = getattr(chapter, name)
