@@ -71,6 +71,7 @@ class Event(_devices.Event, metaclass=_OnGPU):
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
+        """Make an event that has not been recorded."""
         super().__init__(
             _gpu(None), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
