@@ -137,9 +137,9 @@ class SimDevice(Device):
                         f"{operation!r} writes there, in no certain order. Have the one stream "
                         f"wait for the other."
                     )
-        return self._arrival("copy from the host", values, array if pinned else None)
+        return self._arrival(values, array if pinned else None)
 
-    def _arrival(self, name: str, values: Array, source: Array) -> SimArray:
+    def _arrival(self, values: Array, source: Array) -> SimArray:
         machine = self.machine
         stream = self.current_raw()
         expected = values.copy()
@@ -154,7 +154,9 @@ class SimDevice(Device):
         with machine.lock:
             array = adopt(values, self, stream, [])
             accesses = [Access(array.storage, values, write=True)] if array.size else []
-            machine.launch(name, stream, accesses, None if source is None else compare)
+            machine.launch(
+                "copy from the host", stream, accesses, None if source is None else compare
+            )
         return array
 
     def to_host(self, array: Array) -> Any:

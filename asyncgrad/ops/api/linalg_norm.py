@@ -210,7 +210,7 @@ def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
 
 
 def _tolerances(
-    name: str, x: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
+    x: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
 ) -> tuple[Any, Any]:
     """The absolute tolerance of singular values, and that relative to the greatest."""
     if rtol is None:
@@ -244,7 +244,7 @@ def matrix_rank(
     x = matrices(name, A, square=hermitian).detach()
     if level_of((x, tol, atol, rtol)) is not None:
         return by_parts(matrix_rank, x, tol, hermitian, atol=atol, rtol=rtol)
-    absolute, relative = _tolerances(name, x, atol if tol is None else tol, rtol)
+    absolute, relative = _tolerances(x, atol if tol is None else tol, rtol)
     if tol is not None:
         relative = 0.0
     values = R.abs(R.eigh_values(x, Parts())) if hermitian else R.svd_values(x, Parts())
@@ -273,7 +273,7 @@ def pinv(
     x = matrices("linalg.pinv", A, square=hermitian)
     if level_of((rcond, atol, rtol)) is not None:
         return by_parts(pinv, x, rcond, hermitian, atol=atol, rtol=rtol)
-    tolerances = _tolerances("linalg.pinv", x, atol, rtol if rcond is None else rcond)
+    tolerances = _tolerances(x, atol, rtol if rcond is None else rcond)
     return R.pinv(x, *tolerances, hermitian)
 
 
