@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from asyncgrad.core import hook_calls
+from asyncgrad.core.hook_calls import as_tensor
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.run_node import is_wanted
@@ -213,7 +213,7 @@ class FunctionNode(FunctionCtx, Node):
         """A gradient as the user's `backward` receives it."""
         if gradient is None and metadata is not None and self.materialize_grads:
             return zeros_of(metadata)
-        return hook_calls.as_tensor(gradient, metadata)
+        return as_tensor(gradient, metadata)
 
     def _reveal(self) -> None:
         """Connect the results kept on ctx to the graph, while a recorded `backward` runs."""

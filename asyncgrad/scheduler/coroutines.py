@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
-from asyncgrad.scheduler.host import Ended
+from asyncgrad.core.states import Ended, Suspended
 from asyncgrad.scheduler.segments import settle, tell_loop
 from asyncgrad.scheduler.timers import call_later
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.states import Suspended
     from asyncgrad.scheduler.host import Host
 
 #: The default limit of coroutine nodes of one pass that wait at the same time.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import weakref
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.errors import AutogradError
-from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler.story import Story
 
 if TYPE_CHECKING:
@@ -15,19 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.states import Outcome, Suspended
+    from asyncgrad.core.states import Ended, Outcome, Suspended
 
 #: The longest time of a slice.
 SLICE_NS = 550_000
-
-
-class Ended(NamedTuple):
-    """How a coroutine node ended: it returned, raised, or was cancelled by the loop."""
-
-    result: Any = None
-    error: BaseException | None = None
-    #: The loop is cancelling all its tasks.
-    cancelled: bool = False
 
 
 class Host:

@@ -13,7 +13,7 @@ from asyncio import current_task
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING
+from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING, Ended
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import add_note
@@ -33,7 +33,7 @@ from asyncgrad.scheduler.coroutines import CoroutineNodes, discard
 from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
-from asyncgrad.scheduler.host import Ended, Host
+from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.participants import tell
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.timers import call_at
