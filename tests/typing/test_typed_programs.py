@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from page_programs import blocks
 
+import asyncgrad as ag
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REFUSED = {
@@ -115,3 +117,11 @@ def test_editors_complete_names_with_docstrings(text, name, said):
 def test_editors_offer_of_an_engine_what_users_call():
     offered = {name for name in _completed("ag.engine().") if not name.startswith("_")}
     assert offered == {"limit", "loop", "statistics"}
+
+
+def test_consoles_and_notebooks_offer_public_names_alone():
+    """They ask the running package; a reader of files alone offers the folders' names as well."""
+    jedi = pytest.importorskip("jedi", reason="jedi is not installed")
+    completed = jedi.Interpreter("ag.", [{"ag": ag}]).complete()
+    offered = {one.name for one in completed if not one.name.startswith("_")}
+    assert offered == {name for name in dir(ag) if not name.startswith("_")}
