@@ -209,7 +209,7 @@ def test_clear_leaves_nothing_of_what_was_drawn(desktop):
     page.wait(lambda _: page["said"].text == "draw something first")
 
 
-def test_a_failure_is_not_told_to_a_page_that_was_cleared_meanwhile(desktop):
+def test_an_answer_that_does_not_come_is_said_and_its_failure_not_after_clear(desktop):
     page = desktop
     page.wait(lambda _: len(page.all("#examples button")) == 10)
     page.driver.execute_script(
@@ -217,6 +217,7 @@ def test_a_failure_is_not_told_to_a_page_that_was_cleared_meanwhile(desktop):
         "window.fetch = () => new Promise((_, fail) => { window.fail = fail; })"
     )
     page.all("[data-example='3']")[0].click()
+    page.wait(lambda _: page["said"].text == "no answer yet")
     page["clear"].click()
     page.driver.execute_script("fail(new Error('no')); fetch = answers")
     page.wait(lambda _: page["away"].is_displayed())  # what follows the failure has begun

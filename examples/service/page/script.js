@@ -172,9 +172,11 @@ async function glance() {
 async function look(silent = false) {
   const image = pixels(), mine = ++turn;
   if (!image) return;
+  const slow = setTimeout(() => { if (mine === turn && !silent) say("no answer yet"); }, 1000);
   try {
     const asked = performance.now(), answer = await ask("POST", "predict", { pixels: image });
     const took = (performance.now() - asked).toFixed(0);
+    clearTimeout(slow);
     if (mine !== turn) return;
     show(answer, image);
     document.body.dataset.step = answer.step;
@@ -185,6 +187,7 @@ async function look(silent = false) {
     $("why").textContent = `Both are gradients of the score of ${answer.digit}.`;
     document.body.dataset.explained = answer.digit;
   } catch (error) { if (mine === turn) say("not answered: " + error.message); }
+  clearTimeout(slow);
 }
 
 $("clear").onclick = clear;
