@@ -37,6 +37,8 @@ DTypeLike: TypeAlias = "DType | np.dtype[Any] | type[Any] | str"
 DeviceLike: TypeAlias = "Device | str | int"
 #: Nested tuples, lists and dictionaries (a pytree); all other objects are leaves.
 Tree: TypeAlias = object
+#: The axes that `vmap` maps over: one for all, or a tree of them.
+Dims: TypeAlias = "int | tuple[Any, ...] | list[Any] | dict[Any, Any] | None"
 #: What a rule computes with, its parameter `F`.
 Namespace: TypeAlias = "Raw | Recorded"
 

@@ -92,14 +92,14 @@ class TorchTrainer:
         parts = self._model.state_dict(), self._optimizer.state_dict()
         return await self._run(copy.deepcopy, parts)
 
-    async def publish(self, step: int, learnt: tuple[str, ...]) -> TorchPublished:
+    async def publish(self, step: int, *names: tuple[str, ...]) -> TorchPublished:
         """The weights as they are now."""
-        return await self._run(self._copy, step, learnt)
+        return await self._run(self._copy, step, *names)
 
-    def _copy(self, step: int, learnt: tuple[str, ...]) -> TorchPublished:
+    def _copy(self, step: int, *names: tuple[str, ...]) -> TorchPublished:
         model = torch_model()
         model.load_state_dict(self._model.state_dict())
-        return TorchPublished(model.eval().requires_grad_(False), step, learnt)
+        return TorchPublished(model.eval().requires_grad_(False), step, *names)
 
     async def save(self, published: TorchPublished, path: Path) -> None:
         """Keep weights, as safely as the service does."""

@@ -12,8 +12,16 @@ import asyncio
 import gzip
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
+
+# Ctrl-C ends the program, without a traceback of the imports, which take long; the program ends its
+# workers, which a terminal interrupts as well.
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+elif __name__ == "__mp_main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 import dask
 import numpy as np
@@ -129,7 +137,7 @@ async def main() -> float:
     dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
     async with (
         LocalCluster(
-            n_workers=3, threads_per_worker=1, dashboard_address=None, asynchronous=True,
+            n_workers=3, threads_per_worker=1, dashboard_address=":0", asynchronous=True,
             silence_logs=50,
         ) as cluster,
         # By its address: `wait_for_workers` asks the scheduler, and not the cluster's copy of what
@@ -145,4 +153,8 @@ async def main() -> float:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit(130)  # what a shell reports for a program that Ctrl-C ended

@@ -117,7 +117,7 @@ async def main() -> float:
     net = make_net()
     async with (
         LocalCluster(
-            n_workers=WORKERS, threads_per_worker=1, dashboard_address=None, asynchronous=True,
+            n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0", asynchronous=True,
             silence_logs=50,
         ) as cluster,
         Client(cluster, asynchronous=True) as client,

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncgrad
+from asyncgrad.scheduler.engine import FOR_USERS, Engine
 
 PACKAGE = Path(asyncgrad.__file__).parent
 HEAD = '"""{}"""\n\n# Written by tools/make_stubs.py from the running package.\n'
@@ -93,6 +94,7 @@ OVERLOADS: dict[str, list[dict[str, str | None]]] = {
 #: Where names are found that annotations use and their module does not import.
 KNOWN = {
     "Device": ("asyncgrad.devices", "Device"),
+    "Dims": ("asyncgrad.types", "Dims"),
     "DTypeLike": ("asyncgrad.types", "DTypeLike"),
     "Ints": ("asyncgrad.types", "Ints"),
     "Literal": ("typing", "Literal"),
@@ -160,6 +162,8 @@ class Stub:
         """How a name that a module uses is written here."""
         known = _names(module).get(name) or KNOWN.get(name)
         origin, original = known or _names("asyncgrad.choices").get(name, (None, name))
+        if (origin, original) == ("asyncgrad.scheduler.engine", "Engine"):
+            return self._engine()
         if origin is None and name == "Any":
             origin = "typing"
         if origin is None:
@@ -180,6 +184,18 @@ class Stub:
             what = original if written == original else f"{original} as {written}"
             self.imports.add(f"from {origin} import {what}")
         return written
+
+    def _engine(self) -> str:
+        """The name of a class that has what users call of an engine, and nothing else."""
+        lines = []
+        for name in FOR_USERS:
+            member = getattr(Engine, name)
+            function = getattr(member, "fget", member)
+            lines += [] if function is member else ["@property"]
+            lines += self.function(name, function, method=True)
+        doc = f'"""{Engine.__doc__}"""'
+        self.body += ["class _Engine:", *(f"    {line}".rstrip() for line in (doc, *lines))]
+        return "_Engine"
 
     # -- functions --
 
@@ -337,7 +353,8 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
         home = importlib.import_module(value.__module__)
         plain = not hasattr(value, "__wrapped__") and "__signature__" not in vars(value)
         made = module == value.__module__ or getattr(home, name, None) is not value
-        if plain and not made and _defined(value.__module__, name) and name not in OVERLOADS:
+        told_anew = {*OVERLOADS, "engine"}
+        if plain and not made and _defined(value.__module__, name) and name not in told_anew:
             return [f"from {value.__module__} import {name} as {name}"]
         return stub.function(name, value)
     kind = "DType" if value is None and name == "bfloat16" else type(value).__qualname__

@@ -149,7 +149,8 @@ class Memory(NamedTuple):
         """The bytes without those of leaves, which usually outlive the graph."""
         return sum(one.nbytes for one in self.kept if one.name != "variable")
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """A table, largest array first."""
         lines = sorted(self.kept, key=lambda one: -one.nbytes)
         return "\n".join([f"{self.nbytes:>10} B  in all", *map(str, lines)])
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Tree
+    from asyncgrad.types import Dims, Tree
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -35,7 +35,7 @@ def check_randomness(randomness: Randomness) -> None:
 
 
 def vmap(
-    func: Callable[_P, _R], in_dims: Tree = 0, out_dims: Tree = 0, randomness: Randomness = "error",
+    func: Callable[_P, _R], in_dims: Dims = 0, out_dims: Dims = 0, randomness: Randomness = "error",
     *, chunk_size: int | None = None,
 ) -> Callable[_P, _R]:  # fmt: skip
     """Make a function that maps a function over an axis of its arguments, in one call.

@@ -10,6 +10,7 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.autograd.svg import escaped
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.lazy import is_lazy
+from asyncgrad.nn.module_tree import Members
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Summary(NamedTuple):
             yield name, shape, f"{layer.parameters:,}", f"{layer.nbytes:,}"
         yield "in all", "", f"{self.parameters:,}", f"{self.nbytes:,}"
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """A table; the last line counts everything."""
         rows = [_TITLES, *self._rows()]
         name, shape, *numbers = (max(map(len, column)) for column in zip(*rows, strict=True))
         lines = [
@@ -108,7 +110,8 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
         The layers, with sums; printed, it is a table.
 
     Raises:
-        TypeError: if a module's `forward` is a coroutine function, which can't be awaited here.
+        TypeError: if it is no module, or if the `forward` of one is a coroutine function, which
+            can't be awaited here.
         ValueError: if parameters of lazy modules have no shape yet; call the model first.
 
     Example:
@@ -122,6 +125,8 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
           2: Linear  (3, 2)          18     72
         in all                       58    232
     """
+    if not isinstance(model, Members):
+        raise TypeError(f"summary: {type(model).__name__} is not a Module")
     shapes = _shapes(model, args, kwargs) if args or kwargs else {}
     counted: set[int] = set()
     layers = []

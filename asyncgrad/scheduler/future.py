@@ -11,7 +11,7 @@ import asyncio
 import warnings
 from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note, described
 from asyncgrad.scheduler.completion import ask_to_end
@@ -170,7 +170,7 @@ class BackwardFuture(asyncio.Future[_T]):
         return self.done() and not super().cancelled() and self._exception is None
 
     def add_done_callback(
-        self, callback: Callable[..., Any], /, *, context: Context | None = None
+        self, callback: Callable[[Self], object], /, *, context: Context | None = None
     ) -> None:
         """Call a function when the pass has ended.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from asyncgrad import autograd
 from asyncgrad.autograd import functional
@@ -11,6 +12,10 @@ from asyncgrad.sync import func
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncgrad.sync.func import _F
+
+_P = ParamSpec("_P")
 
 __all__ = [
     "backward", "blocking", "func", "grad", "hessian", "hvp", "jacobian", "jvp", "vhp", "vjp",
@@ -26,25 +31,35 @@ def blocking() -> Mode:
     return Mode(blocking=True)
 
 
-def backward(*args: Any, **kwargs: Any) -> None:
-    """`asyncgrad.autograd.backward`, blocking: the pass has ended when it returns."""
-    with blocking():
-        autograd.backward(*args, **kwargs)
+def _without_result(function: Callable[_P, object]) -> Callable[_P, None]:
+    @wraps(function)
+    def blocked(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        with blocking():
+            function(*args, **kwargs)
+
+    blocked.__doc__ = "`asyncgrad.autograd.backward`, blocking: the pass has ended when it returns."
+    return blocked
 
 
-def grad(*args: Any, **kwargs: Any) -> Any:
-    """`asyncgrad.autograd.grad`, blocking: it returns a plain tuple or dictionary."""
-    with blocking():
-        result = autograd.grad(*args, **kwargs)
-    return dict(result) if isinstance(result, dict) else tuple(result)
+def _plain(function: _F) -> _F:
+    @wraps(function)
+    def blocked(*args: object, **kwargs: object) -> Any:
+        with blocking():
+            result = function(*args, **kwargs)
+        return dict(result) if isinstance(result, dict) else tuple(result)
+
+    blocked.__doc__ = "`asyncgrad.autograd.grad`, blocking: it returns a plain tuple or dictionary."
+    return cast("_F", blocked)
 
 
-def _ended(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ended(function: _F) -> _F:
     blocked = func.ended(function)
     blocked.__doc__ = f"`asyncgrad.autograd.functional.{function.__name__}`, ended when it returns."
     return blocked
 
 
+backward = _without_result(autograd.backward)
+grad = _plain(autograd.grad)
 hessian = _ended(functional.hessian)
 hvp = _ended(functional.hvp)
 jacobian = _ended(functional.jacobian)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad import func
 from asyncgrad.core.modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
 
 __all__ = [
     "debug_unwrap", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
@@ -20,29 +22,29 @@ debug_unwrap = func.debug_unwrap
 stack_module_state = func.stack_module_state
 
 
-def ended(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function blocking."""
+def ended(function: _F) -> _F:
+    """Make a function blocking. Its results have the same types: they need not be awaited."""
 
     @functools.wraps(function)
     def blocked(*args: object, **kwargs: object) -> Any:
         with Mode(blocking=True):
             return function(*args, **kwargs)
 
-    return blocked
+    return cast("_F", blocked)
 
 
-def _making(transform: Callable[..., Any]) -> Callable[..., Any]:
+def _making(transform: _F) -> _F:
     """Make the functions that a transform returns blocking."""
 
     @functools.wraps(transform)
-    def made(*args: object, **kwargs: object) -> Callable[..., Any]:
+    def made(*args: object, **kwargs: object) -> Any:
         return ended(transform(*args, **kwargs))
 
     made.__doc__ = f"`asyncgrad.func.{transform.__name__}`, for a function that blocks."
-    return made
+    return cast("_F", made)
 
 
-def _giving(transform: Callable[..., Any]) -> Callable[..., Any]:
+def _giving(transform: _F) -> _F:
     """Make a transform that returns a value and a function blocking, and that function as well."""
     blocked = ended(transform)
 
@@ -52,7 +54,7 @@ def _giving(transform: Callable[..., Any]) -> Callable[..., Any]:
         return (value, ended(function), *aux)
 
     given.__doc__ = f"`asyncgrad.func.{transform.__name__}`, ended when it returns."
-    return given
+    return cast("_F", given)
 
 
 functional_call = ended(func.functional_call)

@@ -55,7 +55,8 @@ def load(path: Path, model: ag.nn.Sequential) -> Published | None:
         return None
     model.load_state_dict(load_safetensors(path))
     facts = facts_of(path)
-    return Published.of(model, _step(facts), tuple(facts.get("learnt", "").split()))
+    learnt, undone = (tuple(facts.get(name, "").split()) for name in ("learnt", "undone"))
+    return Published.of(model, _step(facts), learnt, undone)
 
 
 def step_of(path: Path) -> int:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from examples.options import whole
 from examples.service.app import SETTINGS
@@ -32,6 +33,10 @@ def main() -> int:
     try:
         args.weights.parent.mkdir(parents=True, exist_ok=True)
         load(args.weights, make_model())
+        with TemporaryFile(
+            dir=args.weights.parent
+        ):  # a folder that nobody can write into is refused
+            pass
     except Exception as error:
         # A learner that can't read the file ends with a traceback.
         parser.error(f"--weights {args.weights}: {error}")

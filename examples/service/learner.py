@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -85,6 +86,8 @@ class Learner:
         #: it shall leave out.
         self._waiting: set[str] = set()
         self._withdrawn: set[str] = set()
+        #: The names of the last ones that were undone.
+        self._undone: deque[str] = deque(maxlen=UNDONE)
         #: The loss of each of the last steps on corrections.
         self.losses: deque[float] = deque(maxlen=SHOWN)
         self._watchers: set[asyncio.Queue[dict]] = set()
@@ -119,6 +122,10 @@ class Learner:
             await self._publish()
         else:
             self.published, self.step = found, found.step
+            if self.leads:
+                # What another process has learnt can't be undone by this one.
+                self.published = replace(found, learnt=())
+                self._undone.extend(found.undone)
         once = self._lead_on if self.leads else self._follow
         self._task = asyncio.create_task(self._ever(once), name="learner")
         return self
@@ -147,10 +154,11 @@ class Learner:
         """Forget a correction: leave it out if it waits, or learn anew what came after it.
 
         Raises:
-            KeyError: if it is none of the last ones that this process has received.
+            KeyError: if it is none of the last ones that this process has received, or that are in
+                the published weights.
             Full: if too many wait.
         """
-        if all(name != each.name for each in self._received):
+        if name not in {*self.learnt, *(each.name for each in self._received)}:
             raise KeyError(name)
         if self.leads and name in self._waiting:
             self._withdrawn.add(name)
@@ -179,6 +187,7 @@ class Learner:
             "losses": list(self.losses),
             "corrections": [self._described(each) for each in self._received],
             "learnt": self.learnt,
+            "undone": self.published.undone,
         }
 
     def _described(self, correction: Correction) -> dict[str, Any]:
@@ -186,7 +195,6 @@ class Learner:
             "name": correction.name,
             "digit": correction.digit,
             "pixels": correction.image.tolist(),
-            "undone": self.leads and correction.name not in {*self.learnt, *self._waiting},
         }
 
     @contextlib.contextmanager
@@ -229,6 +237,8 @@ class Learner:
                 await self._forget(came.name)
             elif came.name not in known:
                 await self._study(came)
+            elif came.name in self._withdrawn:
+                self._note_undone(came.name)
             await self._publish()
             await ag.offload(came.file.unlink)
             for names in (self._waiting, self._withdrawn):
@@ -258,9 +268,14 @@ class Learner:
             self._learnt.pop()
         forgotten = {correction.name for correction, _ in later}
         self._remembered = [each for each in self._remembered if each.name not in forgotten]
+        self._note_undone(name)
         await self._trainer.restore(later[0][1])
         for correction, _ in later[1:]:
             await self._study(correction)
+
+    def _note_undone(self, name: str) -> None:
+        if name not in self._undone:
+            self._undone.append(name)
 
     async def _practise(self) -> None:
         """Some steps on what is known, until a correction comes."""
@@ -297,14 +312,14 @@ class Learner:
     async def _publish(self) -> None:
         """Answer with the newest weights, and keep them."""
         learnt = tuple(correction.name for correction, _ in self._learnt)
-        published = await self._trainer.publish(self.step, learnt)
+        published = await self._trainer.publish(self.step, learnt, tuple(self._undone))
         await self._trainer.save(published, self._path)
         self.published = published
         self._tell_published()
 
     def _tell_published(self) -> None:
-        facts = {"published": True, "waiting": self.waiting, "learnt": self.learnt}
-        self._tell({"step": self.step} | facts)
+        names = {"learnt": self.learnt, "undone": self.published.undone}
+        self._tell({"step": self.step, "published": True, "waiting": self.waiting, **names})
 
     def _tell(self, event: dict) -> None:
         for events in self._watchers:

@@ -55,11 +55,13 @@ class Published:
     step: int = 0
     #: The names of the last corrections that are in them.
     learnt: tuple[str, ...] = ()
+    #: The names of the last corrections that were undone.
+    undone: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, model: ag.nn.Sequential, step: int, learnt: tuple[str, ...] = ()) -> Published:
-        """A copy of a model that is being trained."""
-        return cls(copy.deepcopy(model).eval().requires_grad_(False), step, learnt)
+    def of(cls, model: ag.nn.Sequential, *facts: Any) -> Published:
+        """A copy of a model that is being trained, and its other fields."""
+        return cls(copy.deepcopy(model).eval().requires_grad_(False), *facts)
 
     @cached_property
     def _weights(self) -> dict[str, ag.Tensor]:
@@ -68,7 +70,8 @@ class Published:
     @property
     def facts(self) -> dict[str, str]:
         """The metadata of their file."""
-        return {"step": str(self.step), "learnt": " ".join(self.learnt)}
+        names = {"learnt": " ".join(self.learnt), "undone": " ".join(self.undone)}
+        return {"step": str(self.step), **names}
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
         """Of each digit: float32 (n, 10)."""

@@ -38,9 +38,9 @@ class Trainer:
             await self._optimizer.step_async()
         return loss.item()
 
-    async def publish(self, step: int, learnt: tuple[str, ...]) -> Published:
-        """The weights as they are now, for answers."""
-        return await ag.offload(Published.of, self._model, step, learnt)
+    async def publish(self, step: int, *names: tuple[str, ...]) -> Published:
+        """The weights as they are now, for answers; the names are of what is learnt and undone."""
+        return await ag.offload(Published.of, self._model, step, *names)
 
     async def state(self) -> Any:
         """What `restore` returns to: a copy of the weights and of the optimiser's state."""

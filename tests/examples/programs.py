@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -69,3 +71,49 @@ def service_at(port: int, folder: Path, *arguments: str):
     finally:
         process.kill()
         process.communicate()
+
+
+def _on_a_terminal() -> None:
+    os.login_tty(0)
+    # Whoever runs the tests in the background may have had Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def said_until_ctrl_c(sign: bytes, *arguments: str | Path) -> bytes:
+    """What Python says on a terminal where Ctrl-C is typed after a sign; it ends with status 130.
+
+    All its processes have the terminal open. Its end shows when the last of them is gone.
+    """
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "always", *map(str, arguments)],
+        cwd=ROOT,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+        preexec_fn=_on_a_terminal,
+    )
+    os.close(theirs)
+    said, typed, give_up = b"", False, time.monotonic() + 110
+    try:
+        while select.select([ours], [], [], give_up - time.monotonic())[0]:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how Linux says that the terminal has no other end any more
+                part = b""
+            if not part:
+                break
+            said += part
+            if not typed and sign in said:
+                os.write(ours, b"\x03")
+                typed = True
+        else:
+            raise AssertionError(f"a process is still there: {said.decode()}")
+        assert typed, said.decode()
+        assert process.wait(100) == 130, said.decode()
+        return said
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)

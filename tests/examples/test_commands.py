@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from programs import ROOT, a_port, run
@@ -102,6 +103,12 @@ def test_a_port_that_is_taken_is_said_in_two_lines(tmp_path, module):
         ("service", "--workers 0", "argument --workers: expected a number from 1 to"),
         ("service", "--weights {broken}/weights.safetensors", "error: --weights"),
         ("service", "--weights {broken}", "error: --weights"),
+        pytest.param(
+            "service",
+            "--weights /proc/w.safetensors",
+            "error: --weights /proc/w.safetensors",
+            marks=pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc"),
+        ),
         ("service", "--host 203.0.113.9", "can't listen on 203.0.113.9:8000"),
         ("training_api", "--port x", "argument --port: expected a number from 1 to 65535"),
         ("training_api", "--tenants {broken}", "error: --tenants"),

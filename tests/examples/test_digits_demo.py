@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import select
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
-from programs import EXAMPLES, ROOT, run
+from programs import EXAMPLES, ROOT, run, said_until_ctrl_c
 
 pytest.importorskip("rich", reason="rich is not installed")
 
@@ -66,55 +60,15 @@ def test_demo_compares_with_pytorch_and_learns_the_same(tmp_path):
     assert len(figures["checks"]) == 5
 
 
-def _on_a_terminal() -> None:
-    os.login_tty(0)
-    # Whoever runs the tests in the background may have had Ctrl-C ignored.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize(
     "options",
     [["--only", "asyncgrad"], ["--only", "asyncgrad", "--quick", "--uvloop"], ["--quick"]],
     ids=["asyncio", "uvloop", "all variants"],
 )
 def test_ctrl_c_ends_the_demo_cleanly(options):
-    """Typed on its terminal in the midst of training: no traceback, status 130, nothing left.
-
-    All its processes have the terminal open. Its end shows when the last of them is gone.
-    """
+    """Typed on its terminal in the midst of training: no traceback, status 130, nothing left."""
     if "--uvloop" in options:
         pytest.importorskip("uvloop", reason="uvloop is not installed")
-    ours, theirs = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-W", "always", "-m", "examples.digits", *options],
-        cwd=ROOT,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
-        preexec_fn=_on_a_terminal,
-    )
-    os.close(theirs)
-    said, typed, give_up = b"", False, time.monotonic() + 110
-    try:
-        while select.select([ours], [], [], give_up - time.monotonic())[0]:
-            try:
-                part = os.read(ours, 65536)
-            except OSError:  # how Linux says that the terminal has no other end any more
-                part = b""
-            if not part:
-                break
-            said += part
-            if not typed and b"loss" in said:
-                os.write(ours, b"\x03")
-                typed = True
-        else:
-            pytest.fail(f"a process is still there: {said.decode()}")
-        assert typed, said.decode()
-        assert process.wait(100) == 130, said.decode()
-        for word in (b"Traceback", b"Error", b"Warning", b"xception", b"accuracy"):
-            assert word not in said, said.decode()
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
+    said = said_until_ctrl_c(b"loss", "-m", "examples.digits", *options)
+    for word in (b"Traceback", b"Error", b"Warning", b"xception", b"accuracy"):
+        assert word not in said, said.decode()

@@ -5,7 +5,7 @@ import re
 import runpy
 
 import pytest
-from programs import EXAMPLES, run
+from programs import EXAMPLES, run, said_until_ctrl_c
 
 
 def test_engine_in_100_lines_is_right_and_under_100_lines():
@@ -70,6 +70,14 @@ def test_distributed_training_loses_a_worker_and_goes_on():
     assert "worker 1 was lost" in said
     assert said.count("False") == 2
     assert float(re.search(r"not seen in training: (\S+)%", said)[1]) > 90.0
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_distributed_training_and_its_workers_without_tracebacks():
+    pytest.importorskip("distributed", reason="Dask distributed is not installed")
+    said = said_until_ctrl_c(b"step  20", "-m", "examples.distributed_training")
+    assert b"Traceback" not in said, said.decode()
+    assert b"accuracy" not in said
 
 
 @pytest.mark.slow

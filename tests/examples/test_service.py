@@ -27,6 +27,7 @@ from examples.service import checkpoint  # noqa: E402
 from examples.service.app import Settings, create_app  # noqa: E402
 from examples.service.calm import Calm  # noqa: E402
 from examples.service.lag import INTERVAL, Lag  # noqa: E402
+from examples.service.learner import UNDONE  # noqa: E402
 from examples.service.model import Published, make_model, shifts  # noqa: E402
 from examples.service.spool import Full, Spool, lead  # noqa: E402
 
@@ -568,7 +569,7 @@ async def test_undoing_a_correction_learns_anew_what_came_after_it(tmp_path):
         assert (await client.delete("/corrections/unknown")).status_code == 404
         story = learner.story()
         assert [each["name"] for each in story["corrections"]] == names
-        assert all(each["undone"] for each in story["corrections"])
+        assert set(story["undone"]) == set(names)
         assert len(story["losses"]) == 12 * 5
     untouched = make_model()
     async with serving(tmp_path / "other", first_steps=20) as (app, _):
@@ -589,8 +590,36 @@ async def test_a_correction_that_waits_is_left_out_when_it_is_undone(tmp_path):
             while "loss" not in await events.get():
                 pass
             await client.delete(f"/corrections/{second['name']}")
-            assert list((await _published(events, 2))["learnt"]) == [first["name"]]
+            last = await _published(events, 2)
+            assert [list(last[each]) for each in ("learnt", "undone")] == [
+                [first["name"]], [second["name"]],
+            ]  # fmt: skip
         assert app.state.learner.step == 5 + 12
+
+
+@pytest.mark.asyncio
+async def test_what_was_learnt_too_long_ago_to_be_undone_is_not_told_as_undone(tmp_path):
+    """Also after a restart, which forgets the states to which an undoing returns."""
+    async with serving(tmp_path, first_steps=5) as (app, client):
+        names = []
+        with app.state.learner.watching() as events:
+            for digit in range(UNDONE + 1):
+                body = {"pixels": picture(digit), "digit": digit % 10}
+                names.append((await client.post("/correct", json=body)).json()["name"])
+            last = await _published(events, UNDONE + 1)
+            assert (list(last["learnt"]), list(last["undone"])) == (names[1:], [])
+            # One that is being learnt is none of the undone ones.
+            answer = await client.post("/correct", json={"pixels": picture(3), "digit": 3})
+            while "loss" not in await events.get():
+                pass
+            assert answer.json()["name"] not in app.state.learner.story()["undone"]
+            await _published(events)
+            await client.delete(f"/corrections/{names[-1]}")
+            assert list((await _published(events))["undone"]) == [names[-1]]
+    async with serving(tmp_path, first_steps=5) as (app, client):
+        story = app.state.learner.story()
+        assert (list(story["learnt"]), list(story["undone"])) == ([], [names[-1]])
+        assert (await client.delete(f"/corrections/{names[-2]}")).status_code == 404
 
 
 def test_the_lag_of_a_second_is_forgotten_after_a_second():

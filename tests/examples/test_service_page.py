@@ -67,7 +67,8 @@ class Page:
     def __init__(self, driver, port):
         self.driver = driver
         self.wait = WebDriverWait(driver, 100).until
-        driver.get(f"http://127.0.0.1:{port}/")
+        self.url = f"http://127.0.0.1:{port}/"
+        driver.get(self.url)
         # Before, what is published would not be seen.
         self.wait(lambda _: self.fact("watching"))
 
@@ -208,6 +209,76 @@ def test_clear_leaves_nothing_of_what_was_drawn(desktop):
     page.wait(lambda _: page["said"].text == "draw something first")
 
 
+def test_an_answer_that_does_not_come_is_said_and_its_failure_not_after_clear(desktop):
+    page = desktop
+    page.wait(lambda _: len(page.all("#examples button")) == 10)
+    page.driver.execute_script(
+        "window.answers = fetch;"
+        "window.fetch = () => new Promise((_, fail) => { window.fail = fail; })"
+    )
+    page.all("[data-example='3']")[0].click()
+    page.wait(lambda _: page["said"].text == "no answer yet")
+    page["clear"].click()
+    page.driver.execute_script("fail(new Error('no')); fetch = answers")
+    page.wait(lambda _: page["away"].is_displayed())  # what follows the failure has begun
+    page.driver.execute_async_script("setTimeout(arguments[0])")
+    assert page["said"].text == ""
+
+
+def test_a_second_finger_and_another_button_draw_nothing(desktop):
+    page = desktop
+    page.driver.execute_script(
+        "const touch = (type, facts) => pad.dispatchEvent(new PointerEvent(type,"
+        "  { bubbles: true, clientX: 100, clientY: 250, pointerId: 7, ...facts }));"
+        "touch('pointerdown', { isPrimary: false }); touch('pointermove', { isPrimary: false });"
+        "touch('pointerdown', { isPrimary: true, button: 2 }); touch('pointermove', {});"
+    )
+    page["adapt"].click()
+    page.wait(lambda _: page["said"].text == "draw something first")
+
+
+def test_the_page_says_that_it_does_not_hear_what_is_learnt(desktop):
+    page = desktop
+    assert not page["deaf"].is_displayed()
+    page.driver.execute_script(
+        "window.Real = EventSource;"
+        "window.EventSource = class {"
+        "  constructor() { setTimeout(() => this.onerror()); this.readyState = 2; } };"
+        "window.EventSource.CLOSED = 2; watch()"
+    )
+    page.wait(lambda _: page["deaf"].is_displayed())
+    page.driver.execute_script("EventSource = Real")
+    page.wait(lambda _: not page["deaf"].is_displayed())
+
+
+def test_old_corrections_stay_learnt_and_another_page_shows_what_this_one_undoes(desktop):
+    page, driver = desktop, desktop.driver
+    pixels = [0.5] * 64
+
+    def states():
+        return [item.get_attribute("data-state") for item in page.all("#corrected li")][:22]
+
+    def correct_often(times):
+        driver.execute_async_script(
+            "const [pixels, times, done] = arguments;"
+            "(async () => { for (let n = 0; n < times; n++)"
+            "  await ask('POST', 'correct', { pixels, digit: 1 }); done(); })()",
+            pixels, times,
+        )  # fmt: skip
+
+    correct_often(22)
+    page.wait(lambda _: states() == ["learnt"] * 20 + ["learnt for good"] * 2)
+    assert not page.all("#corrected li button")[20].is_displayed()
+    first = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    driver.get(page.url)
+    page.wait(lambda _: states() == ["learnt"] * 20)
+    page.all("#corrected button")[0].click()
+    page.wait(lambda _: states() == ["undone"] + ["learnt"] * 19)
+    driver.switch_to.window(first)
+    page.wait(lambda _: states() == ["undone"] + ["learnt"] * 19 + ["learnt for good"] * 2)
+
+
 def test_examples_are_predicted_and_explained(desktop):
     page = desktop
     page.wait(lambda _: len(page.all("#examples button")) == 10)
@@ -232,7 +303,7 @@ def test_everything_can_be_done_by_keys_alone(desktop):
     assert page["digit"].text == "\u2013"
     # All that can be clicked is reached, and shows it.
     reached = set()
-    for _ in range(40):
+    for _ in range(80):
         page.keys(Keys.TAB)
         active = page.driver.switch_to.active_element
         if active.tag_name == "body":

@@ -30,6 +30,7 @@ def test_it_counts_parameters_bytes_and_shapes_and_leaves_the_model_as_it_was():
     assert found.parameters == sum(p.numel() for p in net.parameters()) == found.trainable
     tensors = [*net.parameters(), *net.buffers()]
     assert found.nbytes == sum(tensor.nbytes for tensor in tensors)
+    assert repr(found) == str(found)  # so a prompt shows the table, too
     assert [module.training for module in net.modules()] == modes
     for name, value in net.state_dict().items():
         assert ag.equal(value, before[name])
@@ -68,6 +69,8 @@ def test_what_it_can_not_do_is_said():
 
     with pytest.raises(TypeError, match=r"Awaited\.forward is a coroutine function"):
         summary(nn.Sequential(Awaited()), ag.ones(1))
+    with pytest.raises(TypeError, match="int is not a Module"):
+        summary(3)
     with pytest.raises(ValueError, match="no shape yet"):
         summary(nn.Sequential(nn.LazyLinear(3)))
     failing = nn.Sequential(nn.Linear(2, 2))

@@ -34,6 +34,7 @@ CALLS = {
     "a text as an order": lambda T, x: T.linalg.vector_norm(x, "two"),
     "no axes to contract": lambda T, x: T.tensordot(x, x, dims=None),
     "no operands": lambda T, x: T.einsum("i->", []),
+    "a number as the equation": lambda T, x: T.einsum(3, x),
     "a text as a dtype": lambda T, x: T.softmax(x, 1, dtype="foo"),
     "integers for probabilities": lambda T, x: T.nn.functional.kl_div(x.long(), x),
     "a number for running means": lambda T, x: T.nn.functional.instance_norm(x[None], 0),

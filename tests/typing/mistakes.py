@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncgrad as ag
 from asyncgrad import Tensor, nn
 from asyncgrad.nn import functional as F
+from asyncgrad.utils.data import DataLoader, random_split
 
 
 class Net(nn.Module):
@@ -103,5 +104,14 @@ def more_mistakes(x: Tensor, tree: Tree, d: ag.distributions.Normal) -> str:
     ag.func.vmap(norm, randomness="some")  # refused
     x.scatter_reduce(0, x, x, "max")  # refused
     x.sum().backward(wait="no")  # refused
+    ag.einsum(3, x)  # refused
+    x.view("a", "b")  # refused
+    ag.sync.grad(x.sum())  # refused
+    ag.sync.backward(x.sum(), retain=True)  # refused
+    ag.func.vmap(norm, in_dims="a")  # refused
+    DataLoader(3)  # refused
+    random_split([1, 2], 2)  # refused
+    x.sum().backward().add_done_callback(3)  # refused
+    ag.engine().submit(x)  # refused
     with ag.trace_passes(3):  # refused
         return d.mean  # refused

@@ -10,7 +10,7 @@ import numpy as np
 import asyncgrad as ag
 from asyncgrad import Tensor, nn
 from asyncgrad.nn import functional as F
-from asyncgrad.utils.data import DataLoader, TensorDataset
+from asyncgrad.utils.data import DataLoader, TensorDataset, random_split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +79,34 @@ async def train(model: Net, x: Tensor, y: Tensor) -> float:
         scheduler.step()
     ag.save(model.state_dict(), "weights.pt")
     return loss.mean().item()
+
+
+async def engine_and_futures(x: Tensor) -> ag.BackwardFuture[None]:
+    ag.engine().limit(passes=3)
+    assert_type(ag.engine().loop, asyncio.AbstractEventLoop)
+    assert_type(ag.engine().statistics().passes, int)
+    future = x.sum().backward()
+    future.add_done_callback(lambda ended: print(ended.committed()))
+    return future
+
+
+def blocking(x: Tensor) -> None:
+    assert_type(ag.sync.backward(x.sum()), None)
+    (g,) = ag.sync.grad(x.sum(), x)
+    assert_type(g, Tensor)
+    assert_type(ag.sync.func.grad(norm)(x, 2.0), Tensor)
+    assert_type(ag.sync.jacobian(norm, x), Tensor)
+
+
+def lists(rows: list[tuple[Tensor, int]]) -> None:
+    assert_type(DataLoader(rows, batch_size=2), DataLoader[tuple[Tensor, int]])
+    train, test = random_split(rows, [0.5, 0.5])
+    assert_type(train[0], tuple[Tensor, int])
+    assert_type(DataLoader(test), DataLoader[tuple[Tensor, int]])
+    assert_type(ag.einsum("ij,jk->ik", train[0][0], test[0][0]), Tensor)
+    assert_type(ag.einsum(train[0][0], [0, 1], [1, 0]), Tensor)
+    assert_type(train[0][0].view(2, -1).view((4,)).view(ag.int32), Tensor)
+    print(ag.func.vmap(norm, in_dims=(0, None))(train[0][0], 2.0))
 
 
 async def handler(model: Net, row: list[float]) -> dict[str, list[float]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from page_programs import blocks
 
+import asyncgrad as ag
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REFUSED = {
@@ -88,6 +90,14 @@ def test_each_mistake_is_refused(checker, request):
     assert len(REFUSED) > 20
 
 
+def _completed(text):
+    """What an editor offers after a line, by what it reads in the files, without running them."""
+    jedi = pytest.importorskip("jedi", reason="jedi is not installed")
+    program = f"import asyncgrad as ag\nx = ag.Tensor()\n{text}"
+    script = jedi.Script(program, project=jedi.Project(str(ROOT)))
+    return {one.name: one for one in script.complete()}
+
+
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
@@ -99,10 +109,19 @@ def test_each_mistake_is_refused(checker, request):
     ],
 )
 def test_editors_complete_names_with_docstrings(text, name, said):
-    """By what they read in the files, without running them."""
-    jedi = pytest.importorskip("jedi", reason="jedi is not installed")
-    program = f"import asyncgrad as ag\nx = ag.Tensor()\n{text}"
-    script = jedi.Script(program, project=jedi.Project(str(ROOT)))
-    offered = {one.name: one for one in script.complete()}
+    offered = _completed(text)
     assert name in offered
     assert said in offered[name].docstring()
+
+
+def test_editors_offer_of_an_engine_what_users_call():
+    offered = {name for name in _completed("ag.engine().") if not name.startswith("_")}
+    assert offered == {"limit", "loop", "statistics"}
+
+
+def test_consoles_and_notebooks_offer_public_names_alone():
+    """They ask the running package; a reader of files alone offers the folders' names as well."""
+    jedi = pytest.importorskip("jedi", reason="jedi is not installed")
+    completed = jedi.Interpreter("ag.", [{"ag": ag}]).complete()
+    offered = {one.name for one in completed if not one.name.startswith("_")}
+    assert offered == {name for name in dir(ag) if not name.startswith("_")}

@@ -359,7 +359,7 @@ WRONG = [
     {"num_workers": -1}, {"timeout": -1}, {"prefetch_factor": -1, "num_workers": 1},
     {"sampler": [1], "shuffle": True}, {"batch_sampler": [[1]], "batch_size": 3},
     {"batch_size": None, "drop_last": True}, {"batch_size": 0}, {"batch_size": -2},
-    {"persistent_workers": True},
+    {"persistent_workers": True}, {"drop_last": "yes", "batch_size": 3},
 ]  # fmt: skip
 
 
@@ -545,9 +545,12 @@ def test_samplers():
     lambda: data.WeightedRandomSampler([1.0], True),
     lambda: data.WeightedRandomSampler([[1.0]], 1),
     lambda: data.BatchSampler("abc", 0, False),
+    lambda: data.BatchSampler("abc", 1, "no"),
+    lambda: data.WeightedRandomSampler([1.0], 1, 3),
+    lambda: data.RandomSampler("abc", 3),
 ])  # fmt: skip
-def test_samplers_refuse_what_is_no_count(wrong):
-    with pytest.raises(ValueError, match="should be a"):
+def test_samplers_refuse_what_is_no_count_or_no_bool(wrong):
+    with pytest.raises((ValueError, TypeError), match="should be a"):
         wrong()
 
 

@@ -402,7 +402,7 @@ _INT64 = np.dtype("int64")
 _ELLIPSIS = -1
 
 
-def einsum(*args: Any) -> Tensor:
+def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
     """Sums of products of tensors, by the labels of their axes.
 
     Args:
@@ -425,13 +425,14 @@ def einsum(*args: Any) -> Tensor:
             operands = tuple(operands[0])
     else:
         places = range(0, len(args) - 1, 2)
-        equation = ",".join(_letters(args[place + 1]) for place in places)
         operands = tuple(args[place] for place in places)
-        if len(args) % 2:
-            equation += "->" + _letters(args[-1])
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
     tensors = _operands("einsum", *operands)
+    if not isinstance(args[0], str):
+        equation = ",".join(_letters(args[place + 1]) for place in places)
+        if len(args) % 2:
+            equation += "->" + _letters(args[-1])
     steps = _einsum_steps(equation, tuple(tensor._metadata.shape for tensor in tensors))
     prepared, contractions, final_sum, order = steps
     for place, (diagonals, dropped, summed) in enumerate(prepared):
@@ -455,7 +456,7 @@ def einsum(*args: Any) -> Tensor:
     return out if order is None else R.permute(out, order)
 
 
-def _letters(labels: Sequence[Any]) -> str:
+def _letters(labels: Any) -> str:
     """A list of labels as a term of an equation."""
     parts = []
     for label in labels:

@@ -36,6 +36,7 @@ from asyncgrad.ops.tensors.out import writes, writes_exactly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.ops.dtype import DType
     from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, DTypeLike, Ints
@@ -73,7 +74,7 @@ def reshape(input: Tensor, *sizes: Ints, shape: Ints | None = None) -> Tensor:
 
 def view(
     input: Tensor,
-    *shape: Ints | DTypeLike,
+    *shape: Ints | DType | np.dtype[Any] | type[Any],
     size: Ints | None = None,
     dtype: DTypeLike | None = None,
 ) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate, chain, pairwise
 from math import floor, isclose
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from asyncgrad.creation import randperm
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 _Sample_co = TypeVar("_Sample_co", covariant=True)
+#: What is read by index: a dataset, or a list of samples.
+Samples: TypeAlias = "Dataset[_Sample_co] | Sequence[_Sample_co]"
 
 
 class Dataset(Generic[_Sample_co]):
@@ -153,14 +155,14 @@ class Subset(Dataset[_Sample_co]):
         indices: the indices of the samples in it.
     """
 
-    def __init__(self, dataset: Dataset[_Sample_co], indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Samples[_Sample_co], indices: Sequence[int]) -> None:
         self.dataset = dataset
         self.indices = indices
 
     def __getitem__(self, index: Any) -> _Sample_co:
         """The sample at an index of the subset; or what the dataset has for a list of indices."""
         if isinstance(index, list):
-            return self.dataset[[self.indices[one] for one in index]]
+            return self.dataset[[self.indices[one] for one in index]]  # type: ignore[call-overload]
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[_Sample_co]:
@@ -176,7 +178,7 @@ class Subset(Dataset[_Sample_co]):
 
 
 def random_split(
-    dataset: Dataset[_Sample_co], lengths: Sequence[float], generator: Generator | None = None
+    dataset: Samples[_Sample_co], lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset[_Sample_co]]:
     """Split a dataset randomly into parts.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from asyncgrad.ops.tensors.rng import Generator
-    from asyncgrad.utils.data.dataset import Dataset
+    from asyncgrad.utils.data.dataset import Samples
 
     _Sample_co = TypeVarWithDefault("_Sample_co", covariant=True, default=Any)
 else:
@@ -88,7 +88,7 @@ class DataLoader(Generic[_Sample_co]):
     """
 
     def __init__(
-        self, dataset: Dataset[_Sample_co], batch_size: int | None = 1, shuffle: bool | None = None,
+        self, dataset: Samples[_Sample_co], batch_size: int | None = 1, shuffle: bool | None = None,
         sampler: Iterable[int] | None = None, batch_sampler: Iterable[list[int]] | None = None,
         num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,

@@ -48,6 +48,7 @@ class RandomSampler(Sampler[int]):
         generator: the random generator; the default one if None.
 
     Raises:
+        TypeError: if `replacement` is no bool.
         ValueError: if `num_samples` is no positive integer, or the dataset is empty.
     """
 
@@ -59,6 +60,8 @@ class RandomSampler(Sampler[int]):
         self.replacement = replacement
         self._num_samples = num_samples
         self.generator = generator
+        if not isinstance(replacement, bool):
+            raise TypeError(_no_flag("RandomSampler", "replacement", replacement))
         _check_count("RandomSampler", self.num_samples)
 
     @property
@@ -111,7 +114,8 @@ class WeightedRandomSampler(Sampler[int]):
         generator: the random generator; the default one if None.
 
     Raises:
-        ValueError: if `num_samples` is no positive integer, or the weights are not one-dimensional.
+        ValueError: if `num_samples` is no positive integer, `replacement` no bool, or the weights
+            are not one-dimensional.
     """
 
     def __init__(
@@ -119,6 +123,8 @@ class WeightedRandomSampler(Sampler[int]):
         generator: Generator | None = None,
     ) -> None:  # fmt: skip
         _check_count("WeightedRandomSampler", num_samples)
+        if not isinstance(replacement, bool):
+            raise ValueError(_no_flag("WeightedRandomSampler", "replacement", replacement))
         self.weights = as_tensor(weights, dtype="float64")
         if self.weights.dim() != 1:
             raise ValueError(
@@ -224,13 +230,15 @@ class BatchSampler(Sampler["list[int]"]):
         drop_last: leave out the last list if it is shorter.
 
     Raises:
-        ValueError: if `batch_size` is no positive integer.
+        ValueError: if `batch_size` is no positive integer, or `drop_last` no bool.
     """
 
     def __init__(
         self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool
     ) -> None:
         _check_count("BatchSampler", batch_size, "batch_size")
+        if not isinstance(drop_last, bool):
+            raise ValueError(_no_flag("BatchSampler", "drop_last", drop_last))
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -244,6 +252,10 @@ class BatchSampler(Sampler["list[int]"]):
     def __len__(self) -> int:
         more = 0 if self.drop_last else self.batch_size - 1
         return (len(self.sampler) + more) // self.batch_size  # type: ignore[arg-type]
+
+
+def _no_flag(owner: str, name: str, value: object) -> str:
+    return f"{owner}: {name} should be a boolean value, but got {name}={value}"
 
 
 def _check_count(owner: str, count: object, name: str = "num_samples") -> None:

@@ -15,7 +15,9 @@ async function ask(method, path, body) {
   // 502 and 504: a proxy says that nobody answers.
   away(!answer || answer.status === 502 || answer.status === 504);
   if (!answer) throw new Error("the service does not answer");
-  if (!answer.ok) throw new Error(answer.status + " " + answer.statusText);
+  if (!answer.ok) {
+    throw Object.assign(new Error(answer.status + " " + answer.statusText), { status: answer.status });
+  }
   return answer.json();
 }
 // Say that the service is away, until it is back; then ask what was not answered meanwhile.
@@ -57,11 +59,12 @@ function at(event) {
   return [(event.clientX - box.left) * SIZE / box.width, (event.clientY - box.top) * SIZE / box.height];
 }
 pad.onpointerdown = event => {
+  if (!event.isPrimary || event.button) return;  // a second finger, or another button
   if (example) clear();
   pressed = true; pad.setPointerCapture(event.pointerId); stroke(...at(event), true);
 };
-pad.onpointermove = event => { if (pressed) { stroke(...at(event)); glance(); } };
-pad.onpointerup = pad.onpointercancel = () => { if (pressed) { pressed = false; look(); } };
+pad.onpointermove = event => { if (pressed && event.isPrimary) { stroke(...at(event)); glance(); } };
+pad.onpointerup = pad.onpointercancel = event => { if (pressed && event.isPrimary) { pressed = false; look(); } };
 
 function showPen() {
   Object.assign($("pen").style, { left: 100 * pen.x / SIZE + "%", top: 100 * pen.y / SIZE + "%" });
@@ -169,9 +172,11 @@ async function glance() {
 async function look(silent = false) {
   const image = pixels(), mine = ++turn;
   if (!image) return;
+  const slow = setTimeout(() => { if (mine === turn && !silent) say("no answer yet"); }, 1000);
   try {
     const asked = performance.now(), answer = await ask("POST", "predict", { pixels: image });
     const took = (performance.now() - asked).toFixed(0);
+    clearTimeout(slow);
     if (mine !== turn) return;
     show(answer, image);
     document.body.dataset.step = answer.step;
@@ -181,7 +186,8 @@ async function look(silent = false) {
     paint($("gradient"), why.gradient, image); paint($("integrated"), why.integrated, image);
     $("why").textContent = `Both are gradients of the score of ${answer.digit}.`;
     document.body.dataset.explained = answer.digit;
-  } catch (error) { say("not answered: " + error.message); }
+  } catch (error) { if (mine === turn) say("not answered: " + error.message); }
+  clearTimeout(slow);
 }
 
 $("clear").onclick = clear;
@@ -193,7 +199,7 @@ $("adapt").onclick = async () => {
     if (mine !== turn) return;
     show(answer, image);
     say(answer.adapted ? "adapted to this drawing" : "no time left to adapt");
-  } catch (error) { say("not adapted: " + error.message); }
+  } catch (error) { if (mine === turn) say("not adapted: " + error.message); }
 };
 
 let offered = false;
@@ -226,7 +232,7 @@ function take(values) {
 // -- corrections ----------------------------------------------------------------------------------
 
 const corrections = new Map();
-function list({ name, digit, pixels, undone }) {
+function list({ name, digit, pixels }) {
   if (corrections.has(name)) return;
   const item = make("li"), small = make("canvas", { width: 64, height: 64 }), text = make("span");
   const undo = make("button", { textContent: "Undo", onclick: () => forget(name) });
@@ -236,7 +242,7 @@ function list({ name, digit, pixels, undone }) {
   item.append(small, text, undo); $("corrected").prepend(item);
   corrections.set(name, { digit, item, text, undo, state: "" });
   $("none").hidden = true;
-  state(name, undone ? "undone" : "waits");
+  state(name, "waits"); settle(name);
 }
 function state(name, what) {
   const each = corrections.get(name);
@@ -244,8 +250,7 @@ function state(name, what) {
   each.state = what;
   each.text.textContent = `a ${each.digit}: ${what}`;
   each.item.dataset.state = what;
-  each.item.classList.toggle("undone", what === "undone");
-  each.undo.disabled = what === "undone" || what === "is being undone";
+  each.undo.disabled = what !== "waits" && what !== "learnt";
 }
 async function correct(digit) {
   const image = pixels();
@@ -253,24 +258,25 @@ async function correct(digit) {
   try {
     const { name } = await ask("POST", "correct", { pixels: image, digit });
     list({ name, digit, pixels: image });
-    if (learnt.includes(name)) state(name, "learnt");
     say(`learning that this is a ${digit}`);
   } catch (error) { say("not learnt: " + error.message); }
 }
 async function forget(name) {
-  const before = corrections.get(name).state;
+  const each = corrections.get(name), before = each.before = each.state;
   state(name, "is being undone");
   try { await ask("DELETE", "corrections/" + name); }
-  catch (error) { state(name, before); say("not undone: " + error.message); }
-}
-// The names of the corrections that the weights have learnt.
-let learnt = [];
-function took(names) {
-  learnt = names;
-  for (const [name, { state: now }] of corrections) {
-    if (names.includes(name)) { if (now !== "is being undone") state(name, "learnt"); }
-    else if (now === "learnt" || now === "is being undone") state(name, "undone");
+  catch (error) {
+    state(name, error.status === 404 ? FOR_GOOD : before); say("not undone: " + error.message);
   }
+}
+// The names of the corrections in the weights that can be undone, and of those that were undone.
+let learnt = [], undone = [];
+const FOR_GOOD = "learnt for good";
+function settle(name) {
+  const { state: now, before } = corrections.get(name), undoing = now === "is being undone";
+  if (undone.includes(name)) state(name, "undone");
+  else if (learnt.includes(name)) { if (!undoing) state(name, "learnt"); }
+  else if (now === "learnt" || undoing && before === "learnt") state(name, FOR_GOOD);
 }
 
 // -- charts ---------------------------------------------------------------------------------------
@@ -318,23 +324,29 @@ function plotLags() {
 function watch() {
   const events = new EventSource("events");
   events.onerror = () => {
-    delete document.body.dataset.watching;
+    watching(false);
     // It tries again by itself if nobody answers, and not if the answer is an error.
     if (events.readyState === EventSource.CLOSED) setTimeout(watch, 1000);
   };
   events.onmessage = happened;
 }
+// Whether the page hears what is learnt.
+function watching(now) {
+  if (now) document.body.dataset.watching = "yes"; else delete document.body.dataset.watching;
+  $("deaf").hidden = now;
+}
 function happened(message) {
   const event = JSON.parse(message.data);
-  $("step").textContent = event.step; document.body.dataset.watching = "yes";
+  $("step").textContent = event.step; watching(true);
   if ("waiting" in event) $("waiting").textContent = event.waiting;
   if ("losses" in event) losses.splice(0, losses.length, ...event.losses);
   if ("loss" in event) losses.push(event.loss);
   if (losses.length > 240) losses.shift();
   if ("loss" in event || "losses" in event) plotLosses();
+  if ("learnt" in event) ({ learnt, undone } = event);
   (event.corrections || []).forEach(list);
+  if ("learnt" in event) [...corrections.keys()].forEach(settle);
   if (event.burden === false) $("manners").hidden = true;
-  if ("learnt" in event) took(event.learnt);
   if (event.published) { document.body.dataset.published = event.step; look(true); }
 }
 
