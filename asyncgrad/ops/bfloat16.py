@@ -29,6 +29,11 @@ def needs_bfloat16(name: str) -> Any:
     return BFLOAT16
 
 
+def sortable(array: Any) -> Any:
+    """An array that is sorted with NaN last: NumPy sorts NaN of bfloat16 anywhere."""
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
+
+
 def floating_info(dtype: Any) -> Any:
     """The limits of a floating dtype, or of a complex dtype's parts."""
     if dtype.kind == "V":

@@ -107,3 +107,27 @@ def test_topk_of_long_lines_parts_before_it_sorts(largest):
     oracle.compare(tuple(expected), tuple(found))
     found.values.sum().backward()
     assert x.grad.numpy().sum() == 33
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("length", [9, 200])
+def test_nan_is_the_greatest_of_all_dtypes(dtype, length):
+    """In a long line `topk` partitions first."""
+    values = np.random.default_rng(0).permutation(np.arange(length, dtype=float))
+    values[::4] = NAN
+    values[1::7] = -math.inf
+
+    def found(T):
+        x = T.tensor(values.tolist(), dtype=getattr(T, dtype))
+        results = [T.sort(x, stable=True, descending=d) for d in (False, True)]
+        results += [T.topk(x, 2, largest=largest)[0] for largest in (False, True)]
+        edges = T.tensor([-math.inf, 0.0, 3.0, math.inf], dtype=x.dtype)
+        results += [T.unique(x), T.searchsorted(edges, x), T.argsort(x, stable=True), T.msort(x)]
+        return results
+
+    for expected, ours in zip(found(torch), found(ag), strict=True):
+        oracle.compare(expected, ours)
+
+
+def test_the_order_of_equal_elements_may_be_left_open():
+    assert ag.sort(ag.tensor([2.0, 1.0]), stable=None).values.tolist() == [1.0, 2.0]

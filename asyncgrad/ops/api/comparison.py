@@ -14,6 +14,7 @@ from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped
+from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
 from asyncgrad.ops.tensors.out import writes, writes_exactly
@@ -245,7 +246,8 @@ def searchsorted(
         )
     check_device("searchsorted", row, input, sorter)
     xp = row._metadata.F.xp
-    values = input._array if isinstance(input, Variable) else xp.asarray(input)
+    values = sortable(input._array if isinstance(input, Variable) else xp.asarray(input))
+    bounds = sortable(row._array)
     order = None if sorter is None else sorter._array
     if row.ndim != 1 and values.shape[:-1] != row.shape[:-1]:
         raise RuntimeError(
@@ -255,12 +257,12 @@ def searchsorted(
         )
     edge = "right" if right or side == "right" else "left"
     if row.ndim == 1:
-        found = xp.searchsorted(row._array, values, edge, sorter=order)
+        found = xp.searchsorted(bounds, values, edge, sorter=order)
     else:
         found = xp.empty(values.shape, dtype=np.int64)
         for place in np.ndindex(*row.shape[:-1]):
             own = None if order is None else order[place]
-            found[place] = xp.searchsorted(row._array[place], values[place], edge, sorter=own)
+            found[place] = xp.searchsorted(bounds[place], values[place], edge, sorter=own)
     return _made(row, xp.asarray(found, dtype=np.int32 if out_int32 else np.int64))
 
 
@@ -296,8 +298,9 @@ def unique(
     axis = None if dim is None else _axis_of_parts("unique", x, dim)
     xp = x._metadata.F.xp
     found, inverse, counts = xp.unique(
-        x._array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+        sortable(x._array), return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
+    found = found.astype(x.dtype, copy=False)
     inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
     results = [found]
     results += [inverse] if return_inverse else []

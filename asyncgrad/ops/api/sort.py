@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncgrad.core.recording import followed, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.signatures import named
@@ -33,7 +32,7 @@ _PARTED = 64
 
 @writes_exactly
 def sort(
-    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
 ) -> return_types.sort:
     """The sorted elements along an axis, and their indices.
 
@@ -52,7 +51,8 @@ def sort(
     """
     if getattr(input, "_batched", False):
         return _mapped_along(sort, input, dim, descending)
-    check_bool("sort", "stable", stable)
+    if stable is not None:
+        check_bool("sort", "stable", stable)
     x, order, axis = _ordered("sort", input, dim, descending)
     return return_types.sort(*selected(x, "sort", order, axis, True))
 
@@ -92,7 +92,7 @@ def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any,
 
 def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
     """The indices that sort an array; equal elements keep their order."""
-    xp = F.xp
+    xp, array = F.xp, sortable(array)
     if not array.ndim:
         return xp.zeros((), dtype=xp.int64)
     if not descending:
@@ -160,6 +160,7 @@ def _first(F: Raw, array: Array, count: int, axis: int, largest: bool) -> Any:
         # A copy, so that the full order is not kept in memory. `xp.array`, unlike an array's
         # method, uses the current stream.
         return F.xp.array(_order(F, array, axis, largest)[(*front, slice(count))], order="C")
+    array = sortable(array)
     cut = length - count if largest else count - 1
     parted = F.xp.argpartition(array, cut, axis=axis)
     near = parted[(*front, slice(cut, None) if largest else slice(count))]
@@ -200,9 +201,7 @@ def _found(
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
 
     def found(array: Array) -> Any:
-        # NumPy does not sort NaN of bfloat16 to the end.
-        wide = array.astype(np.float32) if metadata.dtype.kind == "V" else array
-        lines = xp.moveaxis(wide, axis, -1)
+        lines = xp.moveaxis(sortable(array), axis, -1)
         order = xp.argsort(lines, axis=-1, kind="stable")
         places = place(xp, xp.take_along_axis(lines, order, -1))
         indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)

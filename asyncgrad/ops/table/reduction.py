@@ -12,6 +12,7 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.fused import masked
 from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import refuse, sgn
@@ -405,9 +406,8 @@ def _nanmedian(xp: Library, x: Array) -> Any:
 
 
 def _sorted(xp: Library, x: Array) -> Any:
-    """All elements sorted, NaN last; NumPy sorts NaN of bfloat16 anywhere."""
-    flat = x.reshape(-1)
-    return xp.sort(flat.astype(xp.float32) if x.dtype.kind == "V" else flat)
+    """All elements sorted, NaN last."""
+    return xp.sort(sortable(x.reshape(-1)))
 
 
 def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1) -> Op:
