@@ -6,6 +6,8 @@ neither is compared nor stands below with a reason fails.
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import oracle
 import pytest
@@ -182,6 +184,50 @@ def test_empty_and_one_element_axes(name, shape):
     found = getattr(ag, name)(ours, *arguments)
     oracle.compare(expected, found)
     oracle.compare_derivatives(expected, found, [(theirs, ours)], 2)
+
+
+# -- memory of results ----------------------------------------------------------------------------
+
+#: Results whose elements lie apart, or in another order, each with the reason.
+APART = {
+    "nonzero": "with `as_tuple`, vectors are the columns of one array",
+    "svd": "LAPACK's matrices of no columns",
+    "linalg.svd": "the same",
+    "linalg.lu_solve": "solved from the right, it is transposed",
+}
+
+
+def _there(name):
+    with contextlib.suppress(AssertionError):
+        return oracle.resolve(name)
+    return None
+
+
+@pytest.mark.parametrize("name", sorted({op.name for op in oracle.op_db if _there(op.name)}))
+def test_results_are_contiguous_and_can_change_where_pytorchs_are(name):
+    """Programs call `view` on a result, or change it in place."""
+    function = FUNCTIONS.get(name) or oracle.resolve(name)
+    for op in oracle.infos(name):
+        if not op.supports_dtype(torch.float64, "cpu"):
+            continue
+        for sample in oracle.first_samples(op, "float64", 3, requires_grad=False):
+            (theirs, theirs_more, options), (ours, ours_more, ours_options) = oracle.Twins(
+                copy=True
+            ).of((sample.input, list(sample.args), sample.kwargs))
+            with oracle._quiet():
+                try:
+                    expected = op(theirs, *theirs_more, **options)
+                    found = function(ours, *ours_more, **ours_options)
+                except Exception:  # what is refused has tests of its own
+                    continue
+            for one, other in zip(
+                oracle.tensors_of(expected, torch.Tensor),
+                oracle.tensors_of(found, ag.Tensor),
+                strict=False,
+            ):
+                assert other.is_contiguous() or name in APART or not one.is_contiguous()
+                if one.is_contiguous() and one.numel():
+                    other.zero_()
 
 
 # -- bad input ------------------------------------------------------------------------------------

@@ -267,7 +267,7 @@ def frexp(input: Tensor) -> return_types.frexp:
     def exponents(x: Tensor) -> Any:
         if x._batched:
             return mapped(exponents, x)
-        array = F.xp.frexp(x._array)[1]
+        array = F.as_array(F.xp.frexp(x._array)[1])
         return wrap(array, F.metadata_of(array))
 
     exponent = exponents(x)

@@ -383,7 +383,7 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
     """
     x = as_tensor_operand(input, "fill", 1)
     value = cast(filling("fill", value, x), x._metadata.dtype)
-    return R.overwrite(x, R.expand(value, x._metadata.shape))
+    return R.overwrite(x, R.clone(R.expand(value, x._metadata.shape), "C"))
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:

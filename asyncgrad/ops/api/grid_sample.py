@@ -120,7 +120,7 @@ def grid_sample(
         picked = R.index(pixels, (each, number._array))
         part = R.mul(picked, R.unsqueeze(weight, 2))
         total = part if total is None else R.add(total, part)
-    total = R.reshape(R.permute(total, (0, 2, 1)), (n, channels, *out))
+    total = R.reshape(R.clone(R.permute(total, (0, 2, 1)), "C"), (n, channels, *out))
     return renamed(total, f"GridSampler{len(image)}DBackward0", saves=True)
 
 

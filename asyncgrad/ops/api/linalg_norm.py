@@ -368,7 +368,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     if power == 0:
         metadata = x._metadata
         one = leaf(name, metadata.F.xp.eye(a[-1], dtype=metadata.dtype), metadata.device)
-        return R.overwrite(x, one if len(a) == 2 else R.expand(one, a))
+        return R.overwrite(x, one if len(a) == 2 else R.clone(R.expand(one, a), "C"))
     out: Any = None
     while power:
         if power & 1:

@@ -14,7 +14,7 @@ from asyncgrad.ops.api.dropout import dropout as dropped
 from asyncgrad.ops.api.elementwise import masked_fill
 from asyncgrad.ops.api.linalg import linear, matmul
 from asyncgrad.ops.api.reduction import mean
-from asyncgrad.ops.api.shape import cat, reshape, transpose
+from asyncgrad.ops.api.shape import cat, permute, reshape, transpose
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
@@ -218,11 +218,15 @@ def attention_of_heads(
         found = matmul(weights, v)
     else:
         found = scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
-    out = heads.out_proj(reshape(transpose(found, 1, 2), (batch, queries, heads.embed_dim)))
+    if batched and not heads.batch_first:
+        found = reshape(permute(found, (2, 0, 1, 3)), (queries, batch, heads.embed_dim))
+    else:
+        found = reshape(transpose(found, 1, 2), (batch, queries, heads.embed_dim))
+    out = heads.out_proj(found)
     if weights is not None:
         weights = mean(weights, 1) if average_attn_weights else weights
     if batched:
-        return (out if heads.batch_first else transpose(out, 0, 1)), weights
+        return out, weights
     return out[0], None if weights is None else weights[0]
 
 

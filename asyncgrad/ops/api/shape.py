@@ -103,7 +103,7 @@ def view(
     return out
 
 
-def _reinterpreted(x: Tensor, dtype: DTypeLike) -> Any:
+def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Any:
     if dtype == x._metadata.dtype:
         return R.reshape(x, x._metadata.shape)
     if x.requires_grad:
@@ -113,10 +113,17 @@ def _reinterpreted(x: Tensor, dtype: DTypeLike) -> Any:
         )
     try:
         array = x._array.view(dtype)
-    except (ValueError, TypeError) as error:
-        raise RuntimeError(
-            f"view: {x._metadata.dtype} can't be viewed as {dtype}: {error}"
-        ) from None
+    except (ValueError, TypeError):
+        held, shape = x._metadata.dtype, x._metadata.shape
+        if shape and x.stride(-1) == 1:
+            parts = dtype.itemsize // held.itemsize
+            need = f"self.size(-1) must be divisible by {parts} to view {held} as {dtype}"
+            raise RuntimeError(
+                f"view: {need} (different element sizes), but got {shape[-1]}"
+            ) from None
+        need = f"self.stride(-1) must be 1 to view {held} as {dtype}"
+        got = x.stride(-1) if shape else "no dimension"
+        raise RuntimeError(f"view: {need} (different element sizes), but got {got}") from None
     out = x.detach()
     out._array, out._metadata = array, x._metadata.F.metadata_of(array)
     return out
@@ -147,9 +154,10 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def ravel(input: Tensor) -> Tensor:
-    """Flatten the tensor to one axis."""
+    """Flatten the tensor to one axis, contiguous in memory."""
     x = as_tensor_operand(input, "ravel", 1)
-    return R.reshape(x, (x._metadata.size,))
+    out = R.reshape(x, (x._metadata.size,))
+    return out if out._batched or out._array.flags.c_contiguous else R.clone(out, "C")
 
 
 @spelled
