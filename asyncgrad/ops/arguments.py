@@ -108,6 +108,11 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
     if any(n < -1 for n in shape):
         raise RuntimeError(f"{name}: invalid shape dimension in {list(shape)}")
     if unknown:
+        if known == size == 0:
+            raise RuntimeError(
+                f"{name}: cannot reshape tensor of 0 elements into shape {list(shape)} because the "
+                f"unspecified dimension size -1 can be any value and is ambiguous"
+            )
         if known == 0 or size % known:
             raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
         return tuple(size // known if n == -1 else n for n in shape)

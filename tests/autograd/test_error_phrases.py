@@ -240,7 +240,24 @@ CALLS = {
     "expanded": lambda T: T.ones(2, 3).expand(2, 2, 5),
     "expanded to fewer axes": lambda T: T.ones(2, 3).expand(3),
     "expanded by -1": lambda T: T.ones(2).expand(-1, 2),
+    "viewed as 0 elements": lambda T: T.zeros(0).view(-1, 0),
+    "viewed across strides": lambda T: T.ones(4, 4, dtype=T.float64).t().view(T.int32),
+    "viewed in parts": lambda T: T.ones(4, 3).view(T.int64),
+    "broadcast of a negative length": lambda T: T.broadcast_shapes((1, -12)),
+    "unfolded to nothing": lambda T: T.ones(7).unfold(0, -1, 1),
+    "split at numbers": lambda T: T.tensor_split(T.ones(4), T.tensor(1.1)),
+    "split at a matrix": lambda T: T.tensor_split(T.ones(4), T.tensor([[1]])),
     "too many indices": lambda T: T.ones(2)[0, 0],
+    "beyond an axis": lambda T: T.zeros(2, 5, 10)[0, 5],
+    "beyond an empty axis": lambda T: T.zeros(10, 0)[:, T.tensor([0])],
+    "a number at an index": lambda T: T.tensor(10)[0],
+    "a slice of words": lambda T: T.ones(3)["0":"1"],
+    "a mask of another shape": lambda T: T.ones(5, 4, 3)[T.tensor([True])],
+    "a vector of small integers": lambda T: T.ones(2)[T.tensor([1], dtype=T.int16)],
+    # -- other functions
+    "a stride of 0": lambda T: T.nn.functional.max_pool2d(T.ones(1, 1, 4, 4), 2, stride=0),
+    "one stride of 0": lambda T: T.nn.functional.max_pool1d(T.ones(1, 1, 4), 2, stride=0),
+    "a transform of a number": lambda T: T.fft.fftn(T.tensor(1.0), dim=(0,)),
 }  # fmt: skip
 
 

@@ -221,3 +221,13 @@ def test_an_index_out_of_range_changes_nothing(put, inference):
             put(x, ag.tensor([100]))
         assert (x == 1).all()
     assert inference or x._version == 0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_an_integer_tensor_without_axes_is_a_number(dtype):
+    """Of any integer dtype, as in PyTorch."""
+    place = ag.tensor(1, dtype=getattr(ag, dtype))
+    x = ag.arange(6.0).reshape(2, 3)
+    assert x[place].tolist() == [3.0, 4.0, 5.0]
+    x[place, place] = 0.0
+    assert x[1].tolist() == [3.0, 0.0, 5.0]

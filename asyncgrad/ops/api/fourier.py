@@ -88,6 +88,10 @@ def _axes(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], list
         dims = tuple(range(len(shape) - count, len(shape)))
     else:
         dims = tuple([one_dim(name, d, len(shape)) for d in ([dim] if _is_int(dim) else dim)])
+        if dims and not shape:
+            raise IndexError(
+                f"fft.{name}: Dimension specified as {dims[0]} but tensor has no dimensions"
+            )
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"fft.{name}: FFT dims must be unique, got {dim}")
         if sizes is not None and len(sizes) != len(dims):
@@ -122,6 +126,16 @@ def _resized(x: Tensor, dims: Shape, points: Sequence[int]) -> Any:
     return x
 
 
+def _prepared(
+    name: str, x: Tensor, s: Ints | None, dim: Ints | None, norm: FourierNorm | None, forward: bool
+) -> tuple[Any, tuple[int, ...], float]:
+    """A tensor cut or padded to the numbers of points, the axes, and the factor."""
+    dims, points = _axes(name, x, s, dim)
+    _check_points(name, points)
+    scale = _scale(name, norm, math.prod(points), forward)
+    return _resized(x, dims, points), dims, scale
+
+
 # -- transforms over any axes ---------------------------------------------------------------------
 
 
@@ -134,10 +148,8 @@ def _complex(
     forward: bool,
 ) -> Any:
     x = _as_complex(_floating(name, input))
-    dims, points = _axes(name, x, s, dim)
-    _check_points(name, points)
-    scale = _scale(name, norm, math.prod(points), forward)
-    return R.fft_complex(_resized(x, dims, points), dims, forward, scale) if dims else x
+    x, dims, scale = _prepared(name, x, s, dim, norm, forward)
+    return R.fft_complex(x, dims, forward, scale) if dims else x
 
 
 def _halved(
@@ -149,13 +161,10 @@ def _halved(
     forward: bool,
 ) -> Any:
     """A transform of real numbers; `forward` selects the sign and the factor."""
-    x = _real(name, input)
-    dims, points = _axes(name, x, s, dim)
+    x, dims, scale = _prepared(name, _real(name, input), s, dim, norm, forward)
     if not dims:
         raise RuntimeError(f"{name} must transform at least one axis")
-    _check_points(name, points)
-    scale = _scale(name, norm, math.prod(points), forward)
-    out = R.fft_halved(_resized(x, dims, points), dims[-1], scale)
+    out = R.fft_halved(x, dims[-1], scale)
     if not forward:
         out = R.conj(out)
     return R.fft_complex(out, dims[:-1], forward, 1) if dims[1:] else out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,27 @@ def getitem(input: Tensor, index: Index) -> Tensor:
     except _BatchedIndexError:
         return _at_batched(input, index)
     except IndexError as error:
-        raise IndexError(f"index of a tensor of shape {input._metadata.shape}: {error}") from None
+        raise _refused(input._metadata.shape, error) from None
+
+
+#: NumPy's words for a wrong index, and PyTorch's.
+_PHRASES = (
+    ("cannot do a non-empty take .*", "index is out of bounds for dimension with size 0"),
+    ("for axis", "for dimension"),
+    (
+        r"boolean index .* along axis (\d+); size of axis is (\d+) but .* is (\d+)",
+        r"The shape of the mask [\3] does not match the shape of the indexed tensor [\2] at \1",
+    ),
+    ("too many indices for array: array is 0-dimensional", "invalid index of a 0-dim tensor"),
+)
+
+
+def _refused(shape: tuple[int, ...], error: IndexError) -> IndexError:
+    """The error of an index that does not fit a tensor of a shape."""
+    said = str(error)
+    for numpys, pytorchs in _PHRASES:
+        said = re.sub(numpys, pytorchs, said)
+    return IndexError(f"index of a tensor of shape {shape}: {said}")
 
 
 class _BatchedIndexError(Exception):
@@ -171,7 +192,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
         _set_batched(input, index, value if number is None else number)
         return
     except IndexError as error:
-        raise IndexError(f"index of a tensor of shape {input._metadata.shape}: {error}") from None
+        raise _refused(input._metadata.shape, error) from None
     if arrays is not None:
         if number is not None and _is_mask(target, arrays):
             kept = target._metadata.dtype.type(number).item()
@@ -267,9 +288,16 @@ def _plain(part: Any) -> Any:
         step = 1 if part.step is None else operator.index(part.step)
         if step <= 0:
             raise ValueError(f"step must be greater than zero, got {step}. Use flip().")
-        start, stop = (
-            None if bound is None else operator.index(bound) for bound in (part.start, part.stop)
-        )
+        try:
+            start, stop = (
+                None if bound is None else operator.index(bound)
+                for bound in (part.start, part.stop)
+            )
+        except TypeError:
+            raise TypeError(
+                f"slice indices must be integers or None or have an __index__ method, got "
+                f"{part.start!r}:{part.stop!r}"
+            ) from None
         return slice(start, stop, None if step == 1 else step)
     if isinstance(part, str):
         raise TypeError("new(): invalid data type 'str': a tensor has no fields")
@@ -304,7 +332,7 @@ def _checked_index(array: Array) -> Any:
         )
         return array.astype(np.bool_)
     if array.dtype != np.bool_:
-        if array.dtype not in {_INT64, _INT32}:
+        if array.dtype not in {_INT64, _INT32} and (array.ndim or array.dtype.kind not in "iu"):
             raise IndexError(
                 f"tensors used as indices must be long, int, byte or bool tensors, not "
                 f"{array.dtype}. Convert with .long()."

@@ -62,11 +62,12 @@ def _fitted(
     pads: tuple[int, ...], dilations: tuple[int, ...], ceil_mode: bool,
 ) -> Window:  # fmt: skip
     """The checked windows on images of a shape."""
-    if min(kernel) <= 0 or min(strides) <= 0 or min(dilations) <= 0:
-        raise RuntimeError(
-            f"{name}: kernel size, stride and dilation should be greater than zero, but got "
-            f"{kernel}, {strides} and {dilations}"
-        )
+    for what, lengths in (("kernel_size", kernel), ("stride", strides), ("dilation", dilations)):
+        if min(lengths) <= 0:
+            raise RuntimeError(
+                f"{name}() {what} must be greater than zero ({what} should not be zero), but got "
+                f"{min(lengths)}"
+            )
     if min(pads) < 0:
         raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {pads}")
     if any(p > (d * (k - 1) + 1) // 2 for k, p, d in zip(kernel, pads, dilations, strict=True)):

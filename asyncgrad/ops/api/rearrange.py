@@ -78,7 +78,12 @@ def broadcast_shapes(*shapes: Ints) -> Size:
 
     Raises:
         RuntimeError: if they can't be.
+        ValueError: for a negative length.
     """
+    if any(n < 0 for shape in shapes for n in ([shape] if isinstance(shape, int) else shape)):
+        raise ValueError(
+            f"broadcast_shapes: Attempting to broadcast a dimension with negative length! {shapes}"
+        )
     try:
         return Size(np.broadcast_shapes(*shapes))
     except ValueError:
@@ -321,6 +326,16 @@ def tensor_split(
     axis = one_dim("tensor_split", dim, x.ndim)
     given = indices_or_sections
     if isinstance(given, Variable):
+        if given.dtype != np.int64:
+            raise RuntimeError(
+                f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+                f"{given.dtype}"
+            )
+        if given.ndim > 1:
+            raise RuntimeError(
+                f"tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+                f"one-dimensional tensor, but got a tensor with {given.ndim} dims"
+            )
         given = given.tolist()
     length = x.shape[axis]
     if isinstance(given, int):

@@ -129,7 +129,9 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     axis = one_dim("unfold", dimension, len(shape))
     length = shape[axis] if shape else 1
     size, step = one_int("unfold", "size", size), one_int("unfold", "step", step)
-    if not 0 <= size <= length:
+    if size < 0:
+        raise RuntimeError(f"unfold: size is {size} but must be >= 0")
+    if size > length:
         raise RuntimeError(
             f"unfold: maximum size for tensor at dimension {axis} is {length} but size is {size}"
         )
