@@ -252,6 +252,9 @@ CALLS = {
     "asarray(t([1.],requires_grad=True)*2,requires_grad=True)": lambda m, t: m.asarray(
         t([1.0], requires_grad=True) * 2, requires_grad=True
     ),
+    "asarray(t([1.],requires_grad=True)*2,requires_grad=False)": lambda m, t: m.asarray(
+        t([1.0], requires_grad=True) * 2, requires_grad=False
+    ),
     "asarray(b12345678,dtype=int32)": lambda m, t: m.asarray(b"12345678", dtype=m.int32),
     "asarray(3)": lambda m, t: m.asarray(3),
     "asarray(t([1.]),copy=True)": lambda m, t: m.asarray(t([1.0]), copy=True),
@@ -491,3 +494,24 @@ def test_without_its_package_bfloat16_names_the_extra(monkeypatch):
         ag.bfloat16  # noqa: B018
     with pytest.raises(ImportError, match=r"asyncgrad\[bfloat16\]"):
         ag.ones(1).bfloat16()
+
+
+def test_a_list_that_holds_itself_is_refused():
+    """It has no innermost element, for which one may look for ever."""
+    endless = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="too many dimensions 'list'"):
+        ag.tensor(endless)
+    deep = 1.0
+    for _ in range(64):
+        deep = [deep]
+    assert ag.tensor(deep).ndim == 64
+
+
+@pytest.mark.parametrize("make", [
+    lambda T, out: T.arange(4, out=out), lambda T, out: T.linspace(0, 3, 4, out=out),
+    lambda T, out: T.logspace(0, 3, 4, out=out),
+])  # fmt: skip
+def test_numbers_in_a_row_are_written_into_any_shape(make):
+    for part in (lambda T: T.zeros(2, 2), lambda T: T.zeros(2, 3).narrow(1, 1, 2)):
+        oracle.compare(make(torch, part(torch)), make(ag, part(ag)))

@@ -110,7 +110,7 @@ def _array_of(name: str, data: object, wanted: np.dtype[Any] | None) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.array(data, dtype=wanted)
     found: set[Any] = set()
-    first = _first(data)
+    first = _first(name, data)
     if first is not data and isinstance(first, str):
         # As in PyTorch: it descends into first elements to count axes, and strings never end.
         raise ValueError(f"{name}: too many dimensions 'str'. Numbers are needed.")
@@ -139,11 +139,18 @@ def _array_of(name: str, data: object, wanted: np.dtype[Any] | None) -> Any:
     return fitting(name, array, wanted)
 
 
-def _first(data: object) -> Any:
-    """The first innermost element of nested sequences."""
-    while isinstance(data, Sequence) and not isinstance(data, str) and data:
+def _first(name: str, data: object) -> Any:
+    """The first innermost element of nested sequences, which may hold themselves."""
+    for _ in range(_MOST_AXES + 1):
+        if not isinstance(data, Sequence) or isinstance(data, str) or not data:
+            return data
         data = data[0]
-    return data
+    kind = type(data).__name__
+    raise ValueError(f"{name}: too many dimensions {kind!r}: there may be {_MOST_AXES} at most.")
+
+
+#: NumPy's arrays have no more.
+_MOST_AXES = 64
 
 
 def _plain(name: str, data: Any, found: set[Any]) -> Any:
@@ -220,7 +227,7 @@ def as_tensor(
 
 def asarray(
     obj: object, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    copy: bool | None = None, requires_grad: bool = False,
+    copy: bool | None = None, requires_grad: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """A tensor of an object, which shares its memory if possible and allowed.
 
@@ -230,8 +237,8 @@ def asarray(
         dtype: the dtype; taken from the object if None.
         device: the device; unchanged if None.
         copy: True always copies, False never does.
-        requires_grad: make a result without history require gradients; if False, a tensor keeps
-            its history.
+        requires_grad: make a result without history require gradients; False detaches a tensor,
+            None leaves it its history.
 
     Raises:
         ValueError: if `copy` is False and the memory can't be shared.
@@ -249,14 +256,14 @@ def asarray(
         out = clone(out) if copy and out is obj else out
         if requires_grad and not requires_grad_of(out):
             out = out.detach().requires_grad_()
-        return out
+        return out.detach() if requires_grad is False else out
     if isinstance(obj, (bytes, bytearray, memoryview)):
         obj = np.frombuffer(obj, wanted or number_dtype(0.0))
         copy = True if copy is None and not obj.flags.writeable else copy
     if not isinstance(obj, np.ndarray):
         if copy is False:
             raise ValueError("asarray: can't alias arbitrary sequence into a tensor.")
-        return _made("asarray", obj, wanted, device, requires_grad)
+        return _made("asarray", obj, wanted, device, bool(requires_grad))
     out = _made("asarray", obj, wanted, device, False) if copy else as_tensor(obj, wanted, device)
     if copy is False and not np.shares_memory(out._array, obj) and obj.size:
         raise ValueError(

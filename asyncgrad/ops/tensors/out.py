@@ -164,6 +164,10 @@ def _writing(function: _F, *, exact: bool = False, accumulating: bool = False) -
     return cast("_F", call)
 
 
+#: Numbers in a row, which are written into any shape of as many elements.
+_ROWS = {"arange", "linspace", "logspace"}
+
+
 def makes(function: _F) -> _F:
     """Wrap a function that makes a tensor to accept `out`, `layout` and `pin_memory`."""
     name = function.__name__
@@ -191,7 +195,10 @@ def makes(function: _F) -> _F:
             )
         kwargs["dtype"] = dtype
         kwargs.setdefault("device", out._metadata.device)
-        return put(out, name, beside(*args, **kwargs))
+        made = beside(*args, **kwargs)
+        if name in _ROWS and made._metadata.size == out._metadata.size:
+            made = made.reshape(out._metadata.shape)
+        return put(out, name, made)
 
     call.__signature__ = Postponed(extended, beside, _OUT)  # type: ignore[attr-defined]
     return cast("_F", call)
