@@ -147,3 +147,10 @@ def test_an_example_of_a_batch_gets_what_it_would_get_alone(function):
         torch.from_numpy(ag.stack([function(part) for part in x]).numpy()),
         ag.func.vmap(function)(x),
     )
+
+
+def test_equal_ends_of_a_histogram_are_moved_apart():
+    """Given ends are not those of the elements."""
+    for T in (torch, ag):
+        found = T.histogram(T.tensor([-6.0, -1.5]), 1, range=(-1.5, -1.5))
+        assert (found.hist.tolist(), found.bin_edges.tolist()) == ([1.0], [-2.0, -1.0])

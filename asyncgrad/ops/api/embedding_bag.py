@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,10 +60,14 @@ def embedding_bag(
     table = as_tensor_operand(weight, "embedding_bag", 2)
     shares = per_sample_weights
     if table._metadata.dtype == _INT64 and category(index._metadata.dtype) == 2:
-        raise RuntimeError(
-            "Argument order of nn.functional.embedding_bag was changed. Swap the first two "
-            "arguments: `embedding_bag(input, weight, ...)`"
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage "
+            "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
+            "`embedding_bag(input, weight, ...)`.",
+            UserWarning,
+            stacklevel=2,
         )
+        index, table = table, index
     if shares is not None and shares.shape != index.shape:
         raise ValueError(
             f"embedding_bag: If per_sample_weights ({shares.shape}) is not None, then it must "

@@ -275,14 +275,18 @@ def corrcoef(input: Tensor) -> Tensor:
     return clamp(out, -1, 1)
 
 
-def _bounds(name: str, array: Array, low: float, high: float, room: float) -> tuple[float, float]:
-    if low == high:
-        low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 1.0)
+def _bounds(name: str, low: float, high: float, room: float) -> tuple[float, float]:
+    """The checked ends of the bins; equal ends are moved apart by `room` each."""
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite")
     if low > high:
         raise RuntimeError(f"{name}: max must be larger than min")
     return (low - room, high + room) if low == high else (low, high)
+
+
+def _reach(array: Array) -> tuple[float, float]:
+    """The least and the greatest element."""
+    return (float(array.min()), float(array.max())) if array.size else (0.0, 1.0)
 
 
 def _counted(x: Array, low: float, high: float, bins: int, weights: Tensor | None = None) -> Any:
@@ -324,7 +328,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if one_int("histc", "bins", bins) <= 0:
         raise RuntimeError("histc: bins must be > 0")
     array = on_host(x).reshape(-1)
-    low, high = _bounds("histc", array, min, max, 1)
+    ends = _reach(array) if min == max else (min, max)
+    low, high = _bounds("histc", *ends, 1)
     return from_host("histc", _counted(array, low, high, bins), x._metadata.device)
 
 
@@ -375,8 +380,8 @@ def histogram(
         count = one_int("histogram", "bins", bins)
         if count <= 0:
             raise RuntimeError(f"histogram(): bins must be > 0, but got {bins}")
-        ends = (0, 0) if range is None else range
-        low, high = _bounds("histogram", array, float(ends[0]), float(ends[1]), 0.5)
+        ends = _reach(array) if range is None else range
+        low, high = _bounds("histogram", float(ends[0]), float(ends[1]), 0.5)
         edges = np.linspace(low, high, count + 1, dtype=array.dtype)
         counts = _counted(array, low, high, count, weights)
     if density:
