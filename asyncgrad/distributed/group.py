@@ -8,7 +8,6 @@ the same order. A reduction of gradients has a key of its own.
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
 from enum import Enum
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
@@ -126,21 +125,14 @@ class Group:
         return name, next(self.numbers)
 
 
-#: The group of the running function.
-_group: ContextVar[Group | None] = ContextVar("asyncgrad_group", default=None)
-
-
 def current_group(name: str) -> Group:
     """The group of the running function, for a function that needs one.
 
     Raises:
         RuntimeError: outside of `World.run`.
     """
-    return _group.get() or sampler.without_group(name)
-
-
-# Samplers know nothing of `asyncgrad.distributed`, which few programs import.
-sampler.current_group = current_group
+    group: Group = sampler.current_group(name)
+    return group
 
 
 def get_rank() -> int:
@@ -238,7 +230,7 @@ class Runs:
         """Run a function as one of a group."""
         async with self._lives.scope(run):
             group = Group(self._site, run, self)
-            _group.set(group)
+            sampler.running_group.set(group)
             found = await awaited(function(*args, **kwargs))
             # All that the function has sent has arrived. Ranks that wait for more are told that
             # nothing comes.
@@ -251,7 +243,7 @@ class Runs:
         group = self._groups.get(run)
         if group is None:
             group = self._groups[run] = Group(self._site, run, self)
-        _group.set(group)
+        sampler.running_group.set(group)
 
     def _box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
         if run in self._lives.ended:
