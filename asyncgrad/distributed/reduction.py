@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 #: The models whose gradients are not reduced here.
 _unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
 
+_UNKNOWN = (
+    "this rank gave up a pass of the model after it had voted for it, and the others have "
+    "committed it, or may have: the ranks' parameters may differ. Load a checkpoint."
+)
+
 
 class Reducer:
     """What the hooks of a model share, on one rank."""
@@ -205,6 +210,11 @@ class _Reduction:
 
     async def abort(self) -> None:
         """Tell the others, and learn whether they have committed without this rank."""
+        # First what holds even if the engine's grace ends before the others have answered.
+        self._ended = True
+        self._model.running = None
+        if self._decision is not None:
+            self._model.broken = _UNKNOWN
         await self._group.site.on_loop(self._abort())
 
     async def _prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
@@ -287,36 +297,24 @@ class _Reduction:
             await self._tell("decision", True)
 
     async def _abort(self) -> None:
-        self._ended = True
-        tasks = tuple(self._reducing.values())
-        for task in tasks:
+        site = self._group.site
+        # These go on even if the wait below is cancelled.
+        waiting: list[asyncio.Task[Any]] = [site.spawn(self._tell("abort", None))]
+        if self._group.rank == 0:
+            waiting.append(site.spawn(self._tell("decision", False)))
+        for task in self._reducing.values():
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        self._model.running = None
-        group = self._group
-        telling = [self._tell("abort", None)]
-        if group.rank == 0:
-            telling.append(self._tell("decision", False))
+            waiting.append(task)
         if self._decision is not None:
-            telling.append(self._learn(self._decision))
-        await asyncio.gather(*telling)
+            waiting.append(site.spawn(self._learn(self._decision)))
+        await asyncio.wait(waiting)
 
     async def _learn(self, decision: asyncio.Task[Any]) -> None:
-        """Learn whether the others have committed what this rank has not."""
-        committed = True
-        try:
-            with suppress(Exception):
-                async with asyncio.timeout(self._group.site.grace):
-                    committed = await decision
-        finally:
-            # If rank 0 has not answered within the grace, it may have committed, too.
-            if committed:
-                self._model.broken = (
-                    "this rank gave up a pass of the model after it had voted for it, and the "
-                    "others have committed it, or may have: the ranks' parameters may differ. Load "
-                    "a checkpoint."
-                )
+        """Go on with this rank if the others have not committed, as far as that can be learnt."""
+        with suppress(Exception):
+            async with asyncio.timeout(self._group.site.grace):
+                if not await decision:
+                    self._model.broken = None
 
     async def _tell(self, what: str, content: Any) -> None:
         """Tell the other ranks, as far as they can be reached within the grace."""

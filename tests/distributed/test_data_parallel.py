@@ -218,6 +218,23 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
         assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
 
 
+async def told_before_a_model() -> int:
+    """Rank 1 comes to both when rank 0 has sent what belongs to both."""
+    if dist.get_rank() == 1:
+        for _ in range(200):
+            await asyncio.sleep(0)
+    seed = await dist.broadcast(3)
+    await DDP(Net(seed=seed + dist.get_rank()))
+    await dist.barrier()
+    return seed
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_comes_late_finds_all_that_was_sent() -> None:
+    async with world_of(Engine(2)) as world:
+        assert await world.run(told_before_a_model) == [3, 3]
+
+
 async def waits() -> None:
     await dist.barrier()
     if dist.get_rank() == 0:
@@ -471,7 +488,7 @@ async def test_a_rank_goes_on_unless_the_others_have_committed_without_it() -> N
             assert await world.run(refuses_late, rank, arrived) == [first, second]
 
 
-async def gives_up_unanswered() -> Any:
+async def gives_up_unanswered(grace: float) -> Any:
     model = await DDP(Net())
     if dist.get_rank() == 0:
         await mean_square(model, batch()).backward()
@@ -479,7 +496,7 @@ async def gives_up_unanswered() -> Any:
     running = mean_square(model, batch()).backward()
     await _seen["vote"].wait()
     # Rank 0 does not answer: the engine's grace ends the pass before it does.
-    ag.engine().limit(grace=0.01)
+    ag.engine().limit(grace=grace)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -489,8 +506,10 @@ async def gives_up_unanswered() -> Any:
     return model.module.first.grad is not None
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.01])
 @pytest.mark.asyncio
-async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on() -> None:
+async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on(pause: float) -> None:
+    """Without any grace the pass ends before this rank has begun to ask."""
     engine = Engine(2)
     _seen.update({"vote": asyncio.Event(), "given up": asyncio.Event()})
 
@@ -503,7 +522,7 @@ async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on() -> Non
 
     engine.on_message = hold
     async with world_of(engine, grace=60.0) as world:
-        assert await world.run(gives_up_unanswered) == [True, False]
+        assert await world.run(gives_up_unanswered, pause) == [True, False]
 
 
 #: Set when a rank has told the others that it gives a pass up; threads wait for it.

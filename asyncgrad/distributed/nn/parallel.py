@@ -99,7 +99,7 @@ class DistributedDataParallel(Module):
             f"{tensor.dtype} {tuple(tensor.shape)}" + " requires_grad" * tensor.requires_grad
             for tensor in all_own
         ]
-        tag = "open", self._state.number
+        tag = group.next_tag("DistributedDataParallel")
         found = await group.exchange(
             tag, dict.fromkeys(range(group.size), (facts, own if group.rank == 0 else None)), None
         )
