@@ -17,6 +17,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import WorkerLostError, late
+from asyncgrad.distributed.lifetimes import Memory
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
@@ -74,6 +75,10 @@ class Group:
     async def receive(self, rank: int, tag: Any) -> Any:
         """Await what another rank sends."""
         return await self._runs.receive(self.run, tag, rank)
+
+    def close(self, tag: Any) -> None:
+        """Drop what comes, or has come, with a tag that begins with this one of three members."""
+        self._runs.close(self.run, tag[1:])
 
     async def exchange(self, tag: Any, contents: dict[int, Any], own: Any) -> list[Any]:
         """Send each other rank something, and await what they send.
@@ -220,6 +225,8 @@ class Runs:
         self._groups: dict[Any, Group] = {}
         #: By run, key and sender: a future for the name and content of the message.
         self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
+        #: Of each run, the passes that have ended here: models' numbers and passes' names.
+        self._closed = Memory()
         #: By run, the ranks on which its function has returned.
         self._returned: dict[Any, set[int]] = {}
 
@@ -261,6 +268,8 @@ class Runs:
 
     def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come, for a run that may not have begun here."""
+        if (run, tag[1:3]) in self._closed:
+            return
         box = self._box(run, tag[1:], sender)
         if not box.done():
             box.set_result((tag[0], content))
@@ -280,6 +289,13 @@ class Runs:
                 f"same collectives in the same order, with like tensors, on all ranks"
             )
         return content
+
+    def close(self, run: Any, name: Any) -> None:
+        """Drop the mail of a pass, and what of it comes later."""
+        self._closed.add((run, name))
+        boxes = self._mail.get(run, {})
+        for key, sender in [box for box in boxes if box[0][:2] == name]:
+            boxes.pop((key, sender)).cancel()
 
     def returned(self, run: Any, rank: int) -> None:
         """The function of a run has returned on a rank: nothing more comes from it."""

@@ -84,7 +84,7 @@ class Reducer:
                 "ranks could not tell apart: await one before the next"
             )
         self.check()
-        if running.accumulates and is_grad_enabled():
+        if is_grad_enabled():
             raise AutogradError(
                 "DistributedDataParallel: the averages of a pass with create_graph=True can't be "
                 "recorded: differentiate a second time by autograd.grad() on each rank"
@@ -101,8 +101,29 @@ class Reducer:
     def arrived(self, place: int, gradient: Any) -> None:
         """Take a parameter's gradient; called by its hook, perhaps in a thread."""
         running = graph.current_pass()
-        if running is not None:
-            self.enter().arrived(place, gradient, early=running.accumulates)
+        if running is None:
+            return
+        if running.accumulates or id(self) in _unsynced.get():
+            self.enter().arrived(place, gradient)
+        else:
+            graph.join(_ALONE)
+
+
+class _Alone:
+    """Takes part in passes of grad(), which concern one rank, and refuses those with `inputs=`."""
+
+    async def prepare(self, gradients: dict[Any, Any]) -> None:
+        if gradients:
+            raise AutogradError(
+                "DistributedDataParallel: backward(inputs=) is not reduced: do without inputs="
+            )
+
+    async def commit(self) -> None: ...
+
+    async def abort(self) -> None: ...
+
+
+_ALONE = _Alone()
 
 
 class _Withheld:
@@ -112,7 +133,7 @@ class _Withheld:
         self._model = model
         self._gradients: dict[int, Any] = {}
 
-    def arrived(self, place: int, gradient: Any, *, early: bool) -> None:
+    def arrived(self, place: int, gradient: Any) -> None:
         """Do nothing: `prepare` gets all gradients."""
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
@@ -151,11 +172,9 @@ class _Reduction:
     def _mail(self, what: Any) -> Any:
         return (*self._tag, what)
 
-    def arrived(self, place: int, gradient: Any, *, early: bool) -> None:
+    def arrived(self, place: int, gradient: Any) -> None:
         """Take a gradient; a bucket that is full is reduced."""
         self._gradients[place] = gradient
-        if not early:
-            return
         bucket = self._model.bucket_of[place]
         missing = self._missing[bucket]
         missing.discard(place)
@@ -201,7 +220,7 @@ class _Reduction:
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest, and agree with the other ranks."""
-        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare(gradients))
+        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare())
         return found
 
     async def commit(self) -> None:
@@ -217,17 +236,7 @@ class _Reduction:
             self._model.broken = _UNKNOWN
         await self._group.site.on_loop(self._abort())
 
-    async def _prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        running = graph.current_pass()
-        assert running is not None
-        if not running.accumulates:
-            if gradients:
-                raise AutogradError(
-                    "DistributedDataParallel: backward(inputs=) is not reduced: do without inputs="
-                )
-            # A pass of grad() concerns this rank alone.
-            self._others = []
-            return {}
+    async def _prepare(self) -> dict[Any, Any]:
         alarm = asyncio.ensure_future(self._alarm())
         agreeing = asyncio.ensure_future(self._agree())
         for task in (alarm, agreeing):
@@ -295,19 +304,22 @@ class _Reduction:
         self._model.pending.clear()
         if self._group.rank == 0:
             await self._tell("decision", True)
+        self._group.close(self._tag)
 
     async def _abort(self) -> None:
-        site = self._group.site
-        # These go on even if the wait below is cancelled.
-        waiting: list[asyncio.Task[Any]] = [site.spawn(self._tell("abort", None))]
+        # It goes on even if this wait is cancelled.
+        await asyncio.wait([self._group.site.spawn(self._give_up())])
+
+    async def _give_up(self) -> None:
+        telling = [self._tell("abort", None)]
         if self._group.rank == 0:
-            waiting.append(site.spawn(self._tell("decision", False)))
+            telling.append(self._tell("decision", False))
+        if self._decision is not None:
+            telling.append(self._learn(self._decision))
         for task in self._reducing.values():
             task.cancel()
-            waiting.append(task)
-        if self._decision is not None:
-            waiting.append(site.spawn(self._learn(self._decision)))
-        await asyncio.wait(waiting)
+        await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
+        self._group.close(self._tag)
 
     async def _learn(self, decision: asyncio.Task[Any]) -> None:
         """Go on with this rank if the others have not committed, as far as that can be learnt."""

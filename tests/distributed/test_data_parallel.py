@@ -366,6 +366,56 @@ async def misuse() -> None:
     await dist.barrier()
 
 
+async def one_asks_for_gradients() -> Any:
+    model = await DDP(Net())
+    if dist.get_rank() == 0:
+        await ag.grad(mean_square(model, batch()), model.module.first)
+    await mean_square(model, batch()).backward()
+    return model.module.first.grad
+
+
+@pytest.mark.asyncio
+async def test_a_pass_of_grad_concerns_one_rank() -> None:
+    net = Net()
+    await mean_square(net, batch()).backward()
+    async with world_of(Engine(2)) as world:
+        for found in await world.run(one_asks_for_gradients):
+            assert found.tolist() == net.first.grad.tolist()
+
+
+def refuse(gradient: Any) -> None:
+    raise ValueError("planned")
+
+
+async def fails_again_and_again() -> None:
+    model = await DDP(Net(), bucket_cap_mb=1e-6)
+    for _ in range(3):
+        loss = mean_square(model, batch())
+        handle = model.module.first.register_hook(refuse) if dist.get_rank() else None
+        with suppress(ValueError, dist.PassEndedError):
+            await loss.backward()
+        if handle is not None:
+            handle.remove()
+    await mean_square(model, batch()).backward()
+    await dist.barrier()
+
+
+@pytest.mark.asyncio
+async def test_what_was_sent_for_a_failed_pass_is_not_kept() -> None:
+    engine = Engine(2)
+    kept = []
+
+    def count(rank: int, message: Any) -> None:
+        if message.method == "returned":
+            mail = engine.site(rank).host.runs._mail.values()
+            kept.append(sum(len(boxes) for boxes in mail))
+
+    engine.on_message = count
+    async with world_of(engine) as world:
+        await world.run(fails_again_and_again)
+    assert kept == [0, 0]
+
+
 async def unlike_models() -> None:
     await DDP(ag.nn.Linear(2, 2 + dist.get_rank()))
 
