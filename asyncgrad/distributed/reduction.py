@@ -37,6 +37,11 @@ _UNKNOWN = (
 )
 
 
+def _tag(model: Reducer, name: Any) -> Any:
+    """What the tags of all messages about a pass begin with."""
+    return "gradients", model.number, name
+
+
 class Reducer:
     """What the hooks of a model share, on one rank."""
 
@@ -70,6 +75,16 @@ class Reducer:
             yield
         finally:
             _unsynced.set(before)
+
+    @contextmanager
+    def named_pass(self, name: Any) -> Iterator[None]:
+        """Name the first pass in the block, and drop what other ranks have sent for it."""
+        self.tag = tag = "named", name
+        try:
+            yield
+        finally:
+            self.tag = None
+            self.group.close(_tag(self, tag))
 
     def enter(self) -> _Reduction | _Withheld:
         """Take part in the current pass."""
@@ -159,7 +174,7 @@ class _Reduction:
     def __init__(self, model: Reducer, tag: Any) -> None:
         self._model = model
         self._group = model.group
-        self._tag = ("gradients", model.number, tag)
+        self._tag = _tag(model, tag)
         self._loop = model.group.site.loop
         self._gradients: dict[int, Any] = {}
         self._missing = [set(places) for places in model.buckets]
