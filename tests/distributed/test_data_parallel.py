@@ -708,6 +708,27 @@ async def test_a_divided_optimizer_gives_the_parameters_of_a_whole_one() -> None
     assert [held for _, held in divided] == [14, 13]
 
 
+async def state_of_another() -> None:
+    model = await DDP(Net())
+    optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), ag.optim.Adam, lr=0.1)
+    await mean_square(model, batch()).backward()
+    await optimizer.step_async()
+    states = await dist.all_gather(optimizer.state_dict())
+    optimizer.load_state_dict(states[dist.get_rank()])
+    for wrong in (states[1 - dist.get_rank()], None, {}):
+        with pytest.raises(ValueError, match="which this rank updates"):
+            optimizer.load_state_dict(wrong)
+    for given_ in ([{"params": list(model.parameters())}], [3]):
+        with pytest.raises(TypeError, match=r"expected parameters, not (dict|int)"):
+            dist.optim.ZeroRedundancyOptimizer(given_, ag.optim.Adam, lr=0.1)
+
+
+@pytest.mark.asyncio
+async def test_a_divided_optimizer_takes_no_state_of_another_share() -> None:
+    async with world_of(Engine(2)) as world:
+        await world.run(state_of_another)
+
+
 @settings(max_examples=15)
 @given(st.integers(0, 2**32))
 def test_any_order_of_messages_gives_the_same_bits(seed: int) -> None:
