@@ -8,7 +8,6 @@ the same order. A reduction of gradients has a key of its own.
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
 from enum import Enum
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import WorkerLostError, late
+from asyncgrad.distributed.lifetimes import Memory
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
@@ -76,6 +76,10 @@ class Group:
         """Await what another rank sends."""
         return await self._runs.receive(self.run, tag, rank)
 
+    def close(self, tag: Any) -> None:
+        """Drop what comes, or has come, with a tag that begins with this one of three members."""
+        self._runs.close(self.run, tag[1:])
+
     async def exchange(self, tag: Any, contents: dict[int, Any], own: Any) -> list[Any]:
         """Send each other rank something, and await what they send.
 
@@ -126,21 +130,14 @@ class Group:
         return name, next(self.numbers)
 
 
-#: The group of the running function.
-_group: ContextVar[Group | None] = ContextVar("asyncgrad_group", default=None)
-
-
 def current_group(name: str) -> Group:
     """The group of the running function, for a function that needs one.
 
     Raises:
         RuntimeError: outside of `World.run`.
     """
-    return _group.get() or sampler.without_group(name)
-
-
-# Samplers know nothing of `asyncgrad.distributed`, which few programs import.
-sampler.current_group = current_group
+    group: Group = sampler.current_group(name)
+    return group
 
 
 def get_rank() -> int:
@@ -228,6 +225,8 @@ class Runs:
         self._groups: dict[Any, Group] = {}
         #: By run, key and sender: a future for the name and content of the message.
         self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
+        #: Of each run, the passes that have ended here: models' numbers and passes' names.
+        self._closed = Memory()
         #: By run, the ranks on which its function has returned.
         self._returned: dict[Any, set[int]] = {}
 
@@ -238,7 +237,7 @@ class Runs:
         """Run a function as one of a group."""
         async with self._lives.scope(run):
             group = Group(self._site, run, self)
-            _group.set(group)
+            sampler.running_group.set(group)
             found = await awaited(function(*args, **kwargs))
             # All that the function has sent has arrived. Ranks that wait for more are told that
             # nothing comes.
@@ -251,7 +250,7 @@ class Runs:
         group = self._groups.get(run)
         if group is None:
             group = self._groups[run] = Group(self._site, run, self)
-        _group.set(group)
+        sampler.running_group.set(group)
 
     def _box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
         if run in self._lives.ended:
@@ -269,6 +268,8 @@ class Runs:
 
     def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what has come, for a run that may not have begun here."""
+        if (run, tag[1:3]) in self._closed:
+            return
         box = self._box(run, tag[1:], sender)
         if not box.done():
             box.set_result((tag[0], content))
@@ -288,6 +289,13 @@ class Runs:
                 f"same collectives in the same order, with like tensors, on all ranks"
             )
         return content
+
+    def close(self, run: Any, name: Any) -> None:
+        """Drop the mail of a pass, and what of it comes later."""
+        self._closed.add((run, name))
+        boxes = self._mail.get(run, {})
+        for key, sender in [box for box in boxes if box[0][:2] == name]:
+            boxes.pop((key, sender)).cancel()
 
     def returned(self, run: Any, rank: int) -> None:
         """The function of a run has returned on a rank: nothing more comes from it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.group import current_group
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
@@ -54,6 +55,12 @@ class ZeroRedundancyOptimizer:
         self._parameters = list(parameters)
         if not self._parameters:
             raise AutogradError("ZeroRedundancyOptimizer: got no parameters")
+        for parameter in self._parameters:
+            if not isinstance(parameter, Variable):
+                raise TypeError(
+                    f"ZeroRedundancyOptimizer: expected parameters, not "
+                    f"{type(parameter).__name__}: for groups of options, make an optimizer for each"
+                )
         sizes = [0] * self._group.size
         self._owners = [0] * len(self._parameters)
         order = sorted(range(len(self._parameters)), key=lambda i: -self._parameters[i].numel())
@@ -66,8 +73,11 @@ class ZeroRedundancyOptimizer:
         self.optim = optimizer_class(own, **defaults) if own else None
         self._steps = 0
 
+    def _places(self, rank: int) -> list[int]:
+        return [place for place, owner in enumerate(self._owners) if owner == rank]
+
     def _share(self, rank: int) -> list[Any]:
-        return [p for p, owner in zip(self._parameters, self._owners, strict=True) if owner == rank]
+        return [self._parameters[place] for place in self._places(rank)]
 
     async def step_async(self) -> None:
         """Update all parameters, on all ranks.
@@ -95,15 +105,25 @@ class ZeroRedundancyOptimizer:
                 parameter.grad.zero_()
 
     def state_dict(self) -> Any:
-        """The state of this rank's share."""
-        return None if self.optim is None else self.optim.state_dict()
+        """The state of this rank's share, with the places of its parameters."""
+        if self.optim is None:
+            return None
+        return self.optim.state_dict() | {"places": self._places(self._group.rank)}
 
     def load_state_dict(self, state: Any) -> None:
-        """Load the state of this rank's share, of a run with as many ranks."""
-        if (state is None) != (self.optim is None):
-            raise ValueError("load_state_dict: the state is of another division of the parameters")
+        """Load the state of this rank's share, of a run with as many ranks.
+
+        Raises:
+            ValueError: if it is that of another share.
+        """
+        places = self._places(self._group.rank)
+        if ([] if state is None else state.get("places")) != places:
+            raise ValueError(
+                f"load_state_dict: the state is not of the parameters {places}, which this rank "
+                f"updates: load what the same rank of as many has saved"
+            )
         if self.optim is not None:
-            self.optim.load_state_dict(state)
+            self.optim.load_state_dict({k: v for k, v in state.items() if k != "places"})
 
 
 def _assign(parameters: list[Any], values: list[Any]) -> None:

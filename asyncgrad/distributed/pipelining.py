@@ -183,8 +183,8 @@ def _with_loss(stage: RemoteModule, loss_fn: Callable[..., Any]) -> Any:
 async def _all(coroutines: list[Any]) -> list[Any]:
     """Await all; if one fails, cancel the others, and raise its error."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    waiting = set(tasks)
-    late: BaseException | None = None
+    done, waiting = set[asyncio.Task[Any]](), set(tasks)
+    task = error = late = None
     try:
         while waiting:
             # If this wait is cancelled, all tasks are, and the context drops what they have staged.
@@ -203,4 +203,4 @@ async def _all(coroutines: list[Any]) -> list[Any]:
             task.cancel()
         await asyncio.wait(tasks)
         # Their errors' tracebacks hold this frame: a cycle.
-        del tasks, waiting, late
+        del tasks, done, waiting, task, error, late

@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 #: The models whose gradients are not reduced here.
 _unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
 
+_UNKNOWN = (
+    "this rank gave up a pass of the model after it had voted for it, and the others have "
+    "committed it, or may have: the ranks' parameters may differ. Load a checkpoint."
+)
+
+
+def _tag(model: Reducer, name: Any) -> Any:
+    """What the tags of all messages about a pass begin with."""
+    return "gradients", model.number, name
+
 
 class Reducer:
     """What the hooks of a model share, on one rank."""
@@ -66,6 +76,16 @@ class Reducer:
         finally:
             _unsynced.set(before)
 
+    @contextmanager
+    def named_pass(self, name: Any) -> Iterator[None]:
+        """Name the first pass in the block, and drop what other ranks have sent for it."""
+        self.tag = tag = "named", name
+        try:
+            yield
+        finally:
+            self.tag = None
+            self.group.close(_tag(self, tag))
+
     def enter(self) -> _Reduction | _Withheld:
         """Take part in the current pass."""
         running = graph.current_pass()
@@ -79,7 +99,7 @@ class Reducer:
                 "ranks could not tell apart: await one before the next"
             )
         self.check()
-        if running.accumulates and is_grad_enabled():
+        if is_grad_enabled():
             raise AutogradError(
                 "DistributedDataParallel: the averages of a pass with create_graph=True can't be "
                 "recorded: differentiate a second time by autograd.grad() on each rank"
@@ -96,8 +116,29 @@ class Reducer:
     def arrived(self, place: int, gradient: Any) -> None:
         """Take a parameter's gradient; called by its hook, perhaps in a thread."""
         running = graph.current_pass()
-        if running is not None:
-            self.enter().arrived(place, gradient, early=running.accumulates)
+        if running is None:
+            return
+        if running.accumulates or id(self) in _unsynced.get():
+            self.enter().arrived(place, gradient)
+        else:
+            graph.join(_ALONE)
+
+
+class _Alone:
+    """Takes part in passes of grad(), which concern one rank, and refuses those with `inputs=`."""
+
+    async def prepare(self, gradients: dict[Any, Any]) -> None:
+        if gradients:
+            raise AutogradError(
+                "DistributedDataParallel: backward(inputs=) is not reduced: do without inputs="
+            )
+
+    async def commit(self) -> None: ...
+
+    async def abort(self) -> None: ...
+
+
+_ALONE = _Alone()
 
 
 class _Withheld:
@@ -107,7 +148,7 @@ class _Withheld:
         self._model = model
         self._gradients: dict[int, Any] = {}
 
-    def arrived(self, place: int, gradient: Any, *, early: bool) -> None:
+    def arrived(self, place: int, gradient: Any) -> None:
         """Do nothing: `prepare` gets all gradients."""
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
@@ -133,7 +174,7 @@ class _Reduction:
     def __init__(self, model: Reducer, tag: Any) -> None:
         self._model = model
         self._group = model.group
-        self._tag = ("gradients", model.number, tag)
+        self._tag = _tag(model, tag)
         self._loop = model.group.site.loop
         self._gradients: dict[int, Any] = {}
         self._missing = [set(places) for places in model.buckets]
@@ -146,11 +187,9 @@ class _Reduction:
     def _mail(self, what: Any) -> Any:
         return (*self._tag, what)
 
-    def arrived(self, place: int, gradient: Any, *, early: bool) -> None:
+    def arrived(self, place: int, gradient: Any) -> None:
         """Take a gradient; a bucket that is full is reduced."""
         self._gradients[place] = gradient
-        if not early:
-            return
         bucket = self._model.bucket_of[place]
         missing = self._missing[bucket]
         missing.discard(place)
@@ -196,7 +235,7 @@ class _Reduction:
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest, and agree with the other ranks."""
-        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare(gradients))
+        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare())
         return found
 
     async def commit(self) -> None:
@@ -205,19 +244,14 @@ class _Reduction:
 
     async def abort(self) -> None:
         """Tell the others, and learn whether they have committed without this rank."""
+        # First what holds even if the engine's grace ends before the others have answered.
+        self._ended = True
+        self._model.running = None
+        if self._decision is not None:
+            self._model.broken = _UNKNOWN
         await self._group.site.on_loop(self._abort())
 
-    async def _prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        running = graph.current_pass()
-        assert running is not None
-        if not running.accumulates:
-            if gradients:
-                raise AutogradError(
-                    "DistributedDataParallel: backward(inputs=) is not reduced: do without inputs="
-                )
-            # A pass of grad() concerns this rank alone.
-            self._others = []
-            return {}
+    async def _prepare(self) -> dict[Any, Any]:
         alarm = asyncio.ensure_future(self._alarm())
         agreeing = asyncio.ensure_future(self._agree())
         for task in (alarm, agreeing):
@@ -285,38 +319,29 @@ class _Reduction:
         self._model.pending.clear()
         if self._group.rank == 0:
             await self._tell("decision", True)
+        self._group.close(self._tag)
 
     async def _abort(self) -> None:
-        self._ended = True
-        tasks = tuple(self._reducing.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        self._model.running = None
-        group = self._group
+        # It goes on even if this wait is cancelled.
+        await asyncio.wait([self._group.site.spawn(self._give_up())])
+
+    async def _give_up(self) -> None:
         telling = [self._tell("abort", None)]
-        if group.rank == 0:
+        if self._group.rank == 0:
             telling.append(self._tell("decision", False))
         if self._decision is not None:
             telling.append(self._learn(self._decision))
-        await asyncio.gather(*telling)
+        for task in self._reducing.values():
+            task.cancel()
+        await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
+        self._group.close(self._tag)
 
     async def _learn(self, decision: asyncio.Task[Any]) -> None:
-        """Learn whether the others have committed what this rank has not."""
-        committed = True
-        try:
-            with suppress(Exception):
-                async with asyncio.timeout(self._group.site.grace):
-                    committed = await decision
-        finally:
-            # If rank 0 has not answered within the grace, it may have committed, too.
-            if committed:
-                self._model.broken = (
-                    "this rank gave up a pass of the model after it had voted for it, and the "
-                    "others have committed it, or may have: the ranks' parameters may differ. Load "
-                    "a checkpoint."
-                )
+        """Go on with this rank if the others have not committed, as far as that can be learnt."""
+        with suppress(Exception):
+            async with asyncio.timeout(self._group.site.grace):
+                if not await decision:
+                    self._model.broken = None
 
     async def _tell(self, what: str, content: Any) -> None:
         """Tell the other ranks, as far as they can be reached within the grace."""

@@ -63,6 +63,8 @@ class RemoteModule:
         self._session = site.session
         self.rank = rank
         self.number = number
+        #: Parts that its factory was given, kept as long as it.
+        self._given: tuple[RemoteModule, ...] = ()
         # At exit the worker is not told: the world ends with its caller.
         weakref.finalize(self, site.drop, rank, "part", number).atexit = False
 
@@ -105,6 +107,7 @@ def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
     part._session = session
     part.rank = rank
     part.number = number
+    part._given = ()
     return part
 
 

@@ -64,9 +64,12 @@ class RemoteOptimizer:
         )
         return made
 
+    def _check(self) -> None:
+        """Raise, before anything has changed, unless all workers can be used."""
+        self._site.check_living(self._ranks, "optimize")
+
     async def _all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of the optimizers on all workers."""
-        self._site.check()
         return await asyncio.gather(
             *[self._site.call(rank, "optimize", self._number, method, args) for rank in self._ranks]
         )
@@ -75,8 +78,10 @@ class RemoteOptimizer:
         """Update all parameters.
 
         Raises:
-            WorkerLostError: if a worker is lost; the others may have updated theirs.
+            WorkerLostError: if a worker is lost; if it is lost meanwhile, the others may have
+                updated theirs.
         """
+        self._check()
         steps = [self._all("step_async")]
         if self._own is not None:
             steps.append(self._own.step_async())
@@ -84,6 +89,7 @@ class RemoteOptimizer:
 
     async def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""
+        self._check()
         if self._own is not None:
             self._own.zero_grad(set_to_none)
         await self._all("zero_grad", set_to_none)
@@ -109,6 +115,7 @@ class RemoteOptimizer:
                 f"load_state_dict: the state is of parts on workers {sorted(state['workers'])}, "
                 f"this optimizer's parts are on {sorted(self._ranks)}"
             )
+        self._check()
         if self._own is not None:
             self._own.load_state_dict(state["own"])
         await asyncio.gather(

@@ -133,11 +133,11 @@ async def _step(
 ) -> Any:
     """Compute with one copy, on its worker."""
     model: DistributedDataParallel = parts[number]
-    model.name_pass(step)
-    if shard is None:
-        await model.skip()
-        return None
-    loss = as_loss("forward_backward", await awaited(loss_fn(model, *shard)))
-    deadline = None if left is None else model.loop.time() + left
-    await backward(loss, full_like(loss, weight), deadline=deadline)
-    return loss.detach()
+    with model.named_pass(step):
+        if shard is None:
+            await model.skip()
+            return None
+        loss = as_loss("forward_backward", await awaited(loss_fn(model, *shard)))
+        deadline = None if left is None else model.loop.time() + left
+        await backward(loss, full_like(loss, weight), deadline=deadline)
+        return loss.detach()

@@ -77,6 +77,17 @@ class Site:
                 "await its calls and the passes that cross it there"
             )
 
+    def check_living(self, ranks: Iterable[int], during: str) -> None:
+        """Raise, before anything has changed, unless the world and all these workers can be used.
+
+        Raises:
+            WorkerLostError: if one is lost.
+        """
+        self.check()
+        for rank in ranks:
+            if rank in self.lost:
+                raise WorkerLostError(rank, during, self.lost[rank])
+
     async def call(self, rank: int, method: str, *args: Any) -> Any:
         """Await a method of the host of a rank.
 
@@ -86,10 +97,7 @@ class Site:
         """
         self.check()
         message = Message(self.session, self.rank, next(self.numbers), method, args)
-        if rank == self.rank:
-            succeeded, value = await self.host.take(message)
-        else:
-            succeeded, value = await self._reach(rank, message)
+        succeeded, value = await self._reach(rank, message)
         if succeeded:
             return value
         add_note(value, f"on worker {rank}, during {method}")
@@ -105,13 +113,16 @@ class Site:
     async def _reach(self, rank: int, message: Message) -> tuple[bool, Any]:
         """Call a host, or raise when it is known to be lost, whatever comes first."""
         fence = self._fences[rank]
-        if not fence.done():
+        own = rank == self.rank
+        if not own and not fence.done():
             # One message is sent in each turn of the loop: other tasks wait for no more than one.
             # If this wait is cancelled, the message has not been sent.
             await self._gate.acquire()
             self.loop.call_soon(self._gate.release)
         if not fence.done():
-            calling = asyncio.ensure_future(self._peers.call(rank, message))
+            # A task of its own also for this host, whose `take` can't be cancelled.
+            taken = self.host.take(message) if own else self._peers.call(rank, message)
+            calling: asyncio.Future[tuple[bool, Any]] = asyncio.ensure_future(taken)
             calling.add_done_callback(retrieve)
             try:
                 # If this wait is cancelled, the host does not notice. So another message asks it to

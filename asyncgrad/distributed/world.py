@@ -21,6 +21,7 @@ from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.trace import Trace, recording, save
 from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import add_note
+from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class World:
         # The object is made first. If the call fails or is cancelled, the object goes, and so the
         # worker is told to drop the module.
         part = RemoteModule(self._site, rank, number)
+        given = flatten((args, kwargs))[0]
+        part._given = tuple(leaf for leaf in given if isinstance(leaf, RemoteModule))
         await self._site.call(rank, "build", number, factory, args, kwargs)
         return part
 
@@ -162,9 +165,9 @@ class World:
         """
         site = self._site
         living = [rank for rank in range(self.size) if rank not in site.lost]
-        await asyncio.gather(*[site.call(rank, "trace") for rank in living])
         own = Trace("caller")
         try:
+            await asyncio.gather(*[site.call(rank, "trace") for rank in living])
             with recording(own.recorder):
                 yield
         finally:

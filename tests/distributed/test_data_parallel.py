@@ -218,6 +218,23 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
         assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
 
 
+async def told_before_a_model() -> int:
+    """Rank 1 comes to both when rank 0 has sent what belongs to both."""
+    if dist.get_rank() == 1:
+        for _ in range(200):
+            await asyncio.sleep(0)
+    seed = await dist.broadcast(3)
+    await DDP(Net(seed=seed + dist.get_rank()))
+    await dist.barrier()
+    return seed
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_comes_late_finds_all_that_was_sent() -> None:
+    async with world_of(Engine(2)) as world:
+        assert await world.run(told_before_a_model) == [3, 3]
+
+
 async def waits() -> None:
     await dist.barrier()
     if dist.get_rank() == 0:
@@ -349,6 +366,56 @@ async def misuse() -> None:
     await dist.barrier()
 
 
+async def one_asks_for_gradients() -> Any:
+    model = await DDP(Net())
+    if dist.get_rank() == 0:
+        await ag.grad(mean_square(model, batch()), model.module.first)
+    await mean_square(model, batch()).backward()
+    return model.module.first.grad
+
+
+@pytest.mark.asyncio
+async def test_a_pass_of_grad_concerns_one_rank() -> None:
+    net = Net()
+    await mean_square(net, batch()).backward()
+    async with world_of(Engine(2)) as world:
+        for found in await world.run(one_asks_for_gradients):
+            assert found.tolist() == net.first.grad.tolist()
+
+
+def refuse(gradient: Any) -> None:
+    raise ValueError("planned")
+
+
+async def fails_again_and_again() -> None:
+    model = await DDP(Net(), bucket_cap_mb=1e-6)
+    for _ in range(3):
+        loss = mean_square(model, batch())
+        handle = model.module.first.register_hook(refuse) if dist.get_rank() else None
+        with suppress(ValueError, dist.PassEndedError):
+            await loss.backward()
+        if handle is not None:
+            handle.remove()
+    await mean_square(model, batch()).backward()
+    await dist.barrier()
+
+
+@pytest.mark.asyncio
+async def test_what_was_sent_for_a_failed_pass_is_not_kept() -> None:
+    engine = Engine(2)
+    kept = []
+
+    def count(rank: int, message: Any) -> None:
+        if message.method == "returned":
+            mail = engine.site(rank).host.runs._mail.values()
+            kept.append(sum(len(boxes) for boxes in mail))
+
+    engine.on_message = count
+    async with world_of(engine) as world:
+        await world.run(fails_again_and_again)
+    assert kept == [0, 0]
+
+
 async def unlike_models() -> None:
     await DDP(ag.nn.Linear(2, 2 + dist.get_rank()))
 
@@ -401,8 +468,8 @@ async def one_gives_up(how: str) -> Any:
     model.zero_grad()
     if handle is not None:
         handle.remove()
-    model.name_pass("next")
-    await mean_square(model, batch()).backward()
+    with model.named_pass("next"):
+        await mean_square(model, batch()).backward()
     return kind, untouched, model.module.first.grad is not None
 
 
@@ -471,7 +538,7 @@ async def test_a_rank_goes_on_unless_the_others_have_committed_without_it() -> N
             assert await world.run(refuses_late, rank, arrived) == [first, second]
 
 
-async def gives_up_unanswered() -> Any:
+async def gives_up_unanswered(grace: float) -> Any:
     model = await DDP(Net())
     if dist.get_rank() == 0:
         await mean_square(model, batch()).backward()
@@ -479,7 +546,7 @@ async def gives_up_unanswered() -> Any:
     running = mean_square(model, batch()).backward()
     await _seen["vote"].wait()
     # Rank 0 does not answer: the engine's grace ends the pass before it does.
-    ag.engine().limit(grace=0.01)
+    ag.engine().limit(grace=grace)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -489,8 +556,10 @@ async def gives_up_unanswered() -> Any:
     return model.module.first.grad is not None
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.01])
 @pytest.mark.asyncio
-async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on() -> None:
+async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on(pause: float) -> None:
+    """Without any grace the pass ends before this rank has begun to ask."""
     engine = Engine(2)
     _seen.update({"vote": asyncio.Event(), "given up": asyncio.Event()})
 
@@ -503,7 +572,7 @@ async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on() -> Non
 
     engine.on_message = hold
     async with world_of(engine, grace=60.0) as world:
-        assert await world.run(gives_up_unanswered) == [True, False]
+        assert await world.run(gives_up_unanswered, pause) == [True, False]
 
 
 #: Set when a rank has told the others that it gives a pass up; threads wait for it.
@@ -572,7 +641,8 @@ def broken_loss(model: Any, x: Any) -> Any:
 @pytest.mark.asyncio
 async def test_a_replicated_model_has_the_gradients_of_the_whole_batch() -> None:
     """With shards of unequal lengths, one of them empty."""
-    async with world_of(Engine(3)) as world:
+    engine = Engine(3)
+    async with world_of(engine) as world:
         model = await world.replicate(make_net, bucket_cap_mb=1e-4)
         optimizer = await world.optimizer(ag.optim.SGD, model.parts, lr=0.1)
         net = Net()
@@ -596,6 +666,9 @@ async def test_a_replicated_model_has_the_gradients_of_the_whole_batch() -> None
             await model.forward_backward(broken_loss, [(x,)] * 3)
         assert [await p.apply(gradients) for p in model.parts] == [[None] * 4] * 3
         await model.forward_backward(mean_square, [(x,)] * 3)
+        # Rank 1, which has not begun the pass that failed, keeps nothing that was sent for it.
+        for rank in range(3):
+            assert not any(engine.site(rank).host.runs._mail.values())
         for shards, kind, words in (
             ([(x,)], ValueError, "1 shards for 3 workers"),
             ([None] * 3, ValueError, "no examples"),
@@ -633,6 +706,27 @@ async def test_a_divided_optimizer_gives_the_parameters_of_a_whole_one() -> None
         whole = await world.run(sharded, "whole")
     assert divided[0][0] == divided[1][0] == whole[0][0]
     assert [held for _, held in divided] == [14, 13]
+
+
+async def state_of_another() -> None:
+    model = await DDP(Net())
+    optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), ag.optim.Adam, lr=0.1)
+    await mean_square(model, batch()).backward()
+    await optimizer.step_async()
+    states = await dist.all_gather(optimizer.state_dict())
+    optimizer.load_state_dict(states[dist.get_rank()])
+    for wrong in (states[1 - dist.get_rank()], None, {}):
+        with pytest.raises(ValueError, match="which this rank updates"):
+            optimizer.load_state_dict(wrong)
+    for given_ in ([{"params": list(model.parameters())}], [3]):
+        with pytest.raises(TypeError, match=r"expected parameters, not (dict|int)"):
+            dist.optim.ZeroRedundancyOptimizer(given_, ag.optim.Adam, lr=0.1)
+
+
+@pytest.mark.asyncio
+async def test_a_divided_optimizer_takes_no_state_of_another_share() -> None:
+    async with world_of(Engine(2)) as world:
+        await world.run(state_of_another)
 
 
 @settings(max_examples=15)

@@ -126,6 +126,44 @@ async def test_a_part_calls_parts_on_other_workers_and_on_its_own() -> None:
             assert kept(await world.statistics()) == [0, 0]
 
 
+class Impatient(ag.nn.Module):
+    """Gives up a part that takes too long."""
+
+    def __init__(self, slow: Any) -> None:
+        super().__init__()
+        self.slow = slow
+
+    async def forward(self, x: Any) -> Any:
+        try:
+            async with asyncio.timeout(None) as limit:
+                _limits.append(limit)
+                return await self.slow(x)
+        except TimeoutError:
+            return x * 2
+
+
+#: The time limit of a part that waits for another; it passes when that begins.
+_limits: list[asyncio.Timeout] = []
+
+
+class Endless(ag.nn.Module):
+    async def forward(self, x: Any) -> Any:
+        _limits.pop().reschedule(0)
+        await asyncio.Event().wait()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_part_keeps_another_and_may_give_it_up_on_any_worker(rank: int) -> None:
+    """Nobody but the part refers to the other part."""
+    async with world_of(Engine(2)) as world:
+        part = await world.remote(rank, Impatient, await world.remote(0, Endless))
+        assert (await part(ag.ones(2))).tolist() == [2.0, 2.0]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert all(one["working"] == 0 for one in await world.statistics())
+
+
 @pytest.mark.asyncio
 async def test_structures_plain_data_and_results_without_gradient() -> None:
     async with world_of(Engine(1)) as world:
@@ -584,6 +622,26 @@ async def test_one_trace_shows_what_all_have_computed(tmp_path: Path) -> None:
     assert max(times) - min(times) < 60e6
 
 
+@pytest.mark.asyncio
+async def test_a_trace_that_cannot_begin_on_one_worker_ends_on_the_others(tmp_path: Path) -> None:
+    engine = Engine(2)
+    begun = asyncio.Event()
+
+    async def kill(rank: int, message: Any) -> None:
+        if message.method == "trace" and rank == 1:
+            await begun.wait()
+            engine.kill(1)
+        elif message.method == "trace":
+            begun.set()
+
+    engine.on_message = kill
+    async with world_of(engine) as world:
+        with pytest.raises(dist.WorkerLostError):
+            async with world.trace_passes(tmp_path / "trace.json"):
+                pass
+        assert engine.site(0).host._trace is None
+
+
 # -- optimizers ---------------------------------------------------------------
 
 
@@ -619,6 +677,31 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
             await world.optimizer(ag.optim.Adam, [3], lr=0.1)
         with pytest.raises(TypeError, match="a method, which has no parameters"):
             await world.optimizer(ag.optim.Adam, [await world.remote(0, method_of)], lr=0.1)
+
+
+@pytest.mark.asyncio
+async def test_an_optimizer_that_cannot_reach_a_worker_changes_nothing() -> None:
+    engine = Engine(2)
+    own = Affine()
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        both = await world.optimizer(ag.optim.SGD, [*parts, own], lr=0.1)
+        living = await world.optimizer(ag.optim.SGD, [parts[0], own], lr=0.1)
+        await own(await parts[0](leaf())).sum().backward()
+        states = await both.state_dict(), await living.state_dict()
+        before = own.scale.tolist(), gradients(own)
+        engine.kill(1)
+        await asyncio.sleep(0)
+        uses = (lambda: both.step_async(), both.zero_grad, lambda: both.load_state_dict(states[0]))
+        for use in uses:
+            with pytest.raises(dist.WorkerLostError):
+                await use()
+        assert await parts[0].apply(gradients) != [None, None]
+    uses = living.step_async, living.zero_grad, lambda: living.load_state_dict(states[1])
+    for use in uses:
+        with pytest.raises(RuntimeError, match="the world can't be used any more"):
+            await use()
+    assert (own.scale.tolist(), gradients(own)) == before
 
 
 # -- any graph, cut anywhere --------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -169,6 +171,23 @@ async def test_a_step_that_fails_or_is_too_late_commits_nothing() -> None:
         assert await good.apply(gradients) == [None]
         await pipeline.step(x, target, mean_square)
         assert await good.apply(gradients) != [None]
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_has_failed_leaves_nothing_to_the_garbage_collector() -> None:
+    engine = Engine(2)
+    gc.disable()
+    try:
+        async with world_of(engine) as world:
+            stages = [await world.remote(0, Layer, 0), await world.remote(1, Failing, "forward")]
+            x, target = data()
+            with suppress(ValueError):
+                await Pipeline(stages).step(x, target, mean_square)
+            for _ in range(300):
+                await asyncio.sleep(0)
+            assert [one["calls"] for one in await world.statistics()] == [0, 0]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.asyncio

@@ -99,7 +99,7 @@ class DistributedDataParallel(Module):
             f"{tensor.dtype} {tuple(tensor.shape)}" + " requires_grad" * tensor.requires_grad
             for tensor in all_own
         ]
-        tag = "open", self._state.number
+        tag = group.next_tag("DistributedDataParallel")
         found = await group.exchange(
             tag, dict.fromkeys(range(group.size), (facts, own if group.rank == 0 else None)), None
         )
@@ -138,9 +138,12 @@ class DistributedDataParallel(Module):
         """The event loop of this rank."""
         return self._state.group.site.loop
 
-    def name_pass(self, name: Any) -> None:
-        """Say what the next pass is called on all ranks, instead of counting passes on each."""
-        self._state.tag = "named", name
+    def named_pass(self, name: Any) -> AbstractContextManager[None]:
+        """The first pass in the block has this name on all ranks, instead of a number.
+
+        What other ranks have sent for it is dropped at the end of the block.
+        """
+        return self._state.named_pass(name)
 
     async def skip(self) -> None:
         """Take part in a pass of the other ranks without a batch: with gradients of zero."""

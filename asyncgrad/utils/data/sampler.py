@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asyncgrad.creation import as_tensor, randint, randperm
 from asyncgrad.errors import AutogradError
@@ -11,7 +12,7 @@ from asyncgrad.ops.api.random import multinomial
 from asyncgrad.random import Generator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+    from collections.abc import Iterable, Iterator, Sequence, Sized
 
 _Index_co = TypeVar("_Index_co", covariant=True)
 #: The number of indices to draw at once.
@@ -145,16 +146,23 @@ class WeightedRandomSampler(Sampler[int]):
         return self.num_samples
 
 
-def without_group(name: str) -> NoReturn:
-    """Raise: `name` needs the workers of the running function, which runs on none."""
-    raise AutogradError(
-        f"{name}: this works within a function that `await world.run(function)` runs on all "
-        f"workers, and this is none"
-    )
+#: The group of workers that the running function runs on; set by `World.run`.
+running_group: ContextVar[Any] = ContextVar("asyncgrad_group", default=None)
 
 
-#: The group of workers that the running function runs on; `asyncgrad.distributed` replaces it.
-current_group: Callable[[str], Any] = without_group
+def current_group(name: str) -> Any:
+    """The group of workers that the running function runs on, for `name`, which needs one.
+
+    Raises:
+        RuntimeError: outside of `World.run`.
+    """
+    group = running_group.get()
+    if group is None:
+        raise AutogradError(
+            f"{name}: this works within a function that `await world.run(function)` runs on all "
+            f"workers, and this is none"
+        )
+    return group
 
 
 class DistributedSampler(Sampler[int]):
