@@ -406,6 +406,7 @@ class Compiled(Generic[_P, _R]):
             waits=self._waits or self._passing,
             code=self._code,
             is_there=reached.has_met,
+            containers=signature.containers,
         )
         return signature, reached, Recorder(call)
 
@@ -416,7 +417,7 @@ class Compiled(Generic[_P, _R]):
         entry = Entry(signature, reached, mode, default_dtype())
         try:
             if recorder.reason is None:
-                outputs = recorder.output(result)
+                outputs = returned = recorder.output(result)
                 if len(recorder.returned) < len(recorder.values):
                     raise UnrepeatableError("Python sees a number that is not returned")
                 if recorder.running():
@@ -426,7 +427,7 @@ class Compiled(Generic[_P, _R]):
                 if recorder.with_graph:
                     entry.graph = Graph(recorder, outputs)
                     outputs = entry.graph.template
-                entry.program = Program(recorder, outputs)
+                entry.program = Program(recorder, outputs, returned)
                 entry.looks = recorder.looks
                 entry.looked_at = recorder.looked_at
                 if entry.program.device is not None:
@@ -566,11 +567,19 @@ class CompiledModule(Module):
         super().__init__()
         self._orig_mod = module
         vars(self)["_compiled"] = Compiled(module, fullgraph=fullgraph)
-        vars(self)["training"] = module.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the module's call, or make it."""
         return vars(self)["_compiled"](*args, **kwargs)
+
+    @property
+    def training(self) -> bool:
+        """The module's own mode, which may be set there."""
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self._orig_mod.training = mode
 
     def explain(self) -> str:
         """See `Compiled.explain`."""

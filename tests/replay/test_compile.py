@@ -78,6 +78,19 @@ def test_a_module_shares_its_parameters():
     assert fast[1] is net[1] if hasattr(type(fast), "__getitem__") else fast.training
 
 
+def test_a_module_shares_its_mode():
+    """Whichever of the two is told."""
+    module = ag.nn.Dropout()
+    fast = ag.compile(module)
+    module.eval()
+    assert not fast.training
+    fast.train()
+    assert module.training
+    assert fast.training
+    with pytest.raises(ValueError, match="boolean"):
+        fast.train(1)
+
+
 def test_a_method_is_bound():
     """The instance is an argument, and its attributes are read anew."""
 
@@ -111,6 +124,41 @@ def test_a_constant_that_is_returned_is_a_new_one_each_time():
         _, zeros = fast(ag.ones(1))
         assert zeros.tolist() == [0, 0]
         zeros.add_(1)
+
+
+def test_a_view_of_a_constant_is_one_of_a_new_constant_each_time():
+    """The caller may change it in place, too."""
+    fast = ag.compile(lambda x: (ag.ones(2, 3).T, ag.arange(3.0)[1:], x + ag.ones(2, 1)[0]))
+    for n in range(3):
+        *views, _ = fast(ag.ones(1))
+        for found, expected in zip(views, ([[1, 1]] * 3, [1, 2]), strict=True):
+            assert found.tolist() == expected
+            found.mul_(5)
+        assert replayed(fast) == n
+
+
+def test_containers_that_others_have_are_not_made_anew():
+    """A list is that of the caller or of an object, or stands twice in the result."""
+    kept = SimpleNamespace(items=[1])
+
+    def twice(x):
+        both = [x * 2]
+        return both, {"also": both}
+
+    given = [ag.ones(2)]
+    for function, x, same in (
+        (twice, ag.ones(2), lambda found: found[0] is found[1]["also"]),
+        (lambda xs: (xs, xs[0] * 2), given, lambda found: found[0] is given),
+        (lambda x: (x * 2, kept.items), ag.ones(2), lambda found: found[1] is kept.items),
+    ):
+        fast = ag.compile(function)
+        assert all(same(fast(x)) for _ in range(3))
+        assert "a list or the like" in fast.explain()
+    fast = ag.compile(lambda x: type("Made", (), {"value": x * 2}))
+    assert [fast(ag.full((1,), n)).value.item() for n in range(3)] == [0, 2, 4]
+    fast = ag.compile(lambda x: (x * 2, x.device, x.dtype))
+    assert [fast(ag.ones(1))[1] for _ in range(3)] == [ag.device("cpu")] * 3
+    assert replayed(fast) == 2
 
 
 # -- what is followed ---------------------------------------------------------------------------
