@@ -12,6 +12,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.replay import flow
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +155,21 @@ def test_steps_that_show_what_they_have_learned(step, capsys):
             assert p.tolist() == q.tolist()
     assert max(replays(fast)) >= 10, fast.explain()
     assert "test_divided.py:" in fast.explain()
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_versions_whose_code_is_not_known(step, capsys, monkeypatch):
+    """There nothing is divided, and calls are eager."""
+    monkeypatch.setattr(flow, "_KNOWN", ())
+    ours, theirs = Training(), Training()
+    fast = ag.compile(step.__get__(ours))
+    for n in range(8):
+        x = ag.arange(6.0).reshape(2, 3) * ((n % 5 + 1) / 3)
+        found, printed = fast(x), capsys.readouterr().out
+        assert plain(found) == plain(step(theirs, x))
+        assert plain(printed) == plain(capsys.readouterr().out)
+        assert ours.seen == theirs.seen
+    assert "programs before" not in fast.explain()
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
