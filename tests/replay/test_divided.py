@@ -236,6 +236,26 @@ def test_functions_with_outer_variables_and_defaults(capsys):
         fast()
 
 
+def test_functions_that_others_made_there_share_cells_with():
+    """A function that a part defines reads the outer variables of the whole."""
+    scale = 2.0
+    seen = []
+
+    def step(x):
+        y = ag.tanh(x) * 3 + ag.exp(x) * ag.sin(x) + ag.cos(x)
+        seen.append((lambda z: z.sum().item() * scale)(y))
+        z = ag.tanh(y) * 3 + ag.exp(y) * ag.sin(y) + ag.cos(y)
+        return (lambda: scale)(), z
+
+    fast = ag.compile(step)
+    for n in range(12):
+        x = ag.arange(3.0) / (n + 1)
+        assert plain(fast(x)) == plain(step(x))
+        assert seen[-1] == seen[-2]
+        scale += n // 6
+    assert max(replays(fast)) >= 6, fast.explain()
+
+
 def test_errors_come_from_their_lines():
     """What a part raises has the line of the function, and nothing is made twice."""
     training = Training()
