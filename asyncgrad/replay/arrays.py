@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad, view_of
+from asyncgrad.devices import Device
 from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
@@ -61,6 +62,8 @@ class Recorded(NamedTuple):
     code: Any = None
     #: Whether the function has reached a value before the call.
     is_there: Any = None
+    #: The lists and dictionaries among the arguments.
+    containers: Sequence[Any] = ()
 
 
 class KnownArrays:
@@ -87,6 +90,9 @@ class KnownArrays:
         self.sources: dict[int, Source] = {}
         self.loaded: dict[Source, Place] = {}
         self._outputs: dict[int, Any] = {}
+        self._is_there = call.is_there
+        #: The identities of containers that a replay can't make anew.
+        self._containers = {id(container) for container in call.containers}
         #: The outputs that require grad, each with its tensor.
         self.with_graph: list[tuple[Output, Any]] = []
         #: The others.
@@ -273,6 +279,12 @@ class KnownArrays:
             raise UnrepeatableError("it returns two tensors of the same memory")
         self._counters.append(counter)
 
+    def _check_new(self, value: Any) -> None:
+        """Raise for a returned container that others have, too: each replay makes another."""
+        if id(value) in self._containers or self._is_there(value):
+            raise UnrepeatableError("it returns a list or the like twice, or one that was there")
+        self._containers.add(id(value))
+
     def _gradient(self, value: Any) -> Gradient:
         """The template of a `.grad` that is returned: the one that is there when a replay ends."""
         known = self.known.get(id(value._array))
@@ -283,35 +295,43 @@ class KnownArrays:
                 return Gradient(step.source)
         raise UnrepeatableError("it returns a .grad that it has changed later")
 
+    def _tensor(self, value: Any) -> Any:
+        """The template of a tensor that is returned."""
+        source = self.sources.get(id(value))
+        if source is not None:
+            return source
+        if any(value is grad for grad in self.gradients):
+            return self._gradient(value)
+        if value._edge is None and requires_grad(value):
+            raise UnrepeatableError("it returns a leaf that it has made")
+        if is_inference(value) and view_of(value) is not None:
+            raise UnrepeatableError("it returns a view")
+        known = self._outputs.get(id(value))
+        if known is None:
+            self._check_alone(value)
+            place = self.array_of(value)
+            known = Output(place, value._metadata, is_inference(value))
+            self._outputs[id(value)] = known
+            found = self.without_graph if value._edge is None else self.with_graph
+            found.append((known, value))
+            self.keep(value)
+        return known
+
     def output(self, value: Any) -> Any:
         """The template of what the function returns."""
         if isinstance(value, Variable):
-            source = self.sources.get(id(value))
-            if source is not None:
-                return source
-            if any(value is grad for grad in self.gradients):
-                return self._gradient(value)
-            if value._edge is None and requires_grad(value):
-                raise UnrepeatableError("it returns a leaf that it has made")
-            if is_inference(value) and view_of(value) is not None:
-                raise UnrepeatableError("it returns a view")
-            known = self._outputs.get(id(value))
-            if known is None:
-                self._check_alone(value)
-                place = self.array_of(value)
-                known = Output(place, value._metadata, is_inference(value))
-                self._outputs[id(value)] = known
-                found = self.without_graph if value._edge is None else self.with_graph
-                found.append((known, value))
-                self.keep(value)
-            return known
+            return self._tensor(value)
         kind = type(value)
         read = self.values.get(id(value))
         if read is not None:
             self.returned.add(id(value))
             return read
-        if kind in _CONSTANTS:
+        if kind in _CONSTANTS and (kind is not type or is_own(value.__module__)):
             return value
+        if isinstance(value, Device):
+            return value
+        if not isinstance(value, tuple):
+            self._check_new(value)
         if kind in {tuple, list} or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return [kind, [self.output(part) for part in value]]
         if is_own(kind.__module__) and kind.__name__ in {

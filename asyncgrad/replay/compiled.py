@@ -137,7 +137,8 @@ class Compiled(Generic[_P, _R]):
         self._recordings = self._replays = self._dropped = 0
         #: By reason, how many calls were eager.
         self._eager: dict[str, int] = {}
-        self._gave_up = False
+        #: Why it is recorded no more, if so.
+        self._gave_up: str | None = None
         #: An awaited call is being recorded.
         self._recording = False
         self._divider: Divider | None = None
@@ -374,15 +375,17 @@ class Compiled(Generic[_P, _R]):
 
     def _prepare(self, args: Any, kwargs: Any) -> Any:
         """What a recording needs, or why there can be none."""
-        if self._gave_up:
-            return "its signatures change too often"
+        if self._gave_up is not None:
+            return self._gave_up
         self._recordings += 1
         if self._recordings >= _CHURN and self._replays < self._recordings:
-            self._gave_up = True
+            why = max(self._eager, key=lambda reason: self._eager[reason], default="")
+            if self._eager.get(why, 0) <= self._recordings // 2:
+                why = "almost every call differs from all before"
+            self._gave_up = f"recorded no more: {why}"
             warnings.warn(
                 f"compile: {self._recordings} calls of {self._name} were recorded and "
-                f"{self._replays} replayed, as almost every call differs from all before. It is "
-                f"recorded no more. See explain().",
+                f"{self._replays} replayed, because {why}. It is recorded no more. See explain().",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -406,6 +409,7 @@ class Compiled(Generic[_P, _R]):
             waits=self._waits or self._passing,
             code=self._code,
             is_there=reached.has_met,
+            containers=signature.containers,
         )
         return signature, reached, Recorder(call)
 
@@ -416,7 +420,7 @@ class Compiled(Generic[_P, _R]):
         entry = Entry(signature, reached, mode, default_dtype())
         try:
             if recorder.reason is None:
-                outputs = recorder.output(result)
+                outputs = returned = recorder.output(result)
                 if len(recorder.returned) < len(recorder.values):
                     raise UnrepeatableError("Python sees a number that is not returned")
                 if recorder.running():
@@ -426,7 +430,7 @@ class Compiled(Generic[_P, _R]):
                 if recorder.with_graph:
                     entry.graph = Graph(recorder, outputs)
                     outputs = entry.graph.template
-                entry.program = Program(recorder, outputs)
+                entry.program = Program(recorder, outputs, returned)
                 entry.looks = recorder.looks
                 entry.looked_at = recorder.looked_at
                 if entry.program.device is not None:
@@ -434,7 +438,8 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             recorder.reason = str(error)
             if self._fullgraph:
-                raise AutogradError(f"compile(fullgraph=True): {error}") from None
+                where = self._divider_of().changes() if recorder.reason == _CHANGED else ""
+                raise AutogradError(f"compile(fullgraph=True): {error}{where}") from None
         finally:
             recorder.forget()
             signature.forget()
@@ -566,11 +571,19 @@ class CompiledModule(Module):
         super().__init__()
         self._orig_mod = module
         vars(self)["_compiled"] = Compiled(module, fullgraph=fullgraph)
-        vars(self)["training"] = module.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the module's call, or make it."""
         return vars(self)["_compiled"](*args, **kwargs)
+
+    @property
+    def training(self) -> bool:
+        """The module's own mode, which may be set there."""
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self._orig_mod.training = mode
 
     def explain(self) -> str:
         """See `Compiled.explain`."""

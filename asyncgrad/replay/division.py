@@ -60,25 +60,24 @@ class Division:
         """Call one part after the other."""
         found = self._begin(*args, **kwargs)
         held: dict[Any, Any] = {None: None}
-        while True:
-            point, names = self._exits[found[1]]
-            held.update(zip(names, found[2:], strict=True))
-            part, takes = self._parts[point]
-            found = part(*[held[name] for name in takes])
-            if not is_exit(found):
-                return found
+        while is_exit(found):
+            found = self._following(found, held)
+        return found
 
     async def call_awaited(self, args: Any, kwargs: Any) -> Any:
         """`call` for a coroutine function."""
         found = await self._begin(*args, **kwargs)
         held: dict[Any, Any] = {None: None}
-        while True:
-            point, names = self._exits[found[1]]
-            held.update(zip(names, found[2:], strict=True))
-            part, takes = self._parts[point]
-            found = await part(*[held[name] for name in takes])
-            if not is_exit(found):
-                return found
+        while is_exit(found):
+            found = await self._following(found, held)
+        return found
+
+    def _following(self, found: Any, held: dict[Any, Any]) -> Any:
+        """Call the part at an exit; `held` has the variables so far."""
+        point, names = self._exits[found[1]]
+        held.update(zip(names, found[2:], strict=True))
+        part, takes = self._parts[point]
+        return part(*[held[name] for name in takes])
 
     def points_of(self, start: int) -> set[int]:
         """The points of a compiled part."""
@@ -121,6 +120,11 @@ class Divider:
     def lines(self) -> str:
         """The lines that must be called, in words; nothing if there are none."""
         return f" ({self._flow.lines(self._cuts)})" if self._flow and self._cuts else ""
+
+    def changes(self) -> str:
+        """The lines that seem to change an object, in words; nothing if there are none."""
+        found = self._flow.changing() if self._flow else None
+        return f" ({self._flow.lines(found)})" if self._flow and found else ""
 
     def at(self, places: list[int], *, changing: bool) -> bool:
         """Divide the function at places of its byte code; whether that brings something new.

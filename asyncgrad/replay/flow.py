@@ -54,7 +54,7 @@ class _Instruction:
 
     __slots__ = ("end", "it", "nexts", "pushes", "reads", "writes")
 
-    def __init__(self, it: dis.Instruction, end: int) -> None:
+    def __init__(self, it: dis.Instruction, end: int, outer: tuple[str, ...]) -> None:
         self.it = it
         self.end = end
         #: The instructions that may follow, each with what it finds more on the stack.
@@ -78,7 +78,9 @@ class _Instruction:
             variables = it.argval if isinstance(it.argval, tuple) else (it.argval,)
             stores = name.count("STORE_FAST")
             self.writes = variables[:stores]
-            self.reads = tuple([x for x in variables[stores:] if x not in self.writes])
+            # Python 3.13 loads the cells of outer variables as if they were variables.
+            others = (*self.writes, *outer)
+            self.reads = tuple([x for x in variables[stores:] if x not in others])
             if name in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
                 self.reads = ()
 
@@ -102,7 +104,8 @@ class Flow:
         found = list(dis.get_instructions(code))
         ends = [one.offset for one in found[1:]] + [len(code.co_code)]
         self._all = {
-            one.offset: _Instruction(one, end) for one, end in zip(found, ends, strict=True)
+            one.offset: _Instruction(one, end, code.co_freevars)
+            for one, end in zip(found, ends, strict=True)
         }
         self._handlers = [
             (entry.start, entry.end, entry.target, entry.depth + 1 + entry.lasti)

@@ -134,6 +134,9 @@ class Graph:
         if len({output.metadata.device for output in self._outputs}) > 1:
             raise UnrepeatableError("its results are on several devices")
         self._cost = sum(one.cost for one in self._nodes)
+        #: The numbers of the nodes that can run once, and of those that a kind of passes runs.
+        self.saving = {n for n, one in enumerate(self._nodes) if one.rule.saves}
+        self._ways: dict[Any, Any] = {}
         saved = [place for one in self._nodes for place in places_in(one.saved)]
         #: What the node saves.
         self._saved = list(dict.fromkeys(saved))
@@ -267,6 +270,7 @@ class Graph:
         """
         arrays = dict(zip(self._saved, front.saved, strict=True))
         leaving = dict(zip(self._slots, front.following, strict=True))
+        freed = {number: one for ran, one in front.version.freed for number in ran}
         nodes: list[Any] = []
         for number, known in enumerate(self._nodes):
             edges = tuple(
@@ -283,6 +287,8 @@ class Graph:
             node.rule = known.rule
             if known.saved.__class__ is Freed:
                 node.saved, node.guard = known.saved, known.guard
+            elif number in freed:
+                node.saved = freed[number]
             else:
                 node.saved = filled(known.saved, arrays)
                 known.set_guards(node, front)
@@ -309,6 +315,18 @@ class Graph:
             if any(wanted):
                 found[number] = wanted
         return dict(reversed(found.items()))
+
+    def way(self, gradients: Any, flags: Any) -> Any:
+        """Which of the nodes that can run once a pass runs; see `wanted`."""
+        if flags is None and all(gradient is not None for gradient in gradients):
+            return self.saving
+        key = flags, *[g is None for g in gradients]
+        found = self._ways.get(key)
+        if found is None:
+            found = self.saving.intersection(self.wanted(gradients, flags))
+            if len(self._ways) < _LIMIT:
+                self._ways[key] = found
+        return found
 
     def record(self, front: GraphNode, gradients: tuple[Any, ...], key: Any) -> Any:
         """Run a pass through the nodes, and keep it as a program if that can be.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class State:
     """What a `GraphNode` knows besides what it has saved."""
 
-    __slots__ = ("fresh", "fronts", "graph", "versions")
+    __slots__ = ("freed", "fresh", "fronts", "graph", "ran", "versions")
 
     def __init__(self, graph: Graph, versions: list[int]) -> None:
         self.graph = graph
@@ -25,6 +25,9 @@ class State:
         self.fresh = False
         #: The nodes of the results, if there are several.
         self.fronts: Any = ()
+        #: Which of the graph's nodes the last pass has run, and those that passes have released.
+        self.ran: Any = ()
+        self.freed: list[tuple[Any, Freed]] = []
 
 
 # These classes have no slots, so that an instance can become an `OpNode`.
@@ -65,6 +68,10 @@ class GraphNode(Node):
         flags = None
         if task is not None and task.exec_info is not None:
             flags = tuple([is_wanted(task, edge) for edge in self.following])
+        state.ran = graph.way(gradients, flags)
+        for released, by in state.freed:
+            if not released.isdisjoint(state.ran):
+                refuse_freed(self, by)
         if task is None or task.recorded is not None:
             fronts = {}
             if task is not None and task.keep_graph:
@@ -99,9 +106,12 @@ class GraphNode(Node):
         return [counter.value for counter in self.guard] == expected
 
     def release_saved(self, freed: Freed) -> None:
-        """Release what was saved; the node can't run again."""
-        self.saved = freed
-        self.guard = None
+        """Release what was saved, and keep it for other nodes than those that have run."""
+        state = self.version
+        state.freed.append((state.ran, freed))
+        if state.graph.saving <= set().union(*[released for released, _ in state.freed]):
+            self.saved = freed
+            self.guard = None
 
     def name(self) -> str:
         """How errors and traces call it, as in PyTorch."""

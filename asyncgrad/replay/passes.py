@@ -36,7 +36,6 @@ class Passes(Changes):
         super().__init__(call)
         self._waits = call.waits
         self._thread = get_ident()
-        self._is_there = call.is_there
         self.inference = current().inference
         self._scope = current().streams
         #: What is watched of the passes that run.

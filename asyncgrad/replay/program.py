@@ -8,6 +8,7 @@ from weakref import finalize
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
+from asyncgrad.replay.device_arrays import copying
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
 from asyncgrad.replay.order import (
@@ -21,7 +22,15 @@ from asyncgrad.replay.order import (
     sums_early,
     useful,
 )
-from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError
+from asyncgrad.replay.steps import (
+    Again,
+    Commit,
+    Compute,
+    Load,
+    Place,
+    UnrepeatableError,
+    places_in,
+)
 from asyncgrad.replay.writer import Writer
 
 if TYPE_CHECKING:
@@ -43,18 +52,21 @@ class Program:
     `walk(arguments, state, memory)` is a generator that does the same in parts.
     """
 
-    def __init__(self, recorder: KnownArrays, outputs: Any) -> None:
+    def __init__(self, recorder: KnownArrays, outputs: Any, returned: Any = None) -> None:
         """Choose the steps.
 
         Args:
             recorder: has recorded a call that can be repeated.
-            outputs: the template of what the function returned.
+            outputs: the template of what the program returns.
+            returned: the template of that part which the caller of the function gets.
 
         Raises:
             UnrepeatableError: if a check would come after an effect.
         """
         steps = self._steps = recorder.steps
         self._families = Families(steps, recorder.constants)
+        if recorder.constants:
+            self._make_anew(recorder, returned)
         for place in recorder.constants:
             # The caller may have got this array, and may change it.
             place.sample = place.sample.copy("K")
@@ -107,6 +119,19 @@ class Program:
         #: The tensors that are read.
         self.sources = list(dict.fromkeys(step.source for step in steps if step.__class__ is Load))
         self.source = ""
+
+    def _make_anew(self, recorder: KnownArrays, returned: Any) -> None:
+        """Copy constants in each replay if the caller gets views of them, and may change these."""
+        shown = set(places_in(returned)) - recorder.constants
+        views = set(map(self._families.of, shown))
+        copied = {x for x in recorder.constants if self._families.of(x) in views}
+        for place in sorted(copied, key=lambda one: one.number):
+            mine = recorder.new(place.sample.copy("K"))
+            recorder.constants.discard(place)
+            recorder.constants.add(mine)
+            self._families.foreign.discard(place)
+            copy = copying(place.sample)
+            self._steps.insert(0, Compute("copy", copy, (mine,), place, mine.sample.size))
 
     @property
     def run(self) -> Callable[[Any, Any, Any], Any]:

@@ -88,6 +88,11 @@ class Signature:
             _same_objects(_contents(held), known) for held, known in self._held
         )
 
+    @property
+    def containers(self) -> list[Any]:
+        """The lists and dictionaries."""
+        return [held for held, _ in self._held]
+
     def forget(self) -> None:
         """Drop the arguments: a tensor may have a large graph."""
         self.tensors.clear()

@@ -78,6 +78,19 @@ def test_a_module_shares_its_parameters():
     assert fast[1] is net[1] if hasattr(type(fast), "__getitem__") else fast.training
 
 
+def test_a_module_shares_its_mode():
+    """Whichever of the two is told."""
+    module = ag.nn.Dropout()
+    fast = ag.compile(module)
+    module.eval()
+    assert not fast.training
+    fast.train()
+    assert module.training
+    assert fast.training
+    with pytest.raises(ValueError, match="boolean"):
+        fast.train(1)
+
+
 def test_a_method_is_bound():
     """The instance is an argument, and its attributes are read anew."""
 
@@ -111,6 +124,41 @@ def test_a_constant_that_is_returned_is_a_new_one_each_time():
         _, zeros = fast(ag.ones(1))
         assert zeros.tolist() == [0, 0]
         zeros.add_(1)
+
+
+def test_a_view_of_a_constant_is_one_of_a_new_constant_each_time():
+    """The caller may change it in place, too."""
+    fast = ag.compile(lambda x: (ag.ones(2, 3).T, ag.arange(3.0)[1:], x + ag.ones(2, 1)[0]))
+    for n in range(3):
+        *views, _ = fast(ag.ones(1))
+        for found, expected in zip(views, ([[1, 1]] * 3, [1, 2]), strict=True):
+            assert found.tolist() == expected
+            found.mul_(5)
+        assert replayed(fast) == n
+
+
+def test_containers_that_others_have_are_not_made_anew():
+    """A list is that of the caller or of an object, or stands twice in the result."""
+    kept = SimpleNamespace(items=[1])
+
+    def twice(x):
+        both = [x * 2]
+        return both, {"also": both}
+
+    given = [ag.ones(2)]
+    for function, x, same in (
+        (twice, ag.ones(2), lambda found: found[0] is found[1]["also"]),
+        (lambda xs: (xs, xs[0] * 2), given, lambda found: found[0] is given),
+        (lambda x: (x * 2, kept.items), ag.ones(2), lambda found: found[1] is kept.items),
+    ):
+        fast = ag.compile(function)
+        assert all(same(fast(x)) for _ in range(3))
+        assert "a list or the like" in fast.explain()
+    fast = ag.compile(lambda x: type("Made", (), {"value": x * 2}))
+    assert [fast(ag.full((1,), n)).value.item() for n in range(3)] == [0, 2, 4]
+    fast = ag.compile(lambda x: (x * 2, x.device, x.dtype))
+    assert [fast(ag.ones(1))[1] for _ in range(3)] == [ag.device("cpu")] * 3
+    assert replayed(fast) == 2
 
 
 # -- what is followed ---------------------------------------------------------------------------
@@ -468,10 +516,18 @@ def test_many_signatures_are_bounded_and_churn_warns():
         for n in range(1, 60):
             assert fast(ag.ones(n)).sum().item() == 2 * n
 
-    with pytest.warns(RuntimeWarning, match="recorded no more"):
+    with pytest.warns(RuntimeWarning, match="differs from all before. It is recorded no more"):
         call_with_many_shapes()
     assert "dropped" in fast.explain()
     assert len(fast.explain().splitlines()) < 25
+
+
+def test_a_function_that_cannot_be_followed_is_recorded_no_more():
+    """The warning says what it uses."""
+    numbers = iter(range(100))
+    fast = ag.compile(lambda x: x * next(numbers))
+    with pytest.warns(RuntimeWarning, match="0 replayed, because numbers is a range_iterator"):
+        assert [fast(ag.ones(1)).item() for _ in range(40)] == list(range(40))
 
 
 def test_fullgraph_raises_and_names_the_line():
@@ -483,7 +539,7 @@ def test_fullgraph_raises_and_names_the_line():
 
     with pytest.raises(RuntimeError, match=r"fullgraph.*Python sees values.*test_compile\.py"):
         looking(ag.ones(2))
-    with pytest.raises(RuntimeError, match="fullgraph"):
+    with pytest.raises(RuntimeError, match=r"fullgraph.*has changed.*test_compile\.py:\d+"):
         ag.compile(lambda x: _seen.append(x), fullgraph=True)(ag.ones(1))
     with pytest.raises(RuntimeError, match=r"fullgraph.*open\(\), which is not known"):
         ag.compile(lambda x, file: x, fullgraph=True)(ag.ones(1), open)

@@ -12,6 +12,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.replay import flow
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +158,21 @@ def test_steps_that_show_what_they_have_learned(step, capsys):
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_versions_whose_code_is_not_known(step, capsys, monkeypatch):
+    """There nothing is divided, and calls are eager."""
+    monkeypatch.setattr(flow, "_KNOWN", ())
+    ours, theirs = Training(), Training()
+    fast = ag.compile(step.__get__(ours))
+    for n in range(8):
+        x = ag.arange(6.0).reshape(2, 3) * ((n % 5 + 1) / 3)
+        found, printed = fast(x), capsys.readouterr().out
+        assert plain(found) == plain(step(theirs, x))
+        assert plain(printed) == plain(capsys.readouterr().out)
+        assert ours.seen == theirs.seen
+    assert "programs before" not in fast.explain()
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 def test_one_program_or_an_error(step):
     """With `fullgraph=True` a look is an error that names the line."""
     with pytest.raises(RuntimeError, match=r"fullgraph.*test_divided\.py:\d+"):
@@ -218,6 +234,26 @@ def test_functions_with_outer_variables_and_defaults(capsys):
     assert min(replays(fast)) >= 8, fast.explain()
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         fast()
+
+
+def test_functions_that_others_made_there_share_cells_with():
+    """A function that a part defines reads the outer variables of the whole."""
+    scale = 2.0
+    seen = []
+
+    def step(x):
+        y = ag.tanh(x) * 3 + ag.exp(x) * ag.sin(x) + ag.cos(x)
+        seen.append((lambda z: z.sum().item() * scale)(y))
+        z = ag.tanh(y) * 3 + ag.exp(y) * ag.sin(y) + ag.cos(y)
+        return (lambda: scale)(), z
+
+    fast = ag.compile(step)
+    for n in range(12):
+        x = ag.arange(3.0) / (n + 1)
+        assert plain(fast(x)) == plain(step(x))
+        assert seen[-1] == seen[-2]
+        scale += n // 6
+    assert max(replays(fast)) >= 6, fast.explain()
 
 
 def test_errors_come_from_their_lines():

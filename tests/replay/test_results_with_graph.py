@@ -163,6 +163,40 @@ def test_errors_are_those_of_the_graph(use):
     assert replays(fast) >= 2
 
 
+def test_each_part_of_the_graph_is_released_by_itself():
+    """Two passes that have no saved value in common are no second pass; others are."""
+
+    def function(x, w, u):
+        a = (x * w).exp()
+        b = (x * u).sin()
+        return a, b, (a + b).sum(), a.sum() + b.sum()
+
+    def passes(call, order):
+        leaves = [ag.full((3,), n, requires_grad=True) for n in (0.5, 0.25)]
+        x = ag.arange(3.0)
+        results = call(x, *leaves)
+        found = []
+        for number, leaf in order:
+            try:
+                root = results[number].sum()
+                found += ag.grad(root, leaves if leaf is None else leaves[leaf], allow_unused=True)
+            except RuntimeError as error:
+                found.append((type(error), str(error).partition(":")[0]))
+        return bits(found)
+
+    fast = ag.compile(function)
+    orders = [
+        [(0, None), (1, None), (0, None)],
+        [(1, None), (2, 0), (2, None)],
+        [(2, 0), (3, 1), (3, 0)],
+        [(3, None), (0, 0)],
+        [(0, 0), (0, 1), (2, 1), (2, 1)],
+    ]
+    for order in orders * 2:
+        assert passes(fast, order) == passes(function, order)
+    assert replays(fast) == 2 * len(orders) - 1
+
+
 def test_a_loss_whose_graph_the_step_has_used():
     """Many training steps return the loss as it is."""
     w = ag.ones(3, requires_grad=True)
