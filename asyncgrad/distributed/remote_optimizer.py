@@ -106,8 +106,13 @@ class RemoteOptimizer:
         """Load states, into an optimizer whose parts are on workers of the same ranks.
 
         Raises:
-            ValueError: if they were of other ranks.
+            ValueError: if they were of other ranks, or of no such optimizer.
         """
+        if not {"own", "workers"} <= set(state):
+            raise ValueError(
+                f"load_state_dict: the state of a RemoteOptimizer has 'own' and 'workers', this "
+                f"has {sorted(map(str, state))}"
+            )
         if set(state["workers"]) != set(self._ranks) or (state["own"] is None) != (
             self._own is None
         ):

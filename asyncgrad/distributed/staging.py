@@ -121,7 +121,7 @@ class Coordinator:
 
     async def commit(self) -> None:
         """Tell the hosts that the pass has succeeded."""
-        del self.site.coordinators[self._id]
+        self.site.coordinators.pop(self._id, None)
         await self._decision.commit()
 
     async def abort(self) -> None:
@@ -157,7 +157,7 @@ class _InContext:
 
     async def commit(self) -> None:
         """Change nothing: the gradients are committed at the end of the context."""
-        del self.site.coordinators[self._id]
+        self.site.coordinators.pop(self._id, None)
 
     async def abort(self) -> None:
         """Make the context fail, because one of its passes has failed."""

@@ -673,6 +673,8 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
         state["workers"].pop(0)
         with pytest.raises(ValueError, match=r"parts on workers \[1\]"):
             await optimizer.load_state_dict(state)
+        with pytest.raises(ValueError, match="has 'own' and 'workers', this has"):
+            await optimizer.load_state_dict({"state": {}})
         with pytest.raises(TypeError, match="parts and modules"):
             await world.optimizer(ag.optim.Adam, [3], lr=0.1)
         with pytest.raises(TypeError, match="a method, which has no parameters"):
