@@ -957,12 +957,11 @@ _OPERATORS = {
     "mod": "remainder", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or",
     "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def _attach_functions() -> None:
     """Add operators, and the methods and in-place methods that the chapters list, to `Tensor`."""
-    for name in _COMPARISONS:
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(Tensor, f"__{name}__", getattr(OPERATORS, name))
     for name, function in _OPERATORS.items():
         setattr(Tensor, f"__{name}__", getattr(OPERATORS, function))
