@@ -14,6 +14,8 @@ PYTEST = $(RUN) -m pytest --hypothesis-profile=ci
 # releases of a version, which lack what later ones have.
 MATRIX = python3.12 python3.13 /usr/bin/python3
 MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler tests/replay
+# The extra that `make test` installs; without all of it, what needs the rest is skipped.
+TEST_EXTRA = test
 
 # Two processes share the tests. Each begins at another end, so that what the tests of one file share
 # is made once.
@@ -47,7 +49,7 @@ edge-forecast: $(VENV)/.installed-demo ## forecast the weather on the hub of a h
 distributed: $(VENV)/.installed-dask ## train over three worker processes, one of which is killed
 	$(RUN) -m examples.distributed_training $(ARGS)
 
-test: $(VENV)/.installed-test ## run the tests; those that need PyTorch skip where it is absent
+test: $(VENV)/.installed-$(TEST_EXTRA) ## run the tests; those that need PyTorch skip where it is absent
 	$(PYTEST) $(ARGS)
 
 test-of: $(VENV)/.installed-test ## run the tests of one module: MODULE=asyncgrad/core/node.py
