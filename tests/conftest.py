@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import logging
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -30,8 +31,11 @@ settings.load_profile("dev")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let all tests run in poisoned memory."""
+    """Let all tests run in poisoned memory, or leave out those that have run measured."""
     parser.addoption("--poison", action="store_true", help="memory that is not in use is NaN")
+    parser.addoption(
+        "--measured", default="", metavar="FILES", help="of these, leave out all but no_cover"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,11 +104,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave out of each test's time what has nothing to do with it.
 
     The collector would look at all that was imported, each time it runs. PyTorch's threads would
-    keep a core busy while they wait for the next of its small operations.
+    keep a core busy while they wait for the next of its small operations. Its forty loggers that do
+    not pass on what they are told would each be given pytest's handlers, six times a test.
     """
     _freeze()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+        for name, logger in logging.root.manager.loggerDict.items():
+            if name.startswith("torch") and isinstance(logger, logging.Logger):
+                logger.propagate = True
 
 
 def _has_torch() -> bool:
@@ -134,3 +142,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # All loops run the same lines, and a measured test takes three times as long.
         if hasattr(item, "callspec") and item.callspec.id.startswith(("asyncio-debug", "uvloop")):
             item.add_marker(pytest.mark.no_cover)
+    measured = tuple(config.getoption("--measured").split())
+    run_before = [
+        item
+        for item in items
+        if item.nodeid.startswith(measured) and not item.get_closest_marker("no_cover")
+    ]
+    if run_before:
+        config.hook.pytest_deselected(items=run_before)
+        left_out = {*run_before}
+        items[:] = [item for item in items if item not in left_out]

@@ -96,7 +96,7 @@ async def die_at(method: str) -> None:
         assert sum(name == "apply" for name, _ in sent) <= 8 + killed
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_many_batches_without_a_step_are_not_all_kept() -> None:
     """Otherwise a tenant could fill the front's memory, and a lost worker cost a long time."""
     async with clients() as (ann, _):
@@ -114,7 +114,7 @@ async def test_many_batches_without_a_step_are_not_all_kept() -> None:
         assert len(forwards) <= 41 + 16
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_worker_that_dies_while_its_state_is_asked_for_costs_no_batch() -> None:
     engine = Engine(2)
 
@@ -151,7 +151,7 @@ async def test_without_a_worker_it_says_so_and_a_reset_begins_anew() -> None:
             assert caught.value.status == 503
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_step_that_may_have_been_taken_is_taken_from_where_it_began() -> None:
     (expected, _), engine = await alone(), Engine(1)
     async with clients(world_of(engine)) as (ann, _):

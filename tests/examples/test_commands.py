@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -19,8 +20,6 @@ from programs import ROOT, a_port, run
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
-
-SERVICES = ["examples.service", "examples.training_api"]
 
 
 def _command(module, folder, *options):
@@ -61,19 +60,16 @@ def ended(process, patience=100):
     return process.returncode, errors
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_service_says_where_it_is_when_it_answers_and_keeps_weights_elsewhere(
-    tmp_path, workers
-):
-    with started("examples.service", tmp_path, "--workers", str(workers)) as (process, port):
+def test_a_service_of_two_workers_says_where_it_is_when_it_answers_and_ends_at_ctrl_c(tmp_path):
+    with started("examples.service", tmp_path, "--workers", "2") as (process, port):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=100) as answer:
             assert answer.status == 200
-        assert (tmp_path / "asyncgrad" / "digits.safetensors").exists()
         assert ended(process) == (0, "")
-    assert not (ROOT / "digits.safetensors").exists()
 
 
-def test_ctrl_c_ends_the_service_at_once_while_its_page_is_open(tmp_path):
+def test_ctrl_c_ends_the_service_at_once_while_its_page_is_open_and_its_weights_are_elsewhere(
+    tmp_path,
+):
     with (
         started("examples.service", tmp_path, "--grace", "100") as (process, port),
         urllib.request.urlopen(f"http://127.0.0.1:{port}/events", timeout=100) as page,
@@ -81,17 +77,34 @@ def test_ctrl_c_ends_the_service_at_once_while_its_page_is_open(tmp_path):
         assert page.readline().startswith(b"data: ")
         # Long before the grace is over, which other answers would have.
         assert ended(process, patience=30) == (0, "")
+    assert (tmp_path / "asyncgrad" / "digits.safetensors").exists()
+    assert not (ROOT / "digits.safetensors").exists()
 
 
-@pytest.mark.parametrize("module", SERVICES)
-def test_a_port_that_is_taken_is_said_in_two_lines(tmp_path, module):
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """A command's `main`, called in this process: its status, and what it has written."""
+    monkeypatch.setattr(os, "environ", os.environ | {"XDG_STATE_HOME": str(tmp_path)})
+
+    def call(module, *arguments):
+        main = importlib.import_module(f"examples.{module}").main
+        monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
+        try:
+            status = main()
+        except SystemExit as end:
+            status = end.code
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.mark.parametrize("module", ["service", "training_api"])
+def test_a_port_that_is_taken_is_said_in_two_lines(command, module):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            **_command(module, tmp_path, "--port", str(port)), capture_output=True
-        )
-    assert (done.returncode, done.stdout) == (1, "")
-    first, second = done.stderr.splitlines()
+        status, out, errors = command(f"{module}.command", "--port", port)
+    assert (status, out) == (1, "")
+    first, second = errors.splitlines()
     assert f"can't listen on 127.0.0.1:{port}" in first
     assert f"--port {port + 1}" in second
 
@@ -119,54 +132,51 @@ def test_a_port_that_is_taken_is_said_in_two_lines(tmp_path, module):
     ],
 )
 def test_options_that_make_no_sense_are_refused_without_a_traceback(
-    module, options, said, tmp_path
+    module, options, said, tmp_path, command
 ):
     """Files among them: damaged, of another kind, and those that are not there."""
     (tmp_path / "broken").write_text("no weights, no tenants")
     (tmp_path / "unknown").write_text('{"me": {"rows": 3}}')
     given = options.format(broken=tmp_path / "broken", unknown=tmp_path / "unknown").split()
+    status, _, errors = command(f"{module}.command", *given)
+    assert status in {1, 2}
+    assert said in errors.splitlines()[-1]
+
+
+@pytest.mark.parametrize("module", ["service", "training_api", "edge_forecast"])
+def test_the_status_of_a_command_is_that_of_its_process(module, tmp_path):
     done = subprocess.run(
-        **_command(f"examples.{module}", tmp_path, *given), capture_output=True, timeout=100
+        **_command(f"examples.{module}", tmp_path, "--no-such-option"), capture_output=True
     )
-    assert done.returncode in {1, 2}
-    assert said in done.stderr.splitlines()[-1]
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
-def test_the_training_api_prints_the_command_that_trains(tmp_path):
-    with started("examples.training_api", tmp_path) as (process, _):
+def test_the_training_api_prints_the_command_that_trains(tmp_path, command):
+    with started("examples.training_api", tmp_path) as (process, port):
         said = [process.stdout.readline() for _ in range(3)]
         # A token that begins with a dash would be an option of the command.
         token = re.fullmatch(r"Your token: ([0-9a-f]{64})\n", said[0])[1]
-        command = shlex.split(said[2])
-        assert command[1:4] == ["-m", "examples.training_api.script", token]
-        assert "test accuracy" in run(*command[1:])
+        printed = shlex.split(said[2])
+        assert printed[1:4] == ["-m", "examples.training_api.script", token]
+        assert "test accuracy" in run(*printed[1:])
+        status, _, errors = command("training_api.script", "a" * 20, f"http://127.0.0.1:{port}")
+        assert status == 1
+        assert "the service refuses: 401" in errors
         assert ended(process) == (0, "")
 
 
-def _script(folder, *arguments):
-    done = subprocess.run(
-        **_command("examples.training_api.script", folder, *arguments), capture_output=True
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
-
-
-def test_the_script_says_what_is_missing(tmp_path):
-    status, said = _script(tmp_path)
+def test_the_script_says_what_is_missing(command):
+    status, _, errors = command("training_api.script")
     assert status == 2
-    assert "required: token" in said
+    assert "required: token" in errors
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        status, said = _script(tmp_path, "token", url)
+        status, _, errors = command("training_api.script", "token", url)
     assert status == 1
-    assert f"no service answers at {url}" in said
-    assert "make training-api" in said
-    with started("examples.training_api", tmp_path) as (_, port):
-        status, said = _script(tmp_path, "a" * 20, f"http://127.0.0.1:{port}")
-    assert status == 1
-    assert "the service refuses: 401" in said
+    assert f"no service answers at {url}" in errors
+    assert "make training-api" in errors
 
 
 def test_the_hub_says_what_it_does_while_it_does_it():

@@ -10,17 +10,19 @@ import sys
 
 import numpy as np
 import pytest
-from programs import EXAMPLES, ROOT, run
+from programs import EXAMPLES, ROOT
 
 from examples.edge_forecast import forecaster as forecasters
-from examples.edge_forecast.command import ask
+from examples.edge_forecast.command import ask, main
 from examples.edge_forecast.forecaster import train
 from examples.edge_forecast.hub import Hub
 from examples.edge_forecast.readings import AHEAD, PAST, features, load, targets
 
 
-def test_the_hub_forecasts_better_than_the_day_before_while_it_lives():
-    figures = json.loads(run("-m", "examples.edge_forecast", "--days", "250", "--json"))
+def test_the_hub_forecasts_better_than_the_day_before_while_it_lives(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["command", "--days", "120", "--json"])
+    assert main() == 0
+    figures = json.loads(capsys.readouterr().out)
     assert figures["trainings"] >= 1
     assert figures["error"] < figures["error_of_yesterday"]
     assert figures["answered"] > 0

@@ -26,8 +26,9 @@ def test_concurrent_passes_keeps_its_promises():
     assert "['there', 'there', None, 'there']" in said
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_factories=["asyncio-debug", "uvloop"])
 async def test_concurrent_passes_runs_on_every_loop():
+    """On asyncio's own, it runs above."""
     await runpy.run_path(str(EXAMPLES / "concurrent_passes.py"))["main"]()
 
 

@@ -29,17 +29,25 @@ SEVEN = [(-70, -80), (70, -80), (-10, 90)]
 DESKTOP, PHONE = (1240, 1300), (390, 844)
 
 
-@contextmanager
-def chromium(folder, size, *, dark=False, refused=False):
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """One for all tests: nothing of a page outlives it."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--window-size={size[0]},{size[1]}", f"--user-data-dir={folder}",
+        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
     ):  # fmt: skip
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@contextmanager
+def chromium(driver, size, *, dark=False, refused=False):
+    """The browser with a screen, and with nothing to complain of in the end."""
     width, height = size
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -47,12 +55,13 @@ def chromium(folder, size, *, dark=False, refused=False):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     try:
         yield driver
-        errors = [line for line in driver.get_log("browser") if line["level"] == "SEVERE"]
-        if refused:
-            errors = [line for line in errors if "net::ERR_" not in line["message"]]
-        assert errors == []
     finally:
-        driver.quit()
+        driver.get("about:blank")
+        said = driver.get_log("browser")
+    errors = [line for line in said if line["level"] == "SEVERE"]
+    if refused:
+        errors = [line for line in errors if "net::ERR_" not in line["message"]]
+    assert errors == []
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +130,8 @@ class Page:
 
 
 @pytest.fixture
-def desktop(tmp_path, port):
-    with chromium(tmp_path / "profile", DESKTOP) as driver:
+def desktop(browser, port):
+    with chromium(browser, DESKTOP) as driver:
         yield Page(driver, port)
 
 
@@ -165,9 +174,9 @@ def test_a_digit_is_drawn_predicted_explained_corrected_learnt_and_undone(deskto
     page.wait(lambda _: len(page.all("#corrected [data-state='undone']")) == len(listed))
 
 
-def test_the_page_says_that_its_service_died_and_goes_on_when_it_is_back(tmp_path):
+def test_the_page_says_that_its_service_died_and_goes_on_when_it_is_back(tmp_path, browser):
     """Also with what was drawn meanwhile; the browser logs connections that were refused."""
-    with a_port() as port, chromium(tmp_path / "profile", DESKTOP, refused=True) as driver:
+    with a_port() as port, chromium(browser, DESKTOP, refused=True) as driver:
         with service_at(port, tmp_path):
             page = Page(driver, port)
             page.draw(SEVEN)
@@ -340,9 +349,9 @@ def test_requests_are_timed_beside_training_of_either_manner(desktop):
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_the_page_is_accessible_and_fits(tmp_path, port, size, dark):
+def test_the_page_is_accessible_and_fits(browser, port, size, dark):
     """WCAG 2's levels A and AA, as far as a program can tell, and no scrolling sideways."""
-    with chromium(tmp_path / "profile", size, dark=dark) as driver:
+    with chromium(browser, size, dark=dark) as driver:
         page = Page(driver, port)
         page.draw(SEVEN, scale=0.8)
         page.all("[data-digit='7']")[0].click()

@@ -170,6 +170,9 @@ class Traffic:
             return
         error = one.future.exception()
         assert not one.cancelled, "a cancel that was accepted was lost"
+        if isinstance(error, TimeoutError) and "deadline" in one.urgency:
+            # It was over before the pass met its fate.
+            return
         if one.inner is not None and one.inner.cancelled:
             # Its node was given the other's CancelledError, which is an error like any other.
             assert isinstance(error, RuntimeError)
