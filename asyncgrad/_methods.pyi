@@ -12,6 +12,7 @@ from asyncgrad.choices import ScatterReduceKind
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import Stream
 from asyncgrad.ops import return_types
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.dtype_device import layout
 from asyncgrad.ops.dtype_device import memory_format
 from asyncgrad.ops.tensors.rng import Generator
@@ -28,6 +29,7 @@ from typing import Literal
 from typing import overload
 import builtins
 import builtins as builtins
+import numpy as np
 
 class Methods(Variable):
     """The methods that `Tensor` gets at run time; for type checkers alone."""
@@ -1670,7 +1672,7 @@ class Methods(Variable):
             NotImplementedError: for complex numbers.
         """
     def ravel(self) -> Tensor:
-        """Flatten the tensor to one axis."""
+        """Flatten the tensor to one axis, contiguous in memory."""
     def reciprocal(self) -> Tensor:
         """1 / x of each element."""
     def reciprocal_(self) -> Tensor:
@@ -1882,7 +1884,7 @@ class Methods(Variable):
         Raises:
             NotImplementedError: for a dtype that is not floating.
         """
-    def sort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.sort:
+    def sort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool | None = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.sort:
         """The sorted elements along an axis, and their indices.
 
         NaN is greater than all numbers. Equal elements always keep their order.
@@ -2286,7 +2288,7 @@ class Methods(Variable):
         """
     def vdot(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The sum of the products of two vectors, the first conjugated."""
-    def view(self, *shape: Ints | DTypeLike, size: Ints | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    def view(self, *shape: Ints | DType | np.dtype[Any] | builtins.type[Any], size: Ints | None = None, dtype: DTypeLike | None = None) -> Tensor:
         """A view of the memory in another shape; or, given a dtype, its bits as that dtype.
 
         Raises:
