@@ -233,7 +233,8 @@ async def test_cancelled_in_every_turn_of_the_loop(large: bool) -> None:
         in_time += not committed
         await assert_nothing_runs()
         assert others() == set()
-        turn += 1
+        # Large gradients are added in a thread, for as many turns as the machine likes.
+        turn += 1 + turn // 20
     assert in_time > 3
 
 
