@@ -515,8 +515,7 @@ def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints
         RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
         ValueError: if the windows do not fit the size.
     """
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """The elements times the hyperbolic tangent of their `softplus`."""
+from asyncgrad.ops.api.activation_composite import mish as mish
 from asyncgrad.ops.api.loss import mse_loss as mse_loss
 from asyncgrad.ops.api.multihead_attention import multi_head_attention_forward as multi_head_attention_forward
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:

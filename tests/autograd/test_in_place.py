@@ -218,6 +218,9 @@ def test_what_is_overwritten_has_no_gradient(T, log):
     log(y)
     yield (y * y).sum().backward()
     log(x.grad, w.grad)
+    log([node.grad_fn.name() for node in (T.fill(x, 2.0), T.fill(x, T.tensor(2.0)))])
+    log([node.grad_fn.name() for node in ((x * 2).zero_(), (x * 2).fill_(1.0))])
+    log((x * 2).fill_(T.tensor(2.0)).grad_fn.name())
     y = x * 2
     y[T.tensor([True, False, True])] = w
     y[T.tensor([1])] = 2.0

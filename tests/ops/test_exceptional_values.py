@@ -235,7 +235,6 @@ EXCEPT = {
     },
     "i1 of one": (_ALL, _BESSEL),
     "i1e of one": (_ALL, _BESSEL),
-    "mish of one": ("infinite", _PARTS),
     "sinc of one": ("infinite second", _PARTS),
     "logit of one, float32": (
         "gradient infinite",

@@ -163,6 +163,21 @@ def test_no_gradient_flows_into_out(name, which):
         assert getattr(ag, name)(*calls[name], out=out) is out
 
 
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [(n, (0,)) for n in ("sum", "nansum", "mean", "prod", "cumsum", "cumprod", "softmax")],
+)
+def test_a_dtype_that_the_caller_chooses_is_that_of_out(name, args):
+    """Without one, some functions compute in the dtype of `out`."""
+    for m in (ag, torch):
+        x, out = m.ones(3), m.zeros(3) if name[:3] in {"cum", "sof"} else m.zeros(())
+        with pytest.raises(RuntimeError, match=r"dtype"):
+            getattr(m, name)(x, *args, dtype=m.float64, out=out)
+        assert not out.any()
+        getattr(m, name)(x, *args, dtype=m.float32, out=out)
+        assert out.any()
+
+
 def test_what_has_no_gradient_writes_beside_one():
     x = ag.ones(2, requires_grad=True)
     assert ag.eq(x, x, out=ag.empty(0, dtype=ag.bool)).tolist() == [True, True]

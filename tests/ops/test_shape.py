@@ -121,6 +121,8 @@ def test_nothing_joined_gets_no_gradient_but_a_place_in_the_graph():
         nothing, x = m.ones(0, requires_grad=True), m.ones(2, 3)
         m.cat([nothing, x], 1).sum().backward()
         assert tuple(nothing.grad.shape) == (0,)
+        # Where there is nothing else, no axis is asked for.
+        assert tuple(m.cat([nothing, nothing], dim=1).shape) == (0,)
 
 
 @pytest.mark.parametrize("function", [lambda x: x.split(2), lambda x: x.chunk(2), ag.unbind])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.api.activation import elu, softmax, softplus
+from asyncgrad.ops.api.activation import elu, softmax
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
@@ -88,11 +88,10 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     return _done(input, R.hardswish(x), "hardswish", inplace)
 
 
-@one_node("MishBackward0")
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """The elements times the hyperbolic tangent of their `softplus`."""
     x = _held(_floating("mish", input), inplace)
-    return _done(input, x * R.tanh(softplus(x)), "mish", inplace)
+    return _done(input, R.mish(x), "mish", inplace)
 
 
 @one_node("EluBackward0")

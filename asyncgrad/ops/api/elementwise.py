@@ -382,8 +382,10 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
         TypeError: if it is not a number.
     """
     x = as_tensor_operand(input, "fill", 1)
+    node = "FillBackward1" if isinstance(value, Variable) else "FillBackward0"
     value = cast(filling("fill", value, x), x._metadata.dtype)
-    return R.overwrite(x, R.clone(R.expand(value, x._metadata.shape), "C"))
+    whole = R.clone(R.expand(value, x._metadata.shape), "C")
+    return renamed(R.overwrite(x, whole), node)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:

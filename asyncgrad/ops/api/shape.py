@@ -647,7 +647,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
                 f"stack()."
             )
     first = kept[0] if kept else (0,)
-    axis = one_dim("cat", dim, len(first))
+    axis = one_dim("cat", dim, len(first)) if kept else 0
     for place, shape in enumerate(shapes):
         if shape == first or shape == (0,):
             continue

@@ -131,7 +131,6 @@ def _silu_gradient(xp: Library, out: Array | None, g: Array, x: Array) -> Any:
     return xp.multiply(d, g, d)
 
 
-@elementwise()
 def _softplus(xp: Library, out: Array | None, x: Array, beta: float, threshold: float) -> Any:
     z = x if beta == 1 else x * beta
     y = xp.abs(z, out)
@@ -151,6 +150,18 @@ def _softplus_slope(xp: Library, out: Array | None, x: Array, beta: float, thres
     d = sigmoid(xp, out, z)
     xp.copyto(d, 1, where=z > threshold)
     return d
+
+
+@elementwise()
+def _mish(xp: Library, out: Array | None, x: Array) -> Any:
+    y = _softplus(xp, out, x, 1, 20)
+    xp.tanh(y, y)
+    return xp.multiply(y, x, y)
+
+
+def _mish_slope(F: Namespace, x: Value) -> Any:
+    t = F.tanh(F.softplus(x, 1, 20))
+    return t + x * F.sigmoid(x) * (1 - t * t)
 
 
 @elementwise()
@@ -341,7 +352,7 @@ OPS = (
     unary(
         "softplus",
         lambda F, x, beta, threshold: F.softplus_slope(x, beta, threshold),
-        _softplus,
+        elementwise()(_softplus),
         attributes=("beta", "threshold"),
     ),
     unary(
@@ -351,6 +362,7 @@ OPS = (
         attributes=("beta", "threshold"),
         node="SoftplusBackwardBackward0",
     ),
+    unary("mish", _mish_slope, _mish),
     unary(
         "logsigmoid",
         lambda F, x: F.sigmoid(-x),

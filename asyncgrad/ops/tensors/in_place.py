@@ -38,6 +38,7 @@ from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.overlap import refuse_overlap
 from asyncgrad.ops.promotion import as_number, cast, category, constant, knows_no_tensors
 from asyncgrad.ops.registry import OPS
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 #: Ops that write the same number everywhere: elements that share memory do not matter.
 _ALIKE = frozenset({"fill_", "zero_"})
+#: PyTorch's names of the nodes of changes that write one number.
+_FILLED = {"fill_": "FillBackward2", "fill_(Tensor)": "FillBackward3", "zero_": "ZeroBackward0"}
 #: Ops whose results are not converted to the tensor's dtype.
 _EXACT = frozenset({"float_power_"})
 
@@ -173,7 +176,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
     refuse_overlap(tensor, (given if name == "copy_" else source,), name)
     if view_of(tensor) is None and current().grad:
         check_change(tensor, name, recorded=requires_grad(tensor) or requires_grad(source))
-        source = R.overwrite(tensor, source)
+        source = renamed(R.overwrite(tensor, source), _FILLED.get(name, "CopyBackwards"))
     return assign(tensor, source, name)
 
 

@@ -136,7 +136,7 @@ def writes(function: _F) -> _F:
 
 
 def writes_exactly(function: _F) -> _F:
-    """`writes`, but `out` must have the result's dtype."""
+    """`writes`, but `out` must have the result's dtype, as for all if the caller chooses one."""
     return _writing(function, exact=True)
 
 
@@ -156,9 +156,10 @@ def _writing(function: _F, *, exact: bool = False, accumulating: bool = False) -
         out = kwargs.pop("out", None)
         if out is None:
             return function(*args, **kwargs)
+        chosen = kwargs.get("dtype") is not None
         if accumulating and isinstance(out, Variable):
             kwargs.setdefault("dtype", out._metadata.dtype)
-        return put(out, name, function(*args, **kwargs), exact=exact)
+        return put(out, name, function(*args, **kwargs), exact=exact or chosen)
 
     call.__signature__ = Postponed(extended, function, _OUT)  # type: ignore[attr-defined]
     return cast("_F", call)
