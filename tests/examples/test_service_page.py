@@ -29,15 +29,15 @@ SEVEN = [(-70, -80), (70, -80), (-10, 90)]
 DESKTOP, PHONE = (1240, 1300), (390, 844)
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """One for all tests: nothing of a page outlives it."""
+@pytest.fixture
+def browser(tmp_path):
+    """A browser of the test's own: it has no connections that another page has left."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
+        f"--user-data-dir={tmp_path / 'profile'}",
     ):  # fmt: skip
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
@@ -223,12 +223,14 @@ def test_an_answer_that_does_not_come_is_said_and_its_failure_not_after_clear(de
     page.wait(lambda _: len(page.all("#examples button")) == 10)
     page.driver.execute_script(
         "window.answers = fetch;"
-        "window.fetch = () => new Promise((_, fail) => { window.fail = fail; })"
+        "window.fails = []; window.fetch = () => new Promise((_, fail) => fails.push(fail))"
     )
     page.all("[data-example='3']")[0].click()
+    # Also if new weights are published meanwhile.
+    page.driver.execute_script("look(true)")
     page.wait(lambda _: page["said"].text == "no answer yet")
     page["clear"].click()
-    page.driver.execute_script("fail(new Error('no')); fetch = answers")
+    page.driver.execute_script("fails.forEach(fail => fail(new Error('no'))); fetch = answers")
     page.wait(lambda _: page["away"].is_displayed())  # what follows the failure has begun
     page.driver.execute_async_script("setTimeout(arguments[0])")
     assert page["said"].text == ""

@@ -44,7 +44,7 @@ function stroke(x, y, begin) {
 
 function clear() {
   brush.fillStyle = "#fff"; brush.fillRect(0, 0, SIZE, SIZE);
-  drawn = false; example = null; turn++;
+  drawn = owed = false; example = null; turn++;
   $("digit").textContent = "\u2013";
   delete document.body.dataset.explained;
   bars.forEach(([fill, value]) => { fill.style.width = 0; value.textContent = "0 %"; });
@@ -168,11 +168,14 @@ async function glance() {
   glancing = false;
 }
 
+// Whether who has drawn still has to be told of an answer.
+let owed = false;
 // Predict and explain; after new weights were published, without a word of its own.
 async function look(silent = false) {
   const image = pixels(), mine = ++turn;
   if (!image) return;
-  const slow = setTimeout(() => { if (mine === turn && !silent) say("no answer yet"); }, 1000);
+  owed ||= !silent;
+  const slow = setTimeout(() => { if (mine === turn && owed) say("no answer yet"); }, 1000);
   try {
     const asked = performance.now(), answer = await ask("POST", "predict", { pixels: image });
     const took = (performance.now() - asked).toFixed(0);
@@ -180,7 +183,8 @@ async function look(silent = false) {
     if (mine !== turn) return;
     show(answer, image);
     document.body.dataset.step = answer.step;
-    if (!silent) say(`answered in ${took} ms with the weights of step ${answer.step}`);
+    if (owed) say(`answered in ${took} ms with the weights of step ${answer.step}`);
+    owed = false;
     const why = await ask("POST", "explain", { pixels: image, digit: answer.digit });
     if (mine !== turn) return;
     paint($("gradient"), why.gradient, image); paint($("integrated"), why.integrated, image);
@@ -258,6 +262,7 @@ async function correct(digit) {
   try {
     const { name } = await ask("POST", "correct", { pixels: image, digit });
     list({ name, digit, pixels: image });
+    owed = false;
     say(`learning that this is a ${digit}`);
   } catch (error) { say("not learnt: " + error.message); }
 }
