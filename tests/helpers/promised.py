@@ -39,7 +39,7 @@ MUST: dict[str, tuple[str, ...]] = {
     ),
     "activation": (
         "nn.functional.relu", "nn.functional.leaky_relu", "nn.functional.elu",
-        "nn.functional.gelu", "nn.functional.silu", "nn.functional.mish", "nn.functional.softplus",
+        "nn.functional.gelu", "nn.functional.silu", "nn.functional.softplus",
         "nn.functional.logsigmoid", "softmax", "log_softmax",
     ),
     "normalisation": (

@@ -28,7 +28,7 @@ DIFFERENTIABLE = (
 FUNCTIONAL = tuple(
     f"nn.functional.{name}"
     for name in (
-        "celu", "glu", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+        "celu", "glu", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "mish",
         "normalize", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu6",
         "selu", "softmin", "softshrink", "softsign", "tanhshrink", "threshold",
         "bilinear", "channel_shuffle", "cosine_embedding_loss", "gaussian_nll_loss",
