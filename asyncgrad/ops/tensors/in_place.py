@@ -176,7 +176,9 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
     refuse_overlap(tensor, (given if name == "copy_" else source,), name)
     if view_of(tensor) is None and current().grad:
         check_change(tensor, name, recorded=requires_grad(tensor) or requires_grad(source))
-        source = renamed(R.overwrite(tensor, source), _FILLED.get(name, "CopyBackwards"))
+        source = R.overwrite(tensor, source)
+        if name in _FILLED:
+            source = renamed(source, _FILLED[name])
     return assign(tensor, source, name)
 
 
