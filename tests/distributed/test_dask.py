@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from asyncgrad import distributed as dist
 
 pytest.importorskip("distributed", reason="Dask distributed is not installed")
 
+from clusters import cluster, pid_of
 from distributed import Client, LocalCluster
 from distributed.security import Security
 from models import Affine, Held, gradients, mean_square, train
@@ -29,7 +29,7 @@ from worlds import leaf, passes_as_one_process
 from asyncgrad.distributed.dask_engine import DaskEngine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
 # Dask's own, at the end of processes that were killed.
 pytestmark = [
@@ -44,27 +44,6 @@ def _nothing_of_dask_left() -> Iterator[None]:
     """Its connections to killed processes are collected here, and not in another test."""
     yield
     gc.collect()
-
-
-def pid_of(module: Any) -> int:
-    return os.getpid()
-
-
-@asynccontextmanager
-async def cluster(workers: int, *, processes: bool) -> AsyncIterator[Client]:
-    async with (
-        LocalCluster(
-            n_workers=workers,
-            processes=processes,
-            threads_per_worker=1,
-            # Another cluster may run beside it.
-            dashboard_address=":0",
-            asynchronous=True,
-            silence_logs=60,
-        ) as local,
-        Client(local, asynchronous=True) as client,
-    ):
-        yield client
 
 
 async def in_one_process() -> None:
@@ -296,37 +275,3 @@ async def with_processes() -> None:
 
 def test_processes_are_stopped_woken_and_killed() -> None:
     asyncio.run(with_processes())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["forward", "backward", "prepare", "commit"])
-def test_a_process_killed_at_each_message_commits_all_or_nothing(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with cluster(2, processes=True) as client, dist.connect(client, grace=1.0) as world:
-            parts = [await world.remote(rank, Affine) for rank in range(2)]
-            pid = await parts[1].apply(pid_of)
-            call = DaskEngine.call
-
-            async def killing(engine: Any, rank: int, message: Any) -> Any:
-                if message.method == method and rank == 1:
-                    os.kill(pid, signal.SIGKILL)
-                return await call(engine, rank, message)
-
-            monkeypatch.setattr(DaskEngine, "call", killing)
-            x = leaf()
-
-            async def step() -> None:
-                await (await parts[1](parts[0](x))).sum().backward()
-
-            if method == "commit":
-                await step()
-            else:
-                with pytest.raises(dist.WorkerLostError):
-                    await step()
-            committed = [g is not None for g in await parts[0].apply(gradients)]
-            assert {*committed, x.grad is not None} == {method == "commit"}
-            assert list(world.lost) == [1]
-
-    asyncio.run(main())

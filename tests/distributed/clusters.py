@@ -1,0 +1,33 @@
+"""Dask clusters for tests."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client, LocalCluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+def pid_of(module: Any) -> int:
+    return os.getpid()
+
+
+@asynccontextmanager
+async def cluster(workers: int, *, processes: bool) -> AsyncIterator[Client]:
+    async with (
+        LocalCluster(
+            n_workers=workers,
+            processes=processes,
+            threads_per_worker=1,
+            # Another cluster may run beside it.
+            dashboard_address=":0",
+            asynchronous=True,
+            silence_logs=60,
+        ) as local,
+        Client(local, asynchronous=True) as client,
+    ):
+        yield client
