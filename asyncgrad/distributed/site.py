@@ -235,10 +235,7 @@ class Site:
             await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
             failed = [one for one in calls if one.done() and one.exception() is not None]
             # Calls that wait for a lost worker fail, too. The loss itself says more, so raise it.
-            for one in failed:
-                if isinstance(one.exception(), WorkerLostError):
-                    failed = [one]
-                    break
+            failed.sort(key=lambda one: not isinstance(one.exception(), WorkerLostError))
             if failed:
                 await failed[0]
             return [one.result() for one in calls]
@@ -249,7 +246,9 @@ class Site:
                     one.exception()
             if self.ended is None:
                 await self.tell_all(range(self.size), "stop", call, deadline=deadline)
-            del calls
+            # The traceback of an error holds this frame, which would hold the error: a cycle.
+            calls.clear()
+            failed = one = None  # type: ignore[assignment]
 
     def drop(self, rank: int, kind: str, number: Any) -> None:
         """Tell a host soon that something is not needed any more; may be called in any thread."""

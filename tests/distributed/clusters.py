@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distributed import Client, LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-
-def pid_of(module: Any) -> int:
-    return os.getpid()
 
 
 @asynccontextmanager

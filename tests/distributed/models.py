@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +125,10 @@ def no_module() -> int:
 def gradients(module: Any) -> list[Any]:
     """The gradients of a module's parameters, as lists."""
     return [None if p.grad is None else p.grad.tolist() for p in module.parameters()]
+
+
+def pid_of(module: Any) -> int:
+    return os.getpid()
 
 
 async def train(size: int) -> Any:

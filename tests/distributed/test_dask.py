@@ -19,10 +19,10 @@ from asyncgrad import distributed as dist
 
 pytest.importorskip("distributed", reason="Dask distributed is not installed")
 
-from clusters import cluster, pid_of
+from clusters import cluster
 from distributed import Client, LocalCluster
 from distributed.security import Security
-from models import Affine, Held, gradients, mean_square, train
+from models import Affine, Held, gradients, mean_square, pid_of, train
 from reference_examples import run_examples
 from worlds import leaf, passes_as_one_process
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -264,6 +266,35 @@ async def test_a_run_ends_when_it_is_cancelled_or_a_rank_is_lost() -> None:
 
 
 # -- models -------------------------------------------------------------------
+
+
+class Given:
+    """Plain data that is pickled anew."""
+
+    def __reduce__(self) -> Any:
+        return Given, ()
+
+
+async def fails_with(given: Given) -> None:
+    raise ValueError("planned")
+
+
+@pytest.mark.asyncio
+async def test_a_failed_run_frees_what_it_was_given_without_a_collection() -> None:
+    async with world_of(Engine(2)) as world:
+        given = Given()
+        alive = weakref.ref(given)
+        gc.collect()
+        gc.disable()
+        try:
+            with suppress(ValueError):
+                await world.run(fails_with, given)
+            del given
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert alive() is None
+        finally:
+            gc.enable()
 
 
 async def train(bucket: float, rarely: bool = False) -> Any:

@@ -5,19 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from models import Affine, gradients, train
+from models import Affine, pid_of, train
+from process_faults import (
+    AFTER,
+    BEFORE,
+    Model,
+    killed,
+    left_by_the_deadline,
+    names,
+    not_confirmed,
+    woken,
+)
 from worlds import leaf, passes_as_one_process
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.distributed.ray_engine import RayPeers
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +48,6 @@ def _cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def pid_of(module: object) -> int:
-    return os.getpid()
-
-
 async def passes() -> None:
     async with dist.connect(dist.RayEngine(workers=2)) as world:
         await passes_as_one_process(world)
@@ -54,29 +61,40 @@ async def passes() -> None:
         assert [one["working"] for one in await world.statistics()] == [0, 0]
 
 
+@pytest.fixture(autouse=True)
+def _untrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traps are taken away after each test."""
+    monkeypatch.setattr(dist.RayEngine, "call", RayPeers.call)
+
+
+def run(what: Callable[..., Any], *args: Any, grace: float) -> None:
+    async def main() -> None:
+        async with dist.connect(dist.RayEngine(workers=2), grace=grace) as world:
+            await what(Model(world, dist.RayEngine, RayPeers), *args)
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
 def test_a_world_on_ray_passes_as_one_on_dask() -> None:
     asyncio.run(passes())
 
 
-async def killed() -> None:
-    async with dist.connect(dist.RayEngine(workers=2)) as world:
-        parts = [await world.remote(rank, Affine) for rank in range(2)]
-        x = leaf()
-        loss = (await parts[1](parts[0](x))).sum()
-        os.kill(await parts[0].apply(pid_of), signal.SIGKILL)
-        with pytest.raises(dist.WorkerLostError) as caught:
-            await loss.backward()
-        assert caught.value.rank == 0
-        assert x.grad is None
-        assert await parts[1].apply(gradients) == [None, None]
-        assert set(world.lost) == {0}
-        y = leaf()
-        await (await parts[1](y)).sum().backward()
-        assert y.grad is not None
+@pytest.mark.parametrize("at", BEFORE + AFTER, ids=names)
+def test_a_process_killed_at_each_message_commits_all_or_nothing(at: tuple[int, str, int]) -> None:
+    run(killed, at, grace=1.0)
 
 
-def test_a_killed_process_is_noticed_and_nothing_is_committed() -> None:
-    asyncio.run(killed())
+def test_a_process_stopped_at_each_message_is_left_by_the_deadline() -> None:
+    run(left_by_the_deadline, grace=1.0)
+
+
+def test_a_process_woken_again_goes_on_where_it_was() -> None:
+    run(woken, grace=20.0)
+
+
+@pytest.mark.parametrize("at", AFTER, ids=names)
+def test_a_process_that_does_not_confirm_a_commit_is_lost(at: tuple[int, str, int]) -> None:
+    run(not_confirmed, at, grace=0.3)
 
 
 async def noticed() -> None:
