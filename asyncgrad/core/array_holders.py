@@ -44,11 +44,11 @@ def is_held(variable: Variable) -> bool:
 
     Always False for a leaf that is a view: its memory belongs to its base.
     """
-    counter = variable._counter
-    if counter is None or view_of(variable) is not None:
+    if variable._counter is None or _references(variable) <= _ALONE:
         return False
-    others = len(counter.sharers() - {variable})
-    del counter
+    if view_of(variable) is not None:
+        return False
+    others = len(variable._counter.sharers() - {variable})
     return _references(variable) > _ALONE + others
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel
 from asyncgrad.optim.updates import (
     Array,
     Betas,
     Group,
     Params,
     Rate,
+    State,
     check_options,
     follow,
     follow_mean,
@@ -65,38 +66,39 @@ class Adam(ElementwiseOptimizer):
         return (*self._entries, "max_exp_avg_sq") if group["amsgrad"] else self._entries
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        state, step, arrays = self._operands(group, parameter, gradient)
         compiled = parameter._metadata.device.compiled.get("adapt")
-        if compiled is not None and not group["amsgrad"]:
-            lr = float(group["lr"])
-            beta1, beta2 = map(float, group["betas"])
-            done = compiled(
-                *arrays, lr, beta1, beta2, group["eps"], group["weight_decay"],
-                group["decoupled_weight_decay"], group["maximize"],
-                lr / (1 - beta1**step), math.sqrt(1 - beta2**step),
-            )  # fmt: skip
-            if done is not NotImplemented:
-                return
-        self._join(group, state, step, arrays)
+        if compiled is None or group["amsgrad"]:
+            super()._update(group, parameter, gradient)
+            return
+        state, step, arrays = self._operands(group, parameter, gradient)
+        lr = float(group["lr"])
+        beta1, beta2 = map(float, group["betas"])
+        done = compiled(
+            *arrays, lr, beta1, beta2, group["eps"], group["weight_decay"],
+            group["decoupled_weight_decay"], group["maximize"],
+            lr / (1 - beta1**step), math.sqrt(1 - beta2**step),
+        )  # fmt: skip
+        if done is NotImplemented:
+            self._run_kernel(group, state, step, arrays)
 
     def _kernel(self, group: Group, state: State, step: int) -> Kernel:
-        eps = group["eps"]
         beta1, beta2 = map(float, group["betas"])
-        length = float(group["lr"]) / (1 - beta1**step)
+        # What corrects the mean square is multiplied into numbers instead of its elements.
         correction = math.sqrt(1 - beta2**step)
+        eps = group["eps"] * correction
+        length = float(group["lr"]) / (1 - beta1**step) * correction
 
         def adapt(
             p: Array, g: Array, mean: Array, square: Array, greatest: Array | None = None
-        ) -> None:
+        ) -> Array:
             t = follow(g, mean, square, beta1, beta2)
             if greatest is not None:
                 np.maximum(greatest, square, out=greatest)
             np.sqrt(square if greatest is None else greatest, out=t)
-            t /= correction
             t += eps
             np.divide(mean, t, out=t)
             t *= length
-            p -= t
+            return t
 
         return adapt
 
@@ -161,7 +163,7 @@ class Adamax(ElementwiseOptimizer):
         length = float(group["lr"]) / (1 - beta1**step)
         eps: float = group["eps"]
 
-        def adapt(p: Array, g: Array, mean: Array, greatest: Array) -> None:
+        def adapt(p: Array, g: Array, mean: Array, greatest: Array) -> Array:
             t = follow_mean(g, mean, beta1)
             np.abs(g, out=t)
             t += eps
@@ -169,7 +171,7 @@ class Adamax(ElementwiseOptimizer):
             np.maximum(greatest, t, out=greatest)
             np.divide(mean, greatest, out=t)
             t *= length
-            p -= t
+            return t
 
         return adapt
 
@@ -210,15 +212,15 @@ class NAdam(ElementwiseOptimizer):
         length_ahead = lr * ahead / (1.0 - float(product) * ahead)
         correction = 1 - beta2**step
 
-        def adapt(p: Array, g: Array, mean: Array, square: Array) -> None:
+        def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
             t = follow(g, mean, square, beta1, beta2)
             np.divide(square, correction, out=t)
             np.sqrt(t, out=t)
             t += eps
-            change = length * g
+            change: Array = length * g
             change += length_ahead * mean
             change /= t
-            p -= change
+            return change
 
         return adapt
 
@@ -245,7 +247,7 @@ class RAdam(ElementwiseOptimizer):
         eps, length = group["eps"], float(group["lr"]) / (1 - beta1**step)
         rectification = _rectification(step, beta2)
 
-        def adapt(p: Array, g: Array, mean: Array, square: Array) -> None:
+        def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
             t = follow(g, mean, square, beta1, beta2)
             if rectification:
                 np.sqrt(square, out=t)
@@ -254,7 +256,7 @@ class RAdam(ElementwiseOptimizer):
                 t *= length * rectification
             else:
                 np.multiply(mean, length, out=t)
-            p -= t
+            return t
 
         return adapt
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel
 from asyncgrad.optim.updates import (
     Array,
     Group,
     Params,
     Rate,
+    State,
     check_options,
     filled_like,
     follow_square,
@@ -51,9 +52,9 @@ class Adadelta(ElementwiseOptimizer):
     def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         lr, rho, eps = float(group["lr"]), group["rho"], group["eps"]
 
-        def advance(p: Array, g: Array, square: Array, steps: Array) -> None:
+        def advance(p: Array, g: Array, square: Array, steps: Array) -> Array:
             t = follow_square(g, square, rho)
-            delta = steps + eps
+            delta: Array = steps + eps
             np.add(square, eps, out=t)
             delta /= t
             np.sqrt(delta, out=delta)
@@ -63,7 +64,7 @@ class Adadelta(ElementwiseOptimizer):
             steps *= rho
             steps += t
             delta *= lr
-            p -= delta
+            return delta
 
         return advance
 
@@ -105,14 +106,14 @@ class Adagrad(ElementwiseOptimizer):
         length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         eps = group["eps"]
 
-        def divide(p: Array, g: Array, total: Array) -> None:
+        def divide(p: Array, g: Array, total: Array) -> Array:
             t = g * g
             total += t
             np.sqrt(total, out=t)
             t += eps
             np.divide(g, t, out=t)
             t *= length
-            p -= t
+            return t
 
         return divide
 
@@ -161,7 +162,7 @@ class RMSprop(ElementwiseOptimizer):
         lr, alpha, eps = float(group["lr"]), group["alpha"], group["eps"]
         momentum, centered = group["momentum"], group["centered"]
 
-        def scale(p: Array, g: Array, square: Array, *more: Array) -> None:
+        def scale(p: Array, g: Array, square: Array, *more: Array) -> Array:
             t = follow_square(g, square, alpha)
             if centered:
                 mean = more[-1]
@@ -182,7 +183,7 @@ class RMSprop(ElementwiseOptimizer):
                 np.multiply(buffer, lr, out=t)
             else:
                 t *= lr
-            p -= t
+            return t
 
         return scale
 
@@ -218,7 +219,7 @@ class Rprop(ElementwiseOptimizer):
     def _kernel(self, group: Group, state: State, step: int) -> Kernel:
         (shrink, grow), limits = group["etas"], group["step_sizes"]
 
-        def turn(p: Array, g: Array, previous: Array, sizes: Array) -> None:
+        def turn(p: Array, g: Array, previous: Array, sizes: Array) -> Array:
             previous *= g
             turned = previous < 0
             stayed = previous > 0
@@ -227,6 +228,7 @@ class Rprop(ElementwiseOptimizer):
             np.clip(sizes, *limits, out=sizes)
             previous[...] = g
             previous[turned] = 0
-            p -= np.sign(previous) * sizes
+            change: Array = np.sign(previous) * sizes
+            return change
 
         return turn

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from asyncgrad.core.variable import bump_version
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.together import Part, Together, is_small, joined
-from asyncgrad.optim.updates import Array, Group, count_step, in_tiles, zeros_like
+from asyncgrad.optim.updates import Array, Group, State, count_step, in_tiles, zeros_like
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
-#: A parameter's state by the names of its entries.
-State: TypeAlias = dict[str, Any]
 #: The update of one step, a function of arrays.
-Kernel: TypeAlias = Callable[..., None]
+Kernel: TypeAlias = Callable[..., Array]
 
 
 class ElementwiseOptimizer(Optimizer):
@@ -45,7 +43,9 @@ class ElementwiseOptimizer(Optimizer):
 
         Returns:
             A function of arrays: the values, the direction to descend along (the gradient with
-            weight decay, negated to maximise) and the entries. It changes all but the direction.
+            weight decay, negated to maximise) and the entries. It changes the entries, and returns
+            what is to be subtracted from the values. If all parameters are `_alike`, it does not
+            use the values.
         """
         raise NotImplementedError
 
@@ -63,12 +63,10 @@ class ElementwiseOptimizer(Optimizer):
         return state, step, arrays
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        self._join(group, *self._operands(group, parameter, gradient))
-
-    def _join(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
-        """Run the update of one parameter, or leave it for all small ones of the group."""
-        if self._alike and is_small(arrays):
-            self._small.append((step, state, arrays))
+        """Update one parameter, or leave it for all small ones of the group."""
+        state, step, arrays = self._operands(group, parameter, gradient)
+        if self._alike and is_small(*arrays[:2]):
+            self._small.append((step, parameter, state, arrays))
         else:
             self._run_kernel(group, state, step, arrays)
 
@@ -76,36 +74,87 @@ class ElementwiseOptimizer(Optimizer):
         self._small: list[Part] = []
         return super()._updates(beside)
 
+    def _update_group(self, number: int, group: Group) -> bool:
+        together = self._together.get(number)
+        parameters = group["params"]
+        if together is None:
+            return False
+        gradients = together.gradients(parameters, self.state, self._wanted(group))
+        if gradients is None:
+            return False
+        for parameter in parameters:
+            bump_version(parameter)
+        targets = [parameter._array for parameter in parameters]
+        self._run_together(group, together, together.count(), targets, gradients)
+        return True
+
     def _finish(self, number: int, group: Group) -> None:
         small, self._small = self._small, []
         together = joined(self._together, number, small, self._wanted(group))
         if together is None:
-            for step, state, arrays in small:
+            for step, _, state, arrays in small:
                 self._run_kernel(group, state, step, arrays)
         else:
-            together.update(small, partial(self._run_kernel, group, {}, small[0][0]))
+            values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
+            self._run_together(group, together, small[0][0], values, gradients)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what a copy makes anew: hooks, and the common memory of states."""
         return {**super().__getstate__(), "_together": {}}
 
-    def _run_kernel(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
+    def _descent(self, group: Group, state: State, step: int) -> tuple[float, bool, Kernel]:
+        """The kernel of a gradient, and what else a step does to the values.
+
+        Returns:
+            The factor that they shrink by before, whether the kernel uses them, and the kernel.
+        """
         kernel = self._kernel(group, state, step)
         weight_decay, maximize = group.get("weight_decay"), group["maximize"]
+        kept = 1.0
+        if weight_decay and group.get("decoupled_weight_decay"):
+            kept -= float(group["lr"]) * weight_decay
+            weight_decay = 0
         if not (weight_decay or maximize):
-            in_tiles(kernel, arrays)
-            return
-        decoupled = group.get("decoupled_weight_decay")
-        kept = 1 - float(group["lr"]) * weight_decay if decoupled and weight_decay else 1.0
+            return kept, not self._alike, kernel
 
-        def descend(p: Array, g: Array, *entries: Array) -> None:
+        def descend(p: Array, g: Array, *entries: Array) -> Array:
             if maximize:
                 g = -g
             if weight_decay:
-                if decoupled:
-                    p *= kept
-                else:
-                    g = g + weight_decay * p
-            kernel(p, g, *entries)
+                g = g + weight_decay * p
+            return kernel(p, g, *entries)
 
-        in_tiles(descend, arrays)
+        return kept, bool(weight_decay) or not self._alike, descend
+
+    def _run_kernel(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
+        kept, _, kernel = self._descent(group, state, step)
+
+        def change(p: Array, *others: Array) -> None:
+            if kept != 1.0:
+                p *= kept
+            p -= kernel(p, *others)
+
+        in_tiles(change, arrays)
+
+    def _run_together(
+        self,
+        group: Group,
+        together: Together,
+        step: int,
+        targets: list[Array],
+        gradients: list[Array],
+    ) -> None:
+        """Update small parameters by one call of the kernel."""
+        kept, uses_values, kernel = self._descent(group, {}, step)
+        if uses_values:
+            together.gather(0, targets)
+        together.gather(1, gradients)
+
+        def change(p: Array, *others: Array) -> None:
+            p[...] = kernel(p, *others)
+
+        in_tiles(change, together.arrays)
+        if kept != 1.0:
+            for values in targets:
+                values *= kept
+        together.subtract(targets)

@@ -267,6 +267,8 @@ class Optimizer(Hooked):
         try:
             with np.errstate(all="ignore"):
                 for number, group in enumerate(self.param_groups):
+                    if not beside and self._update_group(number, group):
+                        continue
                     try:
                         for parameter in group["params"]:
                             meta = parameter._autograd
@@ -283,6 +285,10 @@ class Optimizer(Hooked):
         finally:
             self._drafts = {}
         return drafts
+
+    def _update_group(self, number: int, group: Group) -> bool:
+        """Update all parameters of a group in place, at once; whether that could be done."""
+        return False
 
     def _finish(self, number: int, group: Group) -> None:
         """Do what `_update` has left for the end of a group."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, State
-from asyncgrad.optim.updates import Array, Group, Params, Rate, check_options, host_number
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel
+from asyncgrad.optim.updates import Array, Group, Params, Rate, State, check_options, host_number
 
 if TYPE_CHECKING:
     from asyncgrad.ops.tensors.sparse_rows import Rows
@@ -53,19 +53,19 @@ class SGD(ElementwiseOptimizer):
         lr, momentum = float(group["lr"]), group["momentum"]
         if not momentum:
 
-            def descend(p: Array, g: Array) -> None:
-                p -= lr * g
+            def descend(p: Array, g: Array) -> Array:
+                return lr * g
 
             return descend
         dampening, nesterov = group["dampening"], group["nesterov"]
 
-        def follow(p: Array, g: Array, buffer: Array) -> None:
+        def follow(p: Array, g: Array, buffer: Array) -> Array:
             if step == 1:
                 buffer[...] = g
             else:
                 buffer *= momentum
                 buffer += g if dampening == 0 else (1 - dampening) * g
-            p -= lr * (g + momentum * buffer if nesterov else buffer)
+            return lr * (g + momentum * buffer if nesterov else buffer)
 
         return follow
 
@@ -121,12 +121,14 @@ class ASGD(ElementwiseOptimizer):
         eta[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
         mu[...] = np.float32(1 / max(1, step - group["t0"]))
 
-        def descend(p: Array, g: Array, average: Array) -> None:
+        def descend(p: Array, g: Array, average: Array) -> Array:
             p *= 1 - lambd * length
-            p -= length * g
+            change: Array = length * g
+            new = p - change
             if weight == 1:
-                average[...] = p
+                average[...] = new
             else:
-                average += weight * (p - average)
+                average += weight * (new - average)
+            return change
 
         return descend

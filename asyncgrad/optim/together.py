@@ -7,31 +7,32 @@ from __future__ import annotations
 
 from itertools import accumulate
 from math import prod
-from operator import is_
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from asyncgrad.core.array_holders import is_held
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from asyncgrad.optim.updates import State
+    from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array
-
-#: The update of one parameter: the number of the step, the state, and values, gradient and entries.
-Part: TypeAlias = "tuple[int, dict[str, Any], list[Array]]"
+#: The update of a parameter: the number of the step, its state, and values, gradient and entries.
+Part: TypeAlias = "tuple[int, Tensor, State, list[Array]]"
 #: Parameters of more elements are updated alone: copying theirs costs more than the calls.
 _MOST = 1 << 14
 
 
 _held = [object()]
-#: The reference count of an array to which only its tensor and a list refer.
-_ALONE = getrefcount(_held[0]) + 1
+#: The reference count of an object to which one other refers.
+_ALONE = getrefcount(_held[0])
 
 
-def is_small(arrays: Sequence[Array]) -> bool:
-    """Whether the arrays of an update are small, and of the kind that can lie side by side."""
-    values, gradient = arrays[0], arrays[1]
+def is_small(values: Array, gradient: Array) -> bool:
+    """Whether a parameter and its gradient are small, and of the kind that can lie side by side."""
     return (
         values.__class__ is np.ndarray
         and values.size <= _MOST
@@ -43,7 +44,7 @@ def is_small(arrays: Sequence[Array]) -> bool:
 
 
 class Together:
-    """The memory of the states of some parameters, and room for their values and gradients."""
+    """The memory of the states of some parameters, and room for their gradients and changes."""
 
     def __init__(self, parts: Sequence[Part], names: Sequence[str]) -> None:
         """Move the states into common memory.
@@ -52,30 +53,80 @@ class Together:
             parts: the updates of the parameters.
             names: the names of the entries, in the order of the arrays.
         """
-        shapes = [arrays[0].shape for _, _, arrays in parts]
-        self._arrays = [_side_by_side(parts, number, None) for number in range(2 + len(names))]
-        self._values, *views = (
-            _pieces(whole, shapes) for whole in (self._arrays[0], *self._arrays[2:])
-        )
-        for number, (name, pieces) in enumerate(zip(names, views, strict=True)):
-            for (_, state, arrays), piece in zip(parts, pieces, strict=True):
-                state[name]._array = arrays[2 + number] = piece
-        self._entries = [list(pieces) for pieces in zip(*views, strict=True)]
+        self._names = names
+        shapes = [arrays[0].shape for _, _, _, arrays in parts]
+        #: The changes of the values, the gradients, and each entry, of all parameters.
+        self.arrays = [
+            _side_by_side([arrays[number] for _, _, _, arrays in parts])
+            for number in range(2 + len(names))
+        ]
+        pieces = [_pieces(whole, shapes) for whole in self.arrays]
+        self._changes = pieces[0]
+        #: The number of the step, once for each parameter.
+        self._steps = np.full(len(parts), parts[0][0], np.float32)
+        steps = _pieces(self._steps, [()] * len(parts))
+        self._members: list[tuple[Tensor, State, dict[str, Array]]] = []
+        for place, (_, parameter, state, _) in enumerate(parts):
+            entries = {name: of[place] for name, of in zip(names, pieces[2:], strict=True)}
+            entries["step"] = steps[place]
+            for name, piece in entries.items():
+                state[name]._array = piece
+            self._members.append((parameter, state, entries))
 
-    def holds(self, parts: Sequence[Part]) -> bool:
-        """Whether these are the parameters, with their states still here."""
-        return len(parts) == len(self._entries) and all(
-            all(map(is_, arrays[2:], entries))
-            for (_, _, arrays), entries in zip(parts, self._entries, strict=True)
-        )
+    def holds(self, pairs: Sequence[tuple[Tensor, State | None]], names: Sequence[str]) -> bool:
+        """Whether these are the parameters, with these entries of their states still here."""
+        if len(pairs) != len(self._members) or names != self._names:
+            return False
+        for (parameter, state), (member, its_state, entries) in zip(
+            pairs, self._members, strict=True
+        ):
+            if parameter is not member or state is not its_state:
+                return False
+            for name, piece in entries.items():
+                entry = state.get(name)
+                if entry is None or entry._array is not piece:
+                    return False
+        return True
 
-    def update(self, parts: Sequence[Part], run: Callable[[list[Array]], None]) -> None:
-        """Run an update on all of the parameters at once."""
-        for number in range(2):
-            _side_by_side(parts, number, self._arrays[number])
-        run(self._arrays)
-        for (_, _, arrays), new in zip(parts, self._values, strict=True):
-            np.copyto(arrays[0], new)
+    def gradients(
+        self, parameters: Sequence[Tensor], states: Mapping[Tensor, State], names: Sequence[str]
+    ) -> list[Array] | None:
+        """The gradients of its parameters; None if they can't be updated in place, all at once."""
+        pairs = [(parameter, states.get(parameter)) for parameter in parameters]
+        if not self.holds(pairs, names):
+            return None
+        steps = self._steps.tolist()
+        if steps.count(steps[0]) < len(steps):
+            return None
+        found = []
+        for parameter, change in zip(parameters, self._changes, strict=True):
+            meta = parameter._autograd
+            grad = None if meta is None else meta.grad
+            values = parameter._array
+            if (
+                grad is None
+                or not is_small(values, grad._array)
+                or values.shape != change.shape
+                or values.dtype != change.dtype
+                or is_held(parameter)
+            ):
+                return None
+            found.append(grad._array)
+        return found
+
+    def count(self) -> int:
+        """Count a step of all parameters; returns its number."""
+        self._steps += 1
+        return int(self._steps[0])
+
+    def gather(self, number: int, arrays: Sequence[Array]) -> None:
+        """Copy the parameters' values (0) or gradients (1) to where they lie side by side."""
+        _side_by_side(arrays, self.arrays[number])
+
+    def subtract(self, targets: Iterable[Array]) -> None:
+        """Subtract the changes from the values of the parameters."""
+        for values, change in zip(targets, self._changes, strict=True):
+            values -= change
 
 
 def joined(
@@ -89,31 +140,37 @@ def joined(
         parts: the updates of the parameters.
         names: the names of the entries, in the order of the arrays.
     """
-    if len(parts) < 2 or not names or any(step != parts[0][0] for step, _, _ in parts):
+    if len(parts) < 2 or not names or any(step != parts[0][0] for step, _, _, _ in parts):
         return None
     together = known.get(number)
-    if together is None or not together.holds(parts):
-        if not all(_is_alone(arrays) for _, _, arrays in parts):
+    pairs = [(parameter, state) for _, parameter, state, _ in parts]
+    if together is None or not together.holds(pairs, names):
+        dtype = parts[0][3][0].dtype
+        if any(array.dtype != dtype for _, _, _, arrays in parts for array in arrays):
             return None
-        dtype = parts[0][2][0].dtype
-        if any(array.dtype != dtype for _, _, arrays in parts for array in arrays):
+        if not all(_is_alone(state, arrays[2:]) for _, _, state, arrays in parts):
             return None
         together = known[number] = Together(parts, names)
     return together
 
 
-def _is_alone(arrays: list[Array]) -> bool:
-    """Whether nothing but its tensor refers to the memory of an entry."""
-    return all(
-        getrefcount(arrays[number]) == _ALONE
-        and arrays[number].base is None
-        and arrays[number].flags.c_contiguous
-        for number in range(2, len(arrays))
+def _is_alone(state: State, entries: list[Array]) -> bool:
+    """Whether nothing but its tensors, and the list of entries, refers to the memory of a state."""
+    return (
+        getrefcount(state["step"]._array) == _ALONE
+        and state["step"]._array.base is None
+        and all(
+            # A part's list of arrays refers to it, too, and so does this one.
+            getrefcount(entries[place]) == _ALONE + 2
+            and entries[place].base is None
+            and entries[place].flags.c_contiguous
+            for place in range(len(entries))
+        )
     )
 
 
-def _side_by_side(parts: Sequence[Part], number: int, out: Array | None) -> Any:
-    return np.concatenate([arrays[number].reshape(-1) for _, _, arrays in parts], out=out)
+def _side_by_side(arrays: Sequence[Array], out: Array | None = None) -> Any:
+    return np.concatenate([array.reshape(-1) for array in arrays], out=out)
 
 
 def _pieces(whole: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:

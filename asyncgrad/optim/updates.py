@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Array: TypeAlias = "types.Array"
 #: A group of parameters: the list `params`, and options by their names.
 Group: TypeAlias = dict[str, Any]
+#: A parameter's state by the names of its entries.
+State: TypeAlias = dict[str, Any]
 #: A learning rate, and the decay rates of two means.
 Rate: TypeAlias = "float | Tensor"
 Betas: TypeAlias = "tuple[float, float] | tuple[Tensor, Tensor]"

@@ -109,3 +109,72 @@ def test_an_error_leaves_the_parameters_before_it_updated():
     with pytest.raises(RuntimeError, match="sparse"):
         optimizer.step()
     assert bits(leaves, []) == bits(single, [])
+
+
+def later_amsgrad(optimizer, leaf):
+    optimizer.param_groups[0]["amsgrad"] = True
+
+
+def another_step(optimizer, leaf):
+    optimizer.state[leaf]["step"].fill_(7)
+
+
+def another_rate(optimizer, leaf):
+    optimizer.param_groups[0]["lr"] = 0.5
+
+
+def another_entry(optimizer, leaf):
+    optimizer.state[leaf]["exp_avg"] = ag.ones(leaf.shape)
+
+
+def no_state(optimizer, leaf):
+    del optimizer.state[leaf]
+
+
+def other_values(optimizer, leaf):
+    leaf.data = leaf.detach().clone() * 2
+
+
+def columns(optimizer, leaf):
+    leaf.data = ag.tensor(np.asfortranarray(leaf.detach().numpy()))
+
+
+def held(optimizer, leaf):
+    optimizer.held = (leaf * leaf).sum()
+
+
+CHANGES = [
+    later_amsgrad,
+    another_step,
+    another_rate,
+    another_entry,
+    no_state,
+    other_values,
+    columns,
+    held,
+]
+
+
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changes_between_steps_is_seen(kind, change):
+    make = getattr(ag.optim, kind)
+    joint, single = parameters(), parameters()
+    one, others = make(joint), [make([leaf]) for leaf in single]
+    for seed in range(7):
+        give(joint, seed)
+        give(single, seed)
+        if seed == 3:
+            change(one, joint[3])
+            if change in {later_amsgrad, another_rate}:
+                for other, leaf in zip(others, single, strict=True):
+                    change(other, leaf)
+            else:
+                change(others[3], single[3])
+        one.step()
+        for other in others:
+            other.step()
+        assert bits(joint, [one]) == bits(single, others)
+        assert [leaf._version for leaf in joint] == [leaf._version for leaf in single]
+    if change is held:
+        one.held.backward()
