@@ -70,11 +70,17 @@ class ElementwiseOptimizer(Optimizer):
         else:
             self._run_kernel(group, state, step, arrays)
 
-    def _updates(self, beside: bool) -> dict[Any, Any]:
+    def _update_group(self, number: int, group: Group, beside: bool) -> None:
+        if not beside and self._update_at_once(number, group):
+            return
         self._small: list[Part] = []
-        return super()._updates(beside)
+        try:
+            super()._update_group(number, group, beside)
+        finally:
+            self._finish(number, group)
 
-    def _update_group(self, number: int, group: Group) -> bool:
+    def _update_at_once(self, number: int, group: Group) -> bool:
+        """Update a whole group in place, if its states lie side by side; whether that was done."""
         together = self._together.get(number)
         parameters = group["params"]
         if together is None:
@@ -89,6 +95,7 @@ class ElementwiseOptimizer(Optimizer):
         return True
 
     def _finish(self, number: int, group: Group) -> None:
+        """Update the small parameters that were left, together if they can be."""
         small, self._small = self._small, []
         together = joined(self._together, number, small, self._wanted(group))
         if together is None:

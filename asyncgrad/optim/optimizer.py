@@ -267,31 +267,23 @@ class Optimizer(Hooked):
         try:
             with np.errstate(all="ignore"):
                 for number, group in enumerate(self.param_groups):
-                    if not beside and self._update_group(number, group):
-                        continue
-                    try:
-                        for parameter in group["params"]:
-                            meta = parameter._autograd
-                            # Read it once: another task may drop the gradient meanwhile.
-                            grad = None if meta is None else meta.grad
-                            if grad is None:
-                                continue
-                            change = parameter._metadata.device.launching(self._change)
-                            change(group, parameter, grad._array, beside)
-                            if parameter not in drafts:
-                                bump_version(parameter)
-                    finally:
-                        self._finish(number, group)
+                    self._update_group(number, group, beside)
         finally:
             self._drafts = {}
         return drafts
 
-    def _update_group(self, number: int, group: Group) -> bool:
-        """Update all parameters of a group in place, at once; whether that could be done."""
-        return False
-
-    def _finish(self, number: int, group: Group) -> None:
-        """Do what `_update` has left for the end of a group."""
+    def _update_group(self, number: int, group: Group, beside: bool) -> None:
+        """Update those parameters of a group that have a gradient."""
+        for parameter in group["params"]:
+            meta = parameter._autograd
+            # Read it once: another task may drop the gradient meanwhile.
+            grad = None if meta is None else meta.grad
+            if grad is None:
+                continue
+            change = parameter._metadata.device.launching(self._change)
+            change(group, parameter, grad._array, beside)
+            if parameter not in self._drafts:
+                bump_version(parameter)
 
     def _change(
         self, group: Group, parameter: Tensor, gradient: Array | Rows, beside: bool
