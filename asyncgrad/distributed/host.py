@@ -242,13 +242,18 @@ class Host(Inbox):
         turn: tuple[int, int],
         call: Any,
         given: list[Any],
+        reached: set[Any],
         accumulates: bool,
         finished: set[int],
         retain_graph: bool,
         left: float | None,
         priority: int,
     ) -> tuple[list[Any], set[int]]:
-        """Run a call's part of a pass; the gradients of its leaves are staged."""
+        """Run a call's part of a pass; the gradients of its leaves are staged.
+
+        Those for the results of other calls go to their workers, as far as the pass has reached
+        these calls: it may not need their gradients.
+        """
         async with self._lives.scope(key):
             staged = self._pass(key)
             staged.gradients.fold(turn[0], finished)
@@ -276,7 +281,8 @@ class Host(Inbox):
                 self._entries.pop(call, None)
             for ref, leaves in entry.refs:
                 grads = [found.pop(x, None) if isinstance(x, Variable) else None for x in leaves]
-                await self.site.call(ref.rank, "deposit", key, turn, ref.call, call, grads)
+                if ref.call in reached:
+                    await self.site.call(ref.rank, "deposit", key, turn, ref.call, call, grads)
             answer = [found.pop(leaf, None) for leaf in entry.inputs]
             if accumulates:
                 staged.gradients.add(turn, call, found)

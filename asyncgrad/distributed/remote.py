@@ -9,6 +9,7 @@ a pass, and gradients go back from worker to worker as the activations have come
 from __future__ import annotations
 
 import asyncio
+import itertools
 import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -286,6 +287,8 @@ class _Forward(Function):
         site.check()
         staging, running = current_staging(site)
         staging.touched.add(lease.rank)
+        wanted = itertools.compress(ctx.wants_grad[2:], ctx.is_token)
+        reached = {other.call for other in itertools.compress(ctx.others, wanted)}
         fetched = lease.pending.pop((staging.key, staging.turn), None)
         found, touched = await site.call(
             lease.rank,
@@ -294,6 +297,7 @@ class _Forward(Function):
             staging.turn,
             lease.call,
             [list(gradients), fetched],
+            reached,
             staging.accumulates,
             staging.finished,
             running.retains_graph,

@@ -44,6 +44,15 @@ class Settings:
     value: Any
 
 
+class Kept(Affine):
+    """Keeps a value, which retains its gradient, and gives it in a dataclass if asked for."""
+
+    def forward(self, x: Any, *, wrapped: bool = False) -> Any:
+        self.hidden = x * self.scale
+        self.hidden.retain_grad()
+        return Settings(self.shift) if wrapped else ag.tanh(self.hidden)
+
+
 class Outer(ag.nn.Module):
     """A part that calls another part, twice."""
 
@@ -120,6 +129,11 @@ def refuses(*args: Any) -> None:
 
 def no_module() -> int:
     return 3
+
+
+def freeze(module: Any) -> None:
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
 
 
 def gradients(module: Any) -> list[Any]:

@@ -236,6 +236,7 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
             0,
             call.lease.call,
             [[ag.ones(3)], None],
+            set(),
             True,
             set(),
             False,

@@ -23,6 +23,7 @@ from models import (
     Outer,
     Settings,
     fails_on_rank_1,
+    freeze,
     gives_back,
     gradients,
     identity,
@@ -188,6 +189,30 @@ async def test_grad_and_no_grad_leave_a_parts_parameters_alone() -> None:
         assert not y.requires_grad
         assert await part.apply(gradients) == [None, None]
         assert kept(await world.statistics()) == [0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_pass_sends_nothing_to_parts_that_it_does_not_reach(rank: int) -> None:
+    """Because they are frozen, or because other gradients were asked for."""
+    async with world_of(Engine(2)) as world:
+        first, second = await world.remote(0, Affine, 3.0), await world.remote(rank, Both)
+        here, there = Affine(3.0), Both()
+        x, y, u, v = leaf(), leaf(1.0, 2.0, 3.0), leaf(), leaf(1.0, 2.0, 3.0)
+        await (await second(first(x), y)).sum().backward(inputs=[y])
+        await there(here(u), v).sum().backward(inputs=[v])
+        assert (x.grad, y.grad.tolist()) == (None, v.grad.tolist())
+        (found,) = await ag.grad((await second(first(x), y)).sum(), y)
+        assert found.tolist() == v.grad.tolist()
+        assert await second.apply(gradients) == [None, None]
+        await first.apply(freeze)
+        await (await second(first(x.detach()), y)).sum().backward()
+        freeze(here)
+        await there(here(u.detach()), v).sum().backward()
+        assert y.grad.tolist() == v.grad.tolist()
+        assert await second.apply(gradients) == gradients(there)
+        while any(kept(await world.statistics())):
+            gc.collect()
 
 
 @pytest.mark.asyncio
