@@ -129,10 +129,10 @@ def join(participant: Participant) -> None:
     Call it in a hook or Function. A participant has three coroutine methods:
 
     - `prepare(gradients)` is awaited when the last node has run. It gets the gradients that the
-      pass is about to add, as a dictionary of tensors by leaf; they belong to the pass, so copy
-      what is kept. It returns None, or a dictionary of gradients that take their place: a tensor
-      for a leaf, also for one that the pass has not reached, or None to add nothing. It may fail
-      and be cancelled, as a coroutine hook may.
+      pass is about to add, as a dictionary of tensors by leaf, or by tensor that retains its
+      gradient; they belong to the pass, so copy what is kept. It returns None, or a dictionary of
+      gradients that take their place: a tensor for a leaf, also for one that the pass has not
+      reached, or None to add nothing. It may fail and be cancelled, as a coroutine hook may.
     - `commit()` is awaited when every participant has agreed and the gradients have been added.
       The pass has then succeeded and can't be cancelled; an error goes to the loop's exception
       handler.
@@ -211,7 +211,8 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
 
     Raises:
         TypeError: if no dictionary is given, or something in it is not a tensor.
-        RuntimeError: if a tensor is no leaf that requires grad, or a gradient does not fit.
+        RuntimeError: if a tensor is neither a leaf that requires grad nor retains its gradient, or
+            a gradient does not fit.
 
     Example:
         >>> import asyncgrad as ag

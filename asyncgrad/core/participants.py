@@ -79,10 +79,11 @@ def _check_fits(who: str, leaf: Any, gradient: Any) -> None:
     """Raise unless a gradient can be added to the `.grad` of a leaf; None always can."""
     if not isinstance(leaf, Variable):
         raise TypeError(f"{who}: gradients are given by leaf, not by {type(leaf).__name__}")
-    if not requires_grad(leaf) or leaf._edge is not None:
+    has_grad = leaf._edge is None or autograd_meta(leaf).retains_grad
+    if not has_grad or not requires_grad(leaf):
         raise AutogradError(
             f"{who}: a gradient was given for a tensor of shape {leaf._metadata.shape} that is no "
-            f"leaf or requires no grad, and so has no .grad to add it to"
+            f"leaf, nor retains its grad, or requires no grad, and so has no .grad to add it to"
         )
     if gradient is None:
         return

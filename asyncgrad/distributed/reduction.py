@@ -128,7 +128,7 @@ class _Alone:
     """Takes part in passes of grad(), which concern one rank, and refuses those with `inputs=`."""
 
     async def prepare(self, gradients: dict[Any, Any]) -> None:
-        if gradients:
+        if any(tensor.is_leaf for tensor in gradients):
             raise AutogradError(
                 "DistributedDataParallel: backward(inputs=) is not reduced: do without inputs="
             )

@@ -400,7 +400,9 @@ async def misuse() -> None:
 async def one_asks_for_gradients() -> Any:
     model = await DDP(Net())
     if dist.get_rank() == 0:
-        await ag.grad(mean_square(model, batch()), model.module.first)
+        loss = mean_square(model, batch())
+        loss.retain_grad()
+        await ag.grad(loss, model.module.first)
     await mean_square(model, batch()).backward()
     return model.module.first.grad
 

@@ -19,6 +19,7 @@ from models import (
     Both,
     Failing,
     Held,
+    Kept,
     Mixed,
     Outer,
     Settings,
@@ -213,6 +214,30 @@ async def test_a_pass_sends_nothing_to_parts_that_it_does_not_reach(rank: int) -
         assert await second.apply(gradients) == gradients(there)
         while any(kept(await world.statistics())):
             gc.collect()
+
+
+@pytest.mark.asyncio
+async def test_results_and_values_within_a_part_can_retain_their_gradients() -> None:
+    """They get them with all others: at the end of the pass, or of the context."""
+    engine = Engine(1)
+    async with world_of(engine) as world:
+        part, here = await world.remote(0, Kept), Kept()
+        for shared in (False, True):
+            x, y = leaf(), leaf()
+            result, expected = await part(x), here(y)
+            for tensor in (result, expected):
+                tensor.retain_grad()
+            if shared:
+                async with dist.autograd.context():
+                    await (result * 2).sum().backward()
+                    hidden = engine.part(part).hidden
+                    assert (result.grad, hidden.grad) == (None, None)
+            else:
+                await (result * 2).sum().backward()
+            await (expected * 2).sum().backward()
+            assert (result.grad.tolist(), x.grad.tolist()) == ([2.0] * 3, y.grad.tolist())
+            assert engine.part(part).hidden.grad.tolist() == here.hidden.grad.tolist()
+            assert await part.apply(gradients) == gradients(here)
 
 
 @pytest.mark.asyncio

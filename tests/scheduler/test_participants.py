@@ -170,6 +170,19 @@ async def test_gradients_that_do_not_fit_fail_the_pass(pair: Any, what: str) -> 
 
 
 @pytest.mark.asyncio
+async def test_a_value_that_retains_its_gradient_has_one_to_replace(pair: Any) -> None:
+    x, y = pair
+    z = x * y
+    z.retain_grad()
+    member = Member([])
+    member.gives = lambda gradients: {tensor: ag.ones(3) for tensor in (*gradients, z)}
+    await loss_of(z, y, member).backward()
+    assert [t.grad.tolist() for t in (x, y, z)] == [ONES] * 3
+    await graph.accumulate({x: None, z: ag.ones(3)})
+    assert z.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.asyncio
 async def test_two_that_give_a_gradient_for_one_leaf_fail_the_pass(pair: Any) -> None:
     members = [Member([]), Member([])]
     for member in members:
