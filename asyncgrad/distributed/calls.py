@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.function import Function
+from asyncgrad.autograd.modes import is_grad_enabled
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.staging import Ambient, Staged, ambient
-from asyncgrad.distributed.values import cut
+from asyncgrad.distributed.values import check_plain, cut
 from asyncgrad.ops.tensors.pytree import flatten
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Entry:
     def take(self, output: Any) -> None:
         """Keep the results of the part."""
         leaves, self.structure = flatten(output)
+        if is_grad_enabled():
+            check_plain("a part's result", [x for x in leaves if not isinstance(x, Variable)])
         places = [
             place
             for place, leaf in enumerate(leaves)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
+from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
@@ -97,9 +98,15 @@ class Pipeline:
         Raises:
             ValueError: if there are fewer examples than micro-batches, or not as many targets.
             RuntimeError: if x or the target is no leaf and requires grad.
+            TypeError: if one of them is no tensor.
             TimeoutError: if the deadline has passed.
             WorkerLostError: if a worker is lost.
         """
+        for given in (x, target):
+            if not isinstance(given, Variable):
+                raise TypeError(
+                    f"Pipeline.step: x and the target are Tensors, not {type(given).__name__}"
+                )
         rows = x.shape[0] if x.ndim else 0
         if rows < self._microbatches or not target.ndim or target.shape[0] != rows:
             raise ValueError(

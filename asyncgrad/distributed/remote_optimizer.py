@@ -82,10 +82,8 @@ class RemoteOptimizer:
                 updated theirs.
         """
         self._check()
-        steps = [self._all("step_async")]
-        if self._own is not None:
-            steps.append(self._own.step_async())
-        await asyncio.gather(*steps)
+        own = [] if self._own is None else [self._own.step_async()]
+        await asyncio.gather(*own, self._all("step_async"))
 
     async def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""

@@ -32,8 +32,9 @@ def check_plain(who: str, given: Any) -> None:
     for leaf in flatten(given)[0]:
         if requires_grad(leaf):
             raise AutogradError(
-                f"{who}: a tensor among the arguments requires grad, but no gradient would come "
-                f"back to it: pass x.detach(), or call a part with it, whose call is recorded"
+                f"{who}: a tensor in plain data requires grad, but no gradient would come back to "
+                f"it: give x.detach(), or call a part with it. Only tensors that a part takes or "
+                f"gives as they are, or in lists, tuples and dictionaries, have gradients"
             )
         if is_dataclass(leaf) and not isinstance(leaf, type):
             check_plain(who, [getattr(leaf, field.name, None) for field in fields(leaf)])

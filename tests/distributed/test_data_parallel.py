@@ -453,6 +453,13 @@ async def unlike_models() -> None:
     await DDP(ag.nn.Linear(2, 2 + dist.get_rank()))
 
 
+async def models_in_another_order() -> None:
+    model = ag.nn.Module()
+    for name in ("ab", "ba")[dist.get_rank()]:
+        setattr(model, name, ag.nn.Parameter(ag.ones(2)))
+    await DDP(model)
+
+
 async def models_with_other_leaves() -> None:
     model = ag.nn.Linear(2, 2)
     model.bias.requires_grad_(dist.get_rank() == 0)
@@ -464,7 +471,7 @@ async def test_misuse_is_an_error_before_the_ranks_wait_for_one_another() -> Non
     async with world_of(Engine(1)) as world:
         await world.run(misuse)
     async with world_of(Engine(2)) as world:
-        for function in (unlike_models, models_with_other_leaves):
+        for function in (unlike_models, models_in_another_order, models_with_other_leaves):
             with pytest.raises(RuntimeError, match="make the same module on all ranks"):
                 await world.run(function)
         with pytest.raises(RuntimeError, match="create_graph=True can't be recorded"):

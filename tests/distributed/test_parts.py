@@ -478,6 +478,9 @@ async def test_a_tensor_that_requires_grad_is_no_plain_data() -> None:
         with pytest.raises(RuntimeError, match="call was sent as plain data"):
             await part.apply(second, part(weight))
         assert await part.apply(second, Settings(3)) == Settings(3)
+        gives = await world.remote(0, Kept)
+        with pytest.raises(RuntimeError, match="a part's result: a tensor in plain data requires"):
+            await gives(leaf(), wrapped=True)
 
 
 def interrupts() -> None:
@@ -729,6 +732,9 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
             await world.optimizer(ag.optim.Adam, [3], lr=0.1)
         with pytest.raises(TypeError, match="a method, which has no parameters"):
             await world.optimizer(ag.optim.Adam, [await world.remote(0, method_of)], lr=0.1)
+        optimizer = await world.optimizer(ag.optim.LBFGS, [*parts, head])
+        with pytest.raises(TypeError, match="closure"):
+            await optimizer.step_async()
 
 
 @pytest.mark.asyncio

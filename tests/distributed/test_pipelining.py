@@ -239,6 +239,9 @@ async def test_arguments_that_make_no_sense_raise() -> None:
             with pytest.raises(ValueError, match="as many"):
                 await Pipeline([stage]).step(*given, mean_square)
         x, target = data()
+        for given in ((x, None), (x.numpy(), target)):
+            with pytest.raises(TypeError, match="are Tensors, not"):
+                await Pipeline([stage]).step(*given, mean_square)
         leaf = x.detach().requires_grad_()
         for given in ((leaf * 2, target), (x, leaf.sum(1, keepdim=True) * target)):
             with pytest.raises(RuntimeError, match="each micro-batch's pass"):

@@ -93,11 +93,11 @@ class DistributedDataParallel(Module):
 
     async def _open(self) -> DistributedDataParallel:
         group = self._state.group
-        all_own = (*self.parameters(), *self.buffers())
-        own = [tensor.detach() for tensor in all_own]
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
+        own = [tensor.detach() for _, tensor in named]
         facts = [
-            f"{tensor.dtype} {tuple(tensor.shape)}" + " requires_grad" * tensor.requires_grad
-            for tensor in all_own
+            f"{name} {tensor.dtype} {tuple(tensor.shape)}" + " requires_grad" * tensor.requires_grad
+            for name, tensor in named
         ]
         tag = group.next_tag("DistributedDataParallel")
         found = await group.exchange(
