@@ -301,6 +301,8 @@ class _Reduction:
             asyncio.ensure_future(group.receive(rank, self._mail("abort"))): rank
             for rank in self._others
         }
+        for one in waiting:
+            one.add_done_callback(retrieve)
         try:
             while waiting:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

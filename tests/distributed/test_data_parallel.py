@@ -578,6 +578,31 @@ async def test_a_rank_goes_on_unless_the_others_have_committed_without_it() -> N
             assert await world.run(refuses_late, rank, arrived) == [first, second]
 
 
+async def one_pass() -> None:
+    await mean_square(await DDP(Net()), batch()).backward()
+
+
+@pytest.mark.asyncio
+async def test_a_death_during_a_pass_leaves_no_error_that_nobody_asks_for() -> None:
+    """The loop would complain of it."""
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, facts: complaints.append(facts["message"])
+    )
+    engine = Engine(3)
+
+    def kill(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision":
+            engine.kill(0)
+
+    engine.on_message = kill
+    async with world_of(engine) as world:
+        with pytest.raises(dist.WorkerLostError):
+            await world.run(one_pass)
+    gc.collect()
+    assert "Task exception was never retrieved" not in complaints
+
+
 async def gives_up_unanswered(grace: float) -> Any:
     model = await DDP(Net())
     if dist.get_rank() == 0:
