@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import is_grad_enabled
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.node import as_edge, next_sequence_nr
+from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 from asyncgrad.creation import zeros
 from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import current_staging
@@ -141,6 +142,8 @@ class RemoteCall:
         self._site = part.site
         self._site.check()
         self.lease = Lease(self._site, part.rank)
+        #: The place of its node in the order of passes, whenever it is sent and answered.
+        self._sequence_nr = next_sequence_nr()
         self.token: Any = None
         self._reply: Reply | None = None
         self._result: asyncio.Task[Any] | None = None
@@ -210,8 +213,19 @@ class RemoteCall:
         request = _Request(self, leaves, structure, is_grad_enabled(), fetch)
         outputs = await _Forward.apply(request, anchor, *inputs)
         self.token = outputs[0]
+        self._put_in_order(inputs)
         if fetch:
             self._values = outputs[1:]
+
+    def _put_in_order(self, inputs: list[Any]) -> None:
+        """Number the node as if it had been made with the call, so that sums have one order."""
+        before = [as_edge(edge).node for x in inputs if (edge := gradient_edge(x)) is not None]
+        # A tensor changed in place since then has a later node, which has to run after this one.
+        if self.token.grad_fn is not None and all(
+            isinstance(node, AccumulateGrad) or node.sequence_nr < self._sequence_nr
+            for node in before
+        ):
+            self.token.grad_fn._set_sequence_nr(self._sequence_nr)
 
 
 class _Request:

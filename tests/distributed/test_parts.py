@@ -7,6 +7,7 @@ import gc
 import json
 import random
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -126,6 +127,37 @@ async def test_a_part_calls_parts_on_other_workers_and_on_its_own() -> None:
             await asyncio.sleep(0)
             gc.collect()
             assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_parts_called_at_the_same_time_have_the_order_of_their_calls() -> None:
+    """Whichever answers first, gradients are summed as if one had followed the other."""
+    firsts, seconds = [Affine(0.3 + i) for i in range(6)], [Both(0.9 - i) for i in range(6)]
+    x, y = leaf(), leaf(1.0, 2.0, 3.0)
+    await sum(b(a(x), y).sum() for a, b in zip(firsts, seconds, strict=True)).backward()
+    for seed in range(4):
+        rng = random.Random(seed)
+        async with world_of(Engine(3, partial(rng.randint, 0))) as world:
+            first = [await world.remote(i % 3, Affine, 0.3 + i) for i in range(6)]
+            second = [await world.remote(i % 2, Both, 0.9 - i) for i in range(6)]
+            u, v = leaf(), leaf(1.0, 2.0, 3.0)
+            calls = [b(a(u), v) for a, b in zip(first, second, strict=True)]
+            results = await asyncio.gather(*map(_awaited, calls))
+            await sum(result.sum() for result in results).backward()
+            assert (u.grad.tolist(), v.grad.tolist()) == (x.grad.tolist(), y.grad.tolist())
+
+
+@pytest.mark.asyncio
+async def test_a_tensor_changed_before_its_call_is_sent_has_the_gradient_of_what_is_sent() -> None:
+    async with world_of(Engine(1)) as world:
+        part, here = await world.remote(0, Affine), Affine()
+        x, y = leaf(), leaf()
+        changed = x * 1
+        call = part(changed)
+        changed.mul_(3)
+        await (await call).sum().backward()
+        await here(y * 3).sum().backward()
+        assert x.grad.tolist() == y.grad.tolist()
 
 
 class Impatient(ag.nn.Module):
