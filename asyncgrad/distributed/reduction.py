@@ -222,7 +222,8 @@ class _Reduction:
             if gradient is None:
                 parts.append(np.zeros(array.size, array.dtype))
             else:
-                parts.append(np.ravel(gradient._array).astype(array.dtype, copy=False))
+                dense = gradient.to_dense()._array
+                parts.append(np.ravel(dense).astype(array.dtype, copy=False))
         return np.concatenate(parts)
 
     def _sum(self, place: int) -> Any:

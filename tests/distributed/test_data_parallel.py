@@ -342,6 +342,22 @@ async def test_all_ranks_get_the_bits_of_the_sum_in_rank_order(bucket: float) ->
             assert (gradient is None) == (name == "unused")
 
 
+async def row_sparse() -> Any:
+    ag.manual_seed(0)
+    model = await DDP(ag.nn.Embedding(5, 2, sparse=True))
+    with model.no_sync():
+        await model(ag.tensor([dist.get_rank(), 3])).sum().backward()
+    await model(ag.tensor([4 - dist.get_rank()])).sum().backward()
+    return model.module.weight.grad
+
+
+@pytest.mark.asyncio
+async def test_row_sparse_gradients_are_averaged_as_dense_ones() -> None:
+    async with world_of(Engine(2)) as world:
+        for found in await world.run(row_sparse):
+            assert found.tolist() == [[0.5] * 2, [0.5] * 2, [0.0] * 2, [1.5] * 2, [0.5] * 2]
+
+
 async def unsynced() -> Any:
     rank = dist.get_rank()
     model = await DDP(Net())
