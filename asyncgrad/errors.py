@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 __all__ = [
     "AcceleratorError", "AutogradError", "DeviceLostError", "DeviceUnavailableError",
@@ -13,6 +14,16 @@ __all__ = [
 
 class AutogradError(RuntimeError):
     """A graph or a pass can't be used as asked; PyTorch raises a plain RuntimeError."""
+
+
+def _remade(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An error whose `__init__` made its message, with that message."""
+    return kind.__new__(kind, *args)
+
+
+def _reduced(error: BaseException) -> Any:
+    """How such errors are pickled."""
+    return _remade, (type(error), error.args), error.__dict__
 
 
 class GraphFreedError(AutogradError):
@@ -26,6 +37,8 @@ class GraphFreedError(AutogradError):
             f"earlier backward() or grad() at {origin}. Specify retain_graph=True in that earlier "
             f"call if you need a second pass, or run the forward again."
         )
+
+    __reduce__ = _reduced
 
 
 class SavedTensorModifiedError(AutogradError):
@@ -53,6 +66,8 @@ class NestingError(RecursionError):
             f"some backward or hook may start passes without end. If it is meant, raise the limit "
             f"with asyncgrad.autograd.set_nesting_limit()."
         )
+
+    __reduce__ = _reduced
 
 
 class AcceleratorError(RuntimeError):

@@ -27,7 +27,7 @@ from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from asyncgrad.ops.tensors.pytree import Structure
 
@@ -132,6 +132,35 @@ class Lease:
         self.spent = finalizer.detach
 
 
+class _Shared:
+    """What several tasks await: it is cancelled with the last of them, and not with the first."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Task[Any]], None]
+    ) -> None:
+        self._task = asyncio.ensure_future(coroutine)
+        self._task.add_done_callback(ended)
+        self._waiting = 0
+
+    async def wait(self) -> Any:
+        self._waiting += 1
+        try:
+            await asyncio.wait([self._task])
+        except asyncio.CancelledError:
+            if self._waiting == 1:
+                self._task.cancel()
+                # If this wait is cancelled, too, the task ends later.
+                await asyncio.wait([self._task])
+            raise
+        finally:
+            self._waiting -= 1
+        try:
+            return self._task.result()
+        finally:
+            # The traceback of its error holds this frame: a cycle.
+            del self
+
+
 class RemoteCall:
     """A call of a part: await it for its result, or pass it on to another part."""
 
@@ -146,8 +175,8 @@ class RemoteCall:
         self._sequence_nr = next_sequence_nr()
         self.token: Any = None
         self._reply: Reply | None = None
-        self._result: asyncio.Task[Any] | None = None
-        self._sent: asyncio.Task[Any] | None = None
+        self._result: _Shared | None = None
+        self._sent: _Shared | None = None
         self._values: Any = None
 
     def __reduce__(self) -> Any:
@@ -164,22 +193,20 @@ class RemoteCall:
     def __await__(self) -> Generator[Any, None, Any]:
         """Compute it, and fetch the result."""
         if self._result is None:
-            self._result = asyncio.ensure_future(self._fetched())
-            self._result.add_done_callback(self._drop_failed)
-        return self._result.__await__()
+            self._result = _Shared(self._fetched(), self._drop_failed)
+        return self._result.wait().__await__()
 
     async def sent(self) -> RemoteCall:
         """Compute it, and leave the result on the worker."""
         await self._sending(False)
         return self
 
-    def _sending(self, fetch: bool) -> asyncio.Task[Any]:
+    async def _sending(self, fetch: bool) -> None:
         if self._sent is None:
             if self._arguments is None:
                 raise AutogradError("a part's call that has failed was used again: call it anew")
-            self._sent = asyncio.ensure_future(self._forward(fetch))
-            self._sent.add_done_callback(self._drop_failed)
-        return self._sent
+            self._sent = _Shared(self._forward(fetch), self._drop_failed)
+        await self._sent.wait()
 
     def _drop_failed(self, task: asyncio.Task[Any]) -> None:
         """Forget an error, whose traceback leads back here: a cycle."""
@@ -219,7 +246,8 @@ class RemoteCall:
 
     def _put_in_order(self, inputs: list[Any]) -> None:
         """Number the node as if it had been made with the call, so that sums have one order."""
-        before = [as_edge(edge).node for x in inputs if (edge := gradient_edge(x)) is not None]
+        edges = [edge for x in inputs if (edge := gradient_edge(x)) is not None]
+        before: list[Any] = [as_edge(edge).node for edge in edges]
         # A tensor changed in place since then has a later node, which has to run after this one.
         if self.token.grad_fn is not None and all(
             isinstance(node, AccumulateGrad) or node.sequence_nr < self._sequence_nr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import pickle
 import random
 import sys
 from functools import partial
@@ -38,6 +39,7 @@ import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import sendable
+from asyncgrad.errors import GraphFreedError, NestingError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -353,6 +355,40 @@ async def test_a_cancelled_call_is_ended_on_its_worker() -> None:
         assert not engine.hosts[0]._requests
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["awaited", "sent", "passed on"])
+async def test_a_call_that_several_await_is_cancelled_with_the_last_of_them(how: str) -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        part, other = await world.remote(0, Affine), await world.remote(1, Affine)
+        for both in (False, True):
+            begun, allowed = asyncio.Event(), asyncio.Event()
+
+            async def wait(x: Any, begun: Any = begun, allowed: Any = allowed) -> Any:
+                begun.set()
+                await allowed.wait()
+                return x * 2
+
+            engine.hosts[0]._parts[part.number] = wait
+            call = part(leaf())
+            use = {
+                "awaited": lambda c=call: _awaited(c),
+                "sent": call.sent,
+                "passed on": lambda c=call: _awaited(other(c)),
+            }[how]
+            tasks = [asyncio.create_task(use()) for _ in range(2)]
+            await begun.wait()
+            for task in tasks[: 1 + both]:
+                task.cancel()
+            await asyncio.wait(tasks[: 1 + both])
+            allowed.set()
+            await asyncio.wait(tasks)
+            assert [task.cancelled() for task in tasks] == [True, both]
+            del call, use, tasks, task
+        while any(kept(await world.statistics())):
+            gc.collect()
+
+
 async def _awaited(call: Any) -> Any:
     return await call
 
@@ -407,6 +443,13 @@ def test_errors_that_cannot_be_pickled_are_described() -> None:
     found = sendable(error)
     assert "Local('planned')" in str(found)
     assert found.__notes__ == ["a note"]
+
+
+@pytest.mark.parametrize("error", [GraphFreedError("MulBackward0", "here"), NestingError(3)])
+def test_errors_that_make_their_message_are_sent_as_they_are(error: Exception) -> None:
+    error.add_note("a note")
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.__notes__) == (type(error), str(error), ["a note"])
 
 
 @pytest.mark.asyncio
