@@ -225,21 +225,77 @@ def test_rank_counts_singular_values():
             )
 
 
-def test_singular_matrices_are_refused_and_counted():
-    x = np.stack([np.eye(3), np.diag([1.0, 0.0, 2.0])])
-    for call in (ag.linalg.inv, ag.inverse, lambda x: ag.linalg.solve(x, x)):
-        with pytest.raises(ag.linalg.LinAlgError, match="Singular matrix"):
-            call(ag.tensor(x))
-    inverse, info = ag.linalg.inv_ex(ag.tensor(x))
-    oracle.compare(torch.linalg.inv_ex(torch.tensor(x)).info, info)
-    np.testing.assert_array_equal(inverse[0].numpy(), np.eye(3))
-    with pytest.raises(RuntimeError):
-        ag.linalg.inv_ex(ag.tensor(x), check_errors=True)
-    with pytest.raises(RuntimeError, match="not positive definite"):
-        ag.linalg.cholesky(ag.tensor(-x))
-    indefinite = np.stack([np.eye(3), np.diag([1.0, 2.0, -1.0])])
-    expected = torch.linalg.cholesky_ex(torch.tensor(indefinite)).info
-    oracle.compare(expected, ag.linalg.cholesky_ex(ag.tensor(indefinite)).info)
+DEFICIENT = np.stack([np.eye(3), np.eye(3)[[1, 0, 2]], [[0.0, 1, 0], [2, 0, 1], [0, 1, 0]]])
+INDEFINITE = np.stack([np.eye(3), np.diag([1.0, 2.0, -1.0]), np.diag([1.0, np.nan, 1.0])])
+FAILING = {
+    "inv": (DEFICIENT, lambda T, x: T.linalg.inv(x)),
+    "inv_ex": (DEFICIENT, lambda T, x: T.linalg.inv_ex(x, check_errors=True)),
+    "solve": (DEFICIENT, lambda T, x: T.linalg.solve(x, x)),
+    "solve_ex": (DEFICIENT, lambda T, x: T.linalg.solve_ex(x, x, check_errors=True)),
+    "lu_factor": (DEFICIENT, lambda T, x: T.linalg.lu_factor(x)),
+    "cholesky": (INDEFINITE, lambda T, x: T.linalg.cholesky(x)),
+    "cholesky_ex": (
+        INDEFINITE,
+        lambda T, x: T.linalg.cholesky_ex(x, upper=True, check_errors=True),
+    ),
+    "svd": (INDEFINITE, lambda T, x: T.linalg.svd(x)),
+    "eig": (INDEFINITE, lambda T, x: T.linalg.eig(x)),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize("of", [slice(None), 1, 2], ids=["batch", "second", "third"])
+def test_a_matrix_on_which_a_function_fails_is_named_in_pytorchs_words(name, of):
+    """The first of a batch, and where it fails: elimination exchanges rows."""
+    array, call = FAILING[name]
+    try:
+        call(torch, torch.tensor(array[of]))
+    except RuntimeError as error:
+        words = str(error).removeprefix("torch.").split(": ", 1)[1]
+        with pytest.raises(ag.linalg.LinAlgError) as found:
+            call(ag, ag.tensor(array[of]))
+        assert words in str(found.value)
+    else:
+        call(ag, ag.tensor(array[of]))
+
+
+@pytest.mark.parametrize("name", ["inv_ex", "solve_ex", "cholesky_ex"])
+def test_where_a_function_fails_is_counted_as_in_pytorch(name):
+    array = INDEFINITE if name == "cholesky_ex" else DEFICIENT
+    theirs, ours = [
+        getattr(T.linalg, name)(*[T.tensor(array)] * (2 if name == "solve_ex" else 1)).info
+        for T in (torch, ag)
+    ]
+    oracle.compare(theirs, ours)
+    inverse, _ = ag.linalg.inv_ex(ag.tensor(DEFICIENT))
+    np.testing.assert_array_equal(inverse[:2].numpy(), DEFICIENT[:2])
+
+
+@pytest.mark.parametrize("loss", ["sum", "a column", "sizes", "products"])
+@pytest.mark.parametrize("name", ["eigh", "eig"])
+def test_losses_that_depend_on_phases_of_eigenvectors_are_refused(name, loss):
+    """They have no gradient, because the phases are any."""
+    calls = {
+        "sum": lambda v: v.sum().real,
+        "a column": lambda v: v[:, 0].imag.sum(),
+        "sizes": lambda v: (v.abs() ** 3).sum(),
+        "products": lambda v: (v[:, :1] @ v[:, :1].mH).imag.triu().sum(),
+    }
+    array = _arrays((3, 3), True)[0]
+    array = array + array.conj().T if name == "eigh" else array
+    found = []
+    for T in (torch, ag):
+        x = T.tensor(array, requires_grad=True)
+        value = calls[loss](getattr(T.linalg, name)(x)[1])
+        try:
+            value.backward()
+            found.append(x.grad.numpy())
+        except RuntimeError as error:
+            found.append(str(error).split(" so it is ill-defined")[0])
+    if loss in {"sum", "a column"}:
+        assert found[1] == found[0]
+        return
+    np.testing.assert_allclose(found[1], found[0], atol=1e-9)
 
 
 def test_the_determinant_of_a_singular_matrix_has_its_gradient():
@@ -319,6 +375,14 @@ def test_results_are_written_where_they_are_asked_for():
         lambda T: T.linalg.lstsq(T.eye(2), T.eye(3)),
         lambda T: T.linalg.inv([[1.0]]),
         lambda T: T.cholesky_solve(T.eye(2), T.eye(3)),
+        lambda T: T.linalg.lu_solve(T.eye(2), T.tensor([0, 1], dtype=T.int32), T.eye(2)),
+        lambda T: T.linalg.lu_solve(T.eye(2), T.tensor([1, 3], dtype=T.int32), T.eye(2)),
+        lambda T: T.lu_unpack(T.eye(2), T.tensor([-1, 2], dtype=T.int32)),
+        lambda T: T.linalg.pinv(T.eye(2), rtol=T.ones((), dtype=T.complex64)),
+        lambda T: T.linalg.matrix_rank(T.eye(2), atol=T.ones((), dtype=T.complex64)),
+        lambda T: T.chain_matmul(),
+        lambda T: T.chain_matmul(T.ones(2)),
+        lambda T: T.chain_matmul(T.ones(2), T.eye(2)),
     ],
 )
 def test_what_pytorch_refuses_beside_its_samples(call):
@@ -347,3 +411,17 @@ def test_few_singular_vectors_are_pytorchs(name, q):
     assert g.isfinite().all()
     oracle.check_refused(lambda T: getattr(T, name)(T.ones(3, 3), -1))
     oracle.check_refused(lambda T: T.pca_lowrank(T.ones(4, 3), 4))
+
+
+@pytest.mark.parametrize("mode", ["r", "complete"])
+def test_decompositions_without_a_gradient_are_computed_and_refused_in_the_pass(mode):
+    """As in PyTorch, only a pass that reaches the further columns fails. R has its gradient."""
+    array = _arrays((5, 3))[0]
+    x = ag.tensor(array, requires_grad=True)
+    q, r = ag.linalg.qr(x, mode)
+    oracle.compare(torch.linalg.qr(torch.tensor(array), mode).R.abs(), r.detach().abs())
+    expected = ag.grad(ag.linalg.qr(x).R.abs().sum(), x)
+    np.testing.assert_allclose(ag.grad(r.abs().sum(), x)[0].numpy(), expected[0].numpy())
+    if mode == "complete":
+        with pytest.raises(RuntimeError, match="the derivative for 'qr_rest' is not implemented"):
+            q.sum().backward()

@@ -284,7 +284,15 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of matrices, in the order of the fewest multiplications."""
-    if len(matrices) == 1:
-        return as_tensor_operand(matrices[0], "chain_matmul", 1)
-    return linalg_norm.multi_dot(matrices)
+    """The product of matrices, in the order of the fewest multiplications.
+
+    Raises:
+        RuntimeError: if there is none, or one is no matrix, or they do not align.
+    """
+    if not matrices:
+        raise RuntimeError("chain_matmul(): Expected one or more matrices")
+    for place, x in enumerate(matrices, 1):
+        ndim = as_tensor_operand(x, "chain_matmul", place).ndim
+        if ndim != 2:
+            raise RuntimeError(f"chain_matmul(): Tensor dimension is {ndim}, expected 2 instead.")
+    return matrices[0] if len(matrices) == 1 else linalg_norm.multi_dot(matrices)

@@ -217,11 +217,13 @@ def _tolerances(
         unset = atol is None or (not isinstance(atol, Variable) and atol == 0)
         metadata = x._metadata
         rtol = np.finfo(metadata.dtype).eps * max(metadata.shape[-2:]) if unset else 0.0
-    return _tolerance(0.0 if atol is None else atol), _tolerance(rtol)
+    return _tolerance("atol", 0.0 if atol is None else atol), _tolerance("rtol", rtol)
 
 
-def _tolerance(value: Tensor | float) -> Any:
+def _tolerance(name: str, value: Tensor | float) -> Any:
     """A tolerance: a number, or one for each matrix."""
+    if isinstance(value, Variable) and value._metadata.is_complex:
+        raise RuntimeError(f"{name} tensor of complex type is not supported. Got {value.dtype}")
     return value._array[..., None] if isinstance(value, Variable) else float(value)
 
 
@@ -402,8 +404,9 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         ndim = len(x._metadata.shape)
         ends = place in {0, len(given) - 1}
         if ndim != 2 and not (ends and ndim == 1):
+            which = f"the {'last' if place else 'first'} tensor" if ends else f"tensor {place}"
             raise RuntimeError(
-                f"{name}(): tensor {place} must be {'1D or 2D' if ends else '2D'} but got {ndim}D"
+                f"{name}(): {which} must be {'1D or 2D' if ends else '2D'} but got {ndim}D"
             )
         alike(name, given[0], x)
     if len(given) == 2:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.choices import QrMode, Triangle, words
-from asyncgrad.core.modes import current
-from asyncgrad.core.variable import requires_grad
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import add, where
@@ -19,7 +18,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
-from asyncgrad.ops.table.matrices import Parts
+from asyncgrad.ops.table.matrices import Parts, bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
 
@@ -126,7 +125,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> return_types.linalg_inv_
         LinAlgError: if a matrix is singular and errors are checked.
     """
     x = matrices("linalg.inv_ex", A, square=True)
-    return return_types.linalg_inv_ex(*_with_info(R.inv, x, check_errors))
+    return return_types.linalg_inv_ex(*_with_info(R.inv, zero_pivot, x, check_errors))
 
 
 @writes
@@ -191,7 +190,7 @@ def solve_ex(
     except LinAlgError:
         if check_errors:
             raise
-    inverse, info = _with_info(R.inv, x, False)
+    inverse, info = _with_info(R.inv, zero_pivot, x, False)
     return return_types.linalg_solve_ex(_solved(name, inverse, B, left, R.bmm), info)
 
 
@@ -201,10 +200,12 @@ def _no_info(x: Tensor) -> Any:
     return leaf("linalg", zeros, metadata.device)
 
 
-def _with_info(function: Callable[..., Any], x: Tensor, check_errors: bool) -> tuple[Any, Any]:
-    """Apply a function; return also the order of each first minor on which it fails, or 0."""
+def _with_info(
+    function: Callable[..., Any], order: Callable[..., int], x: Tensor, check_errors: bool
+) -> tuple[Any, Any]:
+    """Apply a function; return also where it fails on each matrix, or 0."""
     if x._batched:
-        return mapped(lambda held: _with_info(function, held, check_errors), x)
+        return mapped(lambda held: _with_info(function, order, held, check_errors), x)
     info = _no_info(x)
     try:
         return function(x), info
@@ -212,24 +213,14 @@ def _with_info(function: Callable[..., Any], x: Tensor, check_errors: bool) -> t
         if check_errors:
             raise
     *lead, n, _ = x._metadata.shape
-    results = []
-    orders = np.zeros(prod(lead), _INT32)
-    for place, matrix in enumerate(R.reshape(x, (prod(lead), n, n))):
-        try:
-            results.append(function(matrix))
-        except LinAlgError:
-            orders[place] = next(k for k in range(1, n + 1) if _fails(function, matrix[:k, :k]))
-            results.append(R.mul_scalar(matrix, float("nan")))
+    parts = list(R.reshape(x, (prod(lead), n, n)))
+    orders = [order(x._metadata.F.xp, part._array) for part in parts]
+    results = [
+        R.mul_scalar(part, math.nan) if failed else function(part)
+        for part, failed in zip(parts, orders, strict=True)
+    ]
     out = R.reshape(cat([R.unsqueeze(r, 0) for r in results]), x._metadata.shape)
-    return out, leaf("linalg", orders.reshape(lead), x._metadata.device)
-
-
-def _fails(function: Callable[..., Any], matrix: Tensor) -> bool:
-    try:
-        function(matrix)
-    except LinAlgError:
-        return True
-    return False
+    return out, leaf("linalg", np.array(orders, _INT32).reshape(lead), x._metadata.device)
 
 
 @writes
@@ -385,7 +376,9 @@ def cholesky_ex(
         LinAlgError: if a matrix is not positive definite and errors are checked.
     """
     x = matrices("linalg.cholesky_ex", A, square=True)
-    lower, info = _with_info(lambda part: R.cholesky(part, upper), x, check_errors)
+    lower, info = _with_info(
+        lambda part: R.cholesky(part, upper), partial(bad_minor, upper=upper), x, check_errors
+    )
     return return_types.linalg_cholesky_ex(_triangle(lower, upper), info)
 
 
@@ -395,12 +388,11 @@ def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
 
     Args:
         A: of shape (..., m, n).
-        mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. Only reduced
-            results have gradients, and complete ones of no more rows than columns.
+        mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
+            columns of a complete Q have no gradient.
 
     Raises:
         RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
-        NotImplementedError: if a gradient is required that is not defined.
     """
     x = matrices("linalg.qr", A)
     if mode not in words(QrMode):
@@ -410,11 +402,6 @@ def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
         )
     *lead, m, n = x._metadata.shape
     whole = mode == "complete" and m > n
-    if (whole or mode == "r") and current().grad and requires_grad(x):
-        raise NotImplementedError(
-            f"linalg.qr: the derivative is not implemented for mode {mode!r} of {m} by {n} "
-            f"matrices. Use 'reduced', or detach the matrices."
-        )
     parts = Parts()
     if m >= n:
         q, r = R.qr_q(x, parts), R.qr_r(x, parts)

@@ -118,16 +118,20 @@ def lu_factor_ex(
         info = (diagonal.argmax(-1) + 1) * diagonal.any(-1)
     info = leaf(name, F.as_array(info).astype(_INT32), place)
     if check_errors:
-        _check_info(name, info)
+        _check_info(info)
     return return_types.linalg_lu_factor_ex(packed, leaf(name, pivots, place), info)
 
 
-def _check_info(name: str, info: Tensor) -> None:
-    found = int(on_host(info).max(initial=0))
-    if found:
+def _check_info(info: Tensor) -> None:
+    """Raise if there is a 0 on a diagonal of U."""
+    found = on_host(info)
+    for place in np.flatnonzero(found)[:1]:
+        at = f"{found.flat[place]},{found.flat[place]}"
         raise LinAlgError(
-            f"{name}: U[{found},{found}] is zero, and lu_solve would divide by it. Use linalg.lu, "
-            f"or linalg.lu_factor_ex without check_errors."
+            f"linalg.lu_factor: {f'(Batch element {place}): ' if found.ndim else ''}U[{at}] is "
+            f"zero and using it on lu_solve would result in a division by zero. If you still want "
+            f"to perform the factorization, consider calling linalg.lu(A, pivot) or "
+            f"linalg.lu_factor_ex(A, pivot)"
         )
 
 
@@ -151,9 +155,14 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor
     return return_types.linalg_lu_factor(packed, pivots)
 
 
-def order_of(xp: Library, pivots: Tensor, m: int) -> Any:
-    """The order of `m` rows after the exchanges of the pivots."""
+def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
+    """The order of `m` rows after the exchanges of the pivots, which are numbered from 1."""
     *lead, count = pivots.shape
+    if not bool(((pivots >= 1) & (pivots <= m)).all()):
+        raise RuntimeError(
+            f"{name}: pivots must all be greater or equal to 1, and at most {m}. Did you properly "
+            f"pass the result of lu_factor?"
+        )
     pivots = pivots.reshape(prod(lead), count)
     each = xp.arange(len(pivots))
     order = xp.zeros((len(pivots), m), np.int64) + xp.arange(m)
@@ -205,7 +214,7 @@ def lu_solve(
     if not left:
         return R.adjoint(lu_solve(x, at, R.adjoint(y), adjoint=not adjoint))
     F = x._metadata.F
-    order = x._metadata.device.launching(order_of)(F.xp, at._array, n)
+    order = x._metadata.device.launching(_order_of)(name, F.xp, at._array, n)
     x, y = beside(name, x, y)
     order = F.xp.broadcast_to(order, y._metadata.shape[:-1])
     lower, upper = _triangles(x)
@@ -228,7 +237,9 @@ def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple
     none = leaf(name, metadata.F.xp.empty((0,), metadata.dtype), metadata.device)
     rows = lower = upper = none
     if permutation:
-        order = metadata.device.launching(order_of)(metadata.F.xp, at._array, metadata.shape[-2])
+        order = metadata.device.launching(_order_of)(
+            name, metadata.F.xp, at._array, metadata.shape[-2]
+        )
         rows = _permutation(x, order)
     if data:
         lower, upper = [renamed(part, "LuUnpackBackward0") for part in _triangles(x)]

@@ -7,6 +7,7 @@ from the same rules.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import factorial, prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.op import fused, operation, unrepeated
+from asyncgrad.ops.op import Refused, fused, operation, unrepeated
 from asyncgrad.ops.table.linalg import conjugate
 
 if TYPE_CHECKING:
@@ -50,19 +51,61 @@ class Parts:
         return parts[place].copy()
 
 
-def _solved(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function to raise asyncgrad's error when it fails."""
+def _without_order(xp: Library, matrix: Array, *more: object) -> int:
+    """Whether a matrix has elements that are not finite, which no decomposition takes."""
+    return int(not xp.isfinite(matrix).all())
+
+
+def zero_pivot(xp: Library, matrix: Array, *more: object) -> int:
+    """The position of the zero that the elimination of a matrix would divide by, or 0."""
+    try:
+        xp.linalg.inv(matrix)
+    except np.linalg.LinAlgError:
+        rows = matrix[eliminate(xp, matrix)[1]]
+        return int(abs(xp.diagonal(_lu_packed(xp, rows))).argmin()) + 1
+    return 0
+
+
+def bad_minor(xp: Library, matrix: Array, upper: bool) -> int:
+    """The order of the first leading minor of a matrix that is not positive, or 0."""
+
+    def fails(order: int) -> bool:
+        try:
+            _cholesky(xp, matrix[:order, :order], upper)
+        except np.linalg.LinAlgError:
+            return True
+        return False
+
+    n = len(matrix)
+    return bisect_left(range(1, n + 1), True, key=fails) + 1 if fails(n) else 0
+
+
+def _solved(
+    function: Callable[..., Any], name: str, words: str, order: Callable[..., int] = _without_order
+) -> Callable[..., Any]:
+    """Wrap a function to raise asyncgrad's error when it fails.
+
+    Args:
+        words: of the error; "{}" stands for the order of the matrix that it fails on.
+        order: how that is found; 0 of matrices on which the function does not fail.
+    """
 
     def call(xp: Library, x: Array, *more: object) -> Any:
         try:
             return function(xp, x, *more)
-        except np.linalg.LinAlgError as error:
-            raise LinAlgError(
-                f"linalg: {error}, among matrices of shape {x.shape}. Check its rank, or add a "
-                f"multiple of the identity."
-            ) from None
+        except np.linalg.LinAlgError:
+            orders = [order(xp, matrix, *more) for matrix in x.reshape(-1, *x.shape[-2:])]
+            place = next((place for place, found in enumerate(orders) if found), 0)
+            batch = f"(Batch element {place}): " if x.ndim > 2 else ""
+            raise LinAlgError(f"linalg.{name}: {batch}{words.format(orders[place])}") from None
 
     return call
+
+
+_REMEDY = "Check its rank, or add a multiple of the identity."
+_STUCK = "The algorithm failed to converge because the input matrix"
+_NOT_FINITE = f"{_STUCK} contained non-finite values."
+_REPEATED = f"{_STUCK} is ill-conditioned or has too many repeated eigenvalues, or is not finite."
 
 
 def _cost(*inputs: Variable) -> int:
@@ -298,7 +341,10 @@ def _gaps_push(F: Namespace, t: Value, out: Value) -> Any:
 
 def _cholesky(xp: Library, x: Array, upper: bool) -> Any:
     """The lower factor, read from the chosen triangle."""
-    return xp.linalg.cholesky(x.conj().swapaxes(-1, -2) if upper else x)
+    out = xp.linalg.cholesky(x.conj().swapaxes(-1, -2) if upper else x)
+    if xp.isnan(xp.diagonal(out, axis1=-2, axis2=-1)).any():
+        raise np.linalg.LinAlgError
+    return out
 
 
 def _cholesky_back(F: Namespace, g: Value, out: Value) -> Any:
@@ -363,9 +409,28 @@ def _eigh_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
     return _real(F, _diagonal(F, _product(F, _adjoint(F, v), t, v)))
 
 
+def _of_no_phase(F: Namespace, name: str, inner: Value) -> None:
+    """Raise if a loss depends on the phases of complex eigenvectors, which any numbers may be.
+
+    Args:
+        inner: the gradient in the basis of the eigenvectors.
+    """
+    if inner.dtype.kind != "c":
+        return
+    turns = _diagonal(F, inner)
+    if not bool((abs(getattr(turns, "_array", turns).imag) <= 1e-2).all()):
+        raise RuntimeError(
+            f"linalg_{name}_backward: The eigenvectors in the complex case are specified up to "
+            f"multiplication by e^{{i phi}}. The specified loss function depends on this quantity, "
+            f"so it is ill-defined. Use absolute values, or products such as v * v.conj()."
+        )
+
+
 def _eigh_vectors_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
     turned = _adjoint(F, out)
-    inner = F.mul(F.bmm(turned, g), F.gaps(F.eigh_values(x, parts)))
+    inner = F.bmm(turned, g)
+    _of_no_phase(F, "eigh", inner)
+    inner = F.mul(inner, F.gaps(F.eigh_values(x, parts)))
     return F.mul_scalar(_product(F, out, _symmetric(F, inner), turned), 0.5)
 
 
@@ -489,9 +554,10 @@ def _eig_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
 
 
 def _eig_vectors_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
-    """Eigenvectors have length one; PyTorch requires losses not to depend on their phase."""
+    """The gradient of eigenvectors of length one."""
     turned = _adjoint(F, out)
     inner = F.bmm(turned, g)
+    _of_no_phase(F, "eig", inner)
     lengths = F.real(_diagonal(F, inner))
     inner = F.sub(inner, F.bmm(turned, _columns(F, out, lengths)))
     inner = F.chain(inner, F.gaps(F.eig_values(x, parts)))
@@ -505,18 +571,23 @@ def _eig_vectors_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts
     return F.sub(pushed, _columns(F, out, lengths))
 
 
-def _results(decompose: Callable[..., Any], node: str, names: tuple[str, ...], **rules: Any) -> Any:
+def _results(
+    decompose: Callable[..., Any],
+    node: str,
+    names: tuple[str, ...],
+    words: str = _NOT_FINITE,
+    **rules: Any,
+) -> Any:
     """The ops of a decomposition's results."""
 
     def one(place: int, name: str) -> Any:
-        @_solved
         def forward(xp: Library, x: Array, parts: Parts) -> Any:
             return parts.of(decompose, xp, x, place)
 
         pull, push = rules[name.partition("_")[2]]
         return operation(
             name,
-            forward,
+            _solved(forward, name.partition("_")[0], words),
             "x",
             "parts",
             pulls={"x": pull},
@@ -679,7 +750,12 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
 OPS = unrepeated(
     operation(
         "solve",
-        _solved(lambda xp, x, y: xp.linalg.solve(x, y)),
+        _solved(
+            lambda xp, x, y: xp.linalg.solve(x, y),
+            "solve",
+            f"The solver failed because the input matrix is singular. {_REMEDY}",
+            zero_pivot,
+        ),
         "x y",
         together=_solution_back,
         pushes={
@@ -691,7 +767,13 @@ OPS = unrepeated(
     ),
     operation(
         "inv",
-        _solved(lambda xp, x: xp.linalg.inv(x)),
+        _solved(
+            lambda xp, x: xp.linalg.inv(x),
+            "inv",
+            "The diagonal element {} is zero, the inversion could not be completed because the "
+            f"input matrix is singular. {_REMEDY}",
+            zero_pivot,
+        ),
         "x",
         pulls={"x": _inverse_back},
         pushes={"x": lambda F, t, out: F.neg(_product(F, out, t, out))},
@@ -700,7 +782,7 @@ OPS = unrepeated(
     ),
     operation(
         "pinv",
-        _solved(_pseudo_inverse),
+        _solved(_pseudo_inverse, "pinv", _NOT_FINITE),
         "x",
         "atol rtol hermitian",
         pulls={"x": _pseudo_inverse_back},
@@ -757,7 +839,13 @@ OPS = unrepeated(
     ),
     operation(
         "cholesky",
-        _solved(_cholesky),
+        _solved(
+            _cholesky,
+            "cholesky",
+            "The factorization could not be completed because the input is not positive-definite "
+            f"(the leading minor of order {{}} is not positive-definite). {_REMEDY}",
+            bad_minor,
+        ),
         "x",
         "upper",
         pulls={"x": _cholesky_back},
@@ -766,8 +854,10 @@ OPS = unrepeated(
         cost=_cost_with_parts,
     ),
     # The completing vectors are not unique, so they have no derivative.
-    operation("svd_rest", _solved(_rest_of_svd), "x", "left", cost=_cost_with_parts),
-    operation("qr_rest", _solved(_rest_of_qr), "x", cost=_cost),
+    operation(
+        "svd_rest", _solved(_rest_of_svd, "svd", _NOT_FINITE), "x", "left", cost=_cost_with_parts
+    ),
+    operation("qr_rest", _rest_of_qr, "x", pulls={"x": Refused("qr_rest")}, cost=_cost),
     *_results(
         _reduced, "LinalgQrBackward0", ("qr_q", "qr_r"), q=(_q_back, _q_push), r=(_r_back, _r_push)
     ),
@@ -775,6 +865,7 @@ OPS = unrepeated(
         _eigh,
         "LinalgEighBackward0",
         ("eigh_values", "eigh_vectors"),
+        _REPEATED,
         values=(_eigh_values_back, _eigh_values_push),
         vectors=(_eigh_vectors_back, _eigh_vectors_push),
     ),
@@ -790,6 +881,7 @@ OPS = unrepeated(
         _eig,
         "LinalgEigBackward0",
         ("eig_values", "eig_vectors"),
+        "input tensor should not contain infs or NaNs.",
         values=(_eig_values_back, _eig_values_push),
         vectors=(_eig_vectors_back, _eig_vectors_push),
     ),
