@@ -33,3 +33,79 @@ def test_einsum_of_one_integer_tensor_counts_in_int64(dtype):
             m.einsum(equation, m.ones((3, 3), dtype=getattr(m, dtype))) for m in (torch, ag)
         )
         oracle.compare(theirs, ours)
+
+
+def _outcomes(call):
+    """What a call gives in PyTorch and here: values, or the class and words of its error."""
+    found = []
+    for T in (torch, ag):
+        try:
+            found.append(call(T))
+        except RuntimeError as error:
+            found.append((oracle.error_class(error), str(error)))
+    return found
+
+
+@pytest.mark.parametrize("factors", [(1.5, 1), (1, 2.5), (0, 1), (True, 1), (1, True), (1j, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64"])
+@pytest.mark.parametrize("name", ["addr", "addmm", "addmv", "addbmm", "baddbmm"])
+def test_factors_of_a_sum_do_not_change_its_dtype(name, dtype, factors):
+    """Else the imaginary part of a factor, or what is behind its point, would get lost."""
+    shapes = {"addr": (2, 3), "addmv": ((2, 3), 3), "addmm": ((2, 3), (3, 2))}
+    shapes = shapes.get(name, ((1, 2, 3), (1, 3, 2)))
+
+    def call(T):
+        made = [T.ones(shape, dtype=getattr(T, dtype)) for shape in ((2,), *shapes)]
+        return getattr(T, name)(T.ones_like(made[0]).expand(wide), *made[1:], **options)
+
+    wide = {"addr": (2, 3), "addmv": (2,), "baddbmm": (1, 2, 2)}.get(name, (2, 2))
+    options = dict(zip(("beta", "alpha"), factors, strict=True))
+    theirs, ours = _outcomes(call)
+    if isinstance(theirs, tuple):
+        # PyTorch has no products of booleans, except for outer ones.
+        assert (dtype == "bool" and name != "addr") or ours[0] is theirs[0]
+    else:
+        oracle.compare(theirs, ours)
+
+
+@pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
+@pytest.mark.parametrize("value", [1j, 1.5])
+def test_a_factor_of_products_and_quotients_is_of_their_kind(name, value):
+    theirs, ours = _outcomes(lambda T: getattr(T, name)(*[T.ones(2)] * 3, value=value))
+    if value == 1j:
+        assert ours[0] is theirs[0]
+    else:
+        oracle.compare(theirs, ours)
+
+
+@pytest.mark.parametrize("name", ["addmm", "addmv", "addbmm", "baddbmm"])
+@pytest.mark.parametrize("dtype", ["int32", "float64", "complex64"])
+def test_a_sum_with_a_product_is_of_one_dtype(name, dtype):
+    shapes = {"addmv": ((2, 2), 2), "addmm": ((2, 2), (2, 2))}.get(name, ((1, 2, 2), (1, 2, 2)))
+
+    def call(T):
+        return getattr(T, name)(T.ones(2, dtype=getattr(T, dtype)), *map(T.ones, shapes))
+
+    theirs, ours = _outcomes(call)
+    assert ours[0] is theirs[0]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((2, 3), (2, 3)), ((2, 3), (2,)), ((2,), (3, 2)), ((2,), (3,)), ((4, 2, 3), (2, 3)),
+        ((4, 2, 3), (4, 2, 3)), ((4, 2, 3), (2,)), ((0, 2), (1, 0)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_factors_that_do_not_align_are_refused_in_pytorchs_words(shapes):
+    names = {(2, 2): ["mm", "matmul"], (2, 1): ["mv", "matmul"], (1, 1): ["dot", "matmul"]}
+    names[3, 3] = ["bmm", "matmul"]
+    for name in names.get(tuple(map(len, shapes)), ["matmul"]):
+        theirs, ours = _outcomes(lambda T, name=name: getattr(T, name)(*map(T.ones, shapes)))
+        assert theirs[1].rstrip(".") in ours[1]
+    if len(shapes[1]) == 2:
+        theirs, ours = _outcomes(
+            lambda T: T.nn.functional.linear(T.ones(shapes[0]), T.ones(shapes[1]).T)
+        )
+        assert theirs[1] in ours[1]

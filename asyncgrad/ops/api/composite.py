@@ -11,8 +11,8 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
-from asyncgrad.ops.api.elementwise import add, where
-from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
+from asyncgrad.ops.api.elementwise import add, check_factor, where
+from asyncgrad.ops.api.linalg import bmm, dot, factor, mv, of_one_dtype, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, prod, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.arguments import one_dim, one_int
@@ -59,14 +59,12 @@ def _scaled(x: Tensor, factor: Number) -> Any:
 
 def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Any:
     """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored."""
-    x = as_tensor_operand(input, name, 1)
-    if category(x._metadata.dtype) < 2:
-        # As in PyTorch: numbers are truncated to integers.
-        beta, alpha = int(beta), int(alpha)  # type: ignore[arg-type]
-    dtype = result_dtype(x, product)
+    x, product = of_one_dtype(name, input, product)
+    dtype = x._metadata.dtype
+    beta, alpha = factor(dtype, beta), factor(dtype, alpha)
     product = _scaled(product, alpha)
     wide = expand(x, product._metadata.shape)
-    if beta == 0:
+    if beta == 0 and category(dtype) >= 2:
         # NaN and infinity are replaced by 0, as 0 times them is NaN; the gradient is 0.
         wide = where(wide == wide, wide, wide.new_zeros(()))
         wide = where(wide.abs() < math.inf, wide, wide.new_zeros(()))
@@ -87,10 +85,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """`input + value * tensor1 * tensor2`, broadcast."""
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
     product = R.mul(y, z)
-    if category(x._metadata.dtype) < 2:
-        # As in PyTorch: numbers are truncated to integers.
-        value = int(value)  # type: ignore[arg-type]
-    return add(x, _scaled(product, value))
+    return add(x, _scaled(product, factor(x._metadata.dtype, value)))
 
 
 @writes
@@ -108,7 +103,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
             "floating dtype first."
         )
     x, y, z = _in_one_dtype("addcdiv", input, *operands)
-    return add(x, _scaled(R.div(y, z), value))
+    return add(x, _scaled(R.div(y, z), factor(x._metadata.dtype, value)))
 
 
 @writes
@@ -126,7 +121,10 @@ def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
-    return _with("addr", input, outer(vec1, vec2), beta, alpha)
+    x, product = _in_one_dtype("addr", input, outer(vec1, vec2))
+    for key, value in (("beta", beta), ("alpha", alpha)):
+        check_factor(key, value, x._metadata.dtype.kind)
+    return _with("addr", x, product, beta, alpha)
 
 
 @writes

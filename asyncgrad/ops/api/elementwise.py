@@ -142,21 +142,25 @@ def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
+def check_factor(name: str, value: Number, kind: str) -> None:
+    """Raise unless a factor leaves results of a kind what they are."""
+    if isinstance(value, bool) and kind != "b":
+        raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
+    if isinstance(value, complex) and kind != "c":
+        raise RuntimeError(
+            f"For non-complex input tensors, argument {name} must not be a complex number."
+        )
+    if isinstance(value, float) and kind in "biu":
+        raise RuntimeError(
+            f"For integral input tensors, argument {name} must not be a floating point number."
+        )
+
+
 def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Number) -> Any:
     """Multiply the second operand by `alpha`, which must not raise the dtype."""
     alpha = number_argument(name, "alpha", alpha)
     dtype = result_dtype(input, other)
-    kind = dtype.kind
-    if isinstance(alpha, bool) and kind != "b":
-        raise RuntimeError("Boolean alpha only supported for Boolean results.")
-    if isinstance(alpha, complex) and kind != "c":
-        raise RuntimeError(
-            "For non-complex input tensors, argument alpha must not be a complex number."
-        )
-    if isinstance(alpha, float) and kind in "biu":
-        raise RuntimeError(
-            "For integral input tensors, argument alpha must not be a floating point number."
-        )
+    check_factor("alpha", alpha, dtype.kind)
     if alpha == 1:
         return other
     if other.__class__ is int or other.__class__ is float:

@@ -28,6 +28,7 @@ from asyncgrad.ops.tensors.out import put, writes, writes_exactly
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.aliases import DType
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Ints, Number
 
@@ -38,7 +39,7 @@ METHODS = ("addmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv", "outer")
 IN_PLACE = ("addmm",)
 
 
-def _operands(name: str, *values: object) -> Any:
+def of_one_dtype(name: str, *values: object) -> Any:
     """Check that the operands are tensors of one dtype.
 
     Raises:
@@ -50,7 +51,7 @@ def _operands(name: str, *values: object) -> Any:
     for tensor in tensors[1:]:
         if tensor._metadata.dtype != dtype:
             raise RuntimeError(
-                f"{name}: expected all tensors to have the same dtype, but got {dtype} and "
+                f"{name}: expected m1 and m2 to have the same dtype, but got: {dtype} != "
                 f"{tensor._metadata.dtype}. Convert one with .to()."
             )
     return tensors
@@ -66,22 +67,48 @@ def _expect_ndims(name: str, tensors: Sequence[Tensor], ndims: tuple[int, ...]) 
             )
 
 
+def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeError:
+    """The error of factors whose axes do not fit, in PyTorch's words for their numbers of axes."""
+    if len(a) == len(b) == 1:
+        words = (
+            f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same "
+            f"number of elements, but got {a[0]} and {b[0]} elements respectively"
+        )
+    elif len(b) == 1:
+        rows = prod(a[:-1])
+        words = f"size mismatch, got input ({rows}), mat ({rows}x{a[-1]}), vec ({b[0]})"
+    elif len(b) == 2:
+        words = (
+            f"mat1 and mat2 shapes cannot be multiplied ({prod(a[:-1])}x{a[-1]} and {b[0]}x{b[1]})"
+        )
+    else:
+        count = prod(b[:-2])
+        words = (
+            f"Expected size for first two dimensions of batch2 tensor to be: "
+            f"[{a[0] if name == 'bmm' else count}, {a[-1]}] but got: [{count}, {b[-2]}]"
+        )
+    return RuntimeError(
+        f"{name}: {words}. The shapes are {a} and {b}: transpose or reshape one of them."
+    )
+
+
+def factor(dtype: DType, value: Number) -> Any:
+    """A factor of elements of a dtype: as in PyTorch, integers truncate it, and booleans."""
+    if isinstance(value, complex) and dtype.kind != "c":
+        raise RuntimeError(f"value cannot be converted to type {dtype} without overflow")
+    if category(dtype) < 2:
+        return bool(value) if dtype.kind == "b" else int(value)  # type: ignore[arg-type]
+    return value
+
+
 def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> list[Any]:
     """Operands of one dtype; the last two are factors with so many axes, which align."""
-    found = _operands(name, *operands)
+    found = of_one_dtype(name, *operands)
     a, b = found[-2]._metadata.shape, found[-1]._metadata.shape
     if (len(a), len(b)) != ndims:
         _expect_ndims(name, found[-2:], ndims)
-    if len(b) == 3 and a[0] != b[0]:
-        raise RuntimeError(
-            f"{name}: expected batches of one size, but got shapes {a} and {b}. matmul broadcasts."
-        )
-    axis = len(b) - 2 if len(b) > 1 else 0
-    if a[-1] != b[axis]:
-        raise RuntimeError(
-            f"{name}: shapes {a} and {b} cannot be multiplied: axis {len(a) - 1} of the first is "
-            f"{a[-1]}, axis {axis} of the second is {b[axis]}. Transpose one of them."
-        )
+    if a[-1] != b[max(len(b) - 2, 0)] or (len(b) == 3 and a[0] != b[0]):
+        raise _misaligned(name, a, b)
     return found
 
 
@@ -101,17 +128,9 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
             f"Multiply by a number with *."
         )
     if x._metadata.dtype != y._metadata.dtype:
-        raise RuntimeError(
-            f"matmul: expected both arguments to have the same dtype, but got "
-            f"{x._metadata.dtype} and {y._metadata.dtype}. Convert one with .to()."
-        )
-    inner = b[-2] if len(b) > 1 else b[0]
-    if a[-1] != inner:
-        raise RuntimeError(
-            f"matmul: shapes {a} and {b} do not align: axis {len(a) - 1} of the first is {a[-1]}, "
-            f"axis {len(b) - 2 if len(b) > 1 else 0} of the second is {inner}. Transpose one of "
-            f"them or check the batch axes."
-        )
+        of_one_dtype("matmul", x, y)
+    if a[-1] != b[max(len(b) - 2, 0)]:
+        raise _misaligned("matmul", a, b)
     if len(a) == 2 and len(b) == 2:
         return R.mm(x, y)
     if len(b) == 1 and len(a) <= 2:
@@ -253,14 +272,14 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         RuntimeError: if the last axes differ in length, or the dtypes differ.
     """
-    x, y = _operands("inner", input, other)
+    x, y = of_one_dtype("inner", input, other)
     a, b = x._metadata.shape, y._metadata.shape
     if not a or not b:
         return R.mul(x, y)
     if a[-1] != b[-1]:
         raise RuntimeError(
-            f"inner: the last axes of both tensors must be of the same length, got shapes {a} and "
-            f"{b}."
+            f"inner: inner() the last dimension must match on both input tensors but got shapes "
+            f"{list(a)} and {list(b)}"
         )
     if len(a) == 1 and len(b) == 1:
         return R.dot(x, y)
@@ -288,9 +307,7 @@ def addmm(
             f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
             f"shape {shape}."
         )
-    if category(x._metadata.dtype) < 2:
-        # As in PyTorch: numbers are truncated to integers.
-        beta, alpha = int(beta), int(alpha)  # type: ignore[arg-type]
+    beta, alpha = factor(x._metadata.dtype, beta), factor(x._metadata.dtype, alpha)
     if beta == 0:
         out = R.mm(x, y)
         return out if alpha == 1 else R.mul_scalar(out, alpha)
@@ -316,7 +333,9 @@ def linear(
     if w._metadata.dtype != dtype or (
         bias is not None and as_tensor_operand(bias, "linear", 3)._metadata.dtype != dtype
     ):
-        _operands("linear", x, w, *([] if bias is None else [bias]))
+        of_one_dtype("linear", x, w, *([] if bias is None else [bias]))
+    if a and len(b) == 2 and a[-1] != b[-1]:
+        raise _misaligned("linear", a, b[::-1])
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
         raise RuntimeError(
             f"linear: input and weight shapes {a} and {b} cannot be multiplied: both need a last "
@@ -347,7 +366,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
     Raises:
         RuntimeError: if the axes do not fit, or the dtypes differ.
     """
-    x, y = _operands("tensordot", a, b)
+    x, y = of_one_dtype("tensordot", a, b)
     shape, other = x._metadata.shape, y._metadata.shape
     if isinstance(dims, Variable):
         dims = dims.tolist()
@@ -428,7 +447,7 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
         operands = tuple(args[place] for place in places)
     if not operands:
         raise ValueError("einsum(): must provide at least one operand")
-    tensors = _operands("einsum", *operands)
+    tensors = of_one_dtype("einsum", *operands)
     if not isinstance(args[0], str):
         equation = ",".join(_letters(args[place + 1]) for place in places)
         if len(args) % 2:
