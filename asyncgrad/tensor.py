@@ -580,6 +580,11 @@ class Tensor(Methods):
             source = self.new()
         if isinstance(source, Variable) and size is not None:
             source = storage_of(source, source._metadata.user_dtype)
+        if isinstance(source, Storage) and source.dtype not in {None, metadata.user_dtype}:
+            raise AutogradError(
+                f"set_: Expected a Storage of type {metadata.user_dtype} or an UntypedStorage, but "
+                f"got type {source.dtype}"
+            )
         if isinstance(source, Storage) and source.device is CPU is metadata.device:
             array = part_of(source, metadata.dtype, storage_offset, size, stride)
             found = metadata_of(array, CPU)

@@ -17,6 +17,7 @@ from asyncgrad.choices import FanMode, GainOf, words
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.rng import source_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _check_drawn(name: str, tensor: Variable) -> None:
 
 def constant_(tensor: _T, val: float) -> _T:
     """Fill with one number."""
-    return _fill(tensor, val)
+    return _fill(tensor, fitted("constant_", val, tensor._metadata.dtype))
 
 
 def zeros_(tensor: _T) -> _T:

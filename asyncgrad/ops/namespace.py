@@ -176,6 +176,11 @@ OPS: dict[str, Op] = {}
 _raw: dict[Device, dict[str, Raw]] = {}
 _making = lasting_lock()
 _WIDER = ("float32", "float64")
+#: Ops that round numbers to bfloat16, as in PyTorch: all but those that multiply and divide.
+_ROUNDING = frozenset(
+    {"add_scalar", "sub_scalar", "rsub_scalar", "pow_scalar", "fmod_scalar", "remainder_scalar"}
+    | {"eq", "ne", "lt", "le", "gt", "ge"}
+)
 _records: dict[Any, Metadata] = {}
 
 
@@ -251,10 +256,20 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
     if kind == "complex" and op.of_real:
         bound = _of_real(name, bound)
     elif kind == "narrow" and name != "to":
-        bound = _narrowed(bound)
+        bound = _narrowed(_of_rounded(bound) if name in _ROUNDING else bound)
     if F.device.streamed:
         bound = F.device.launching(in_one_place(op, bound, F.device))
     setattr(F, name, bound)
+
+
+def _of_rounded(function: Any) -> Any:
+    """Round Python numbers to bfloat16 first."""
+    number = BFLOAT16.type
+
+    def call(*args: Any) -> Any:
+        return function(*[number(a) if a.__class__ in {float, int} else a for a in args])
+
+    return call
 
 
 def _narrowed(function: Any) -> Any:

@@ -41,6 +41,7 @@ CALLS = {
     "a power in double precision, in place": lambda T, x: (x * 1).float_power_(2),
     "a power in double precision, elsewhere": lambda T, x: T.float_power(x, 2, out=T.zeros(2, 3)),
     "a bool as the size": lambda T, x: T.zeros(True),
+    "slices for one number": lambda T, x: T.zeros(()).index_add(0, T.tensor([0]), T.ones(1)),
     "a bool as the first size": lambda T, x: T.ones((True, 2)),
     "a bool as a shape": lambda T, x: x.view(True, 6),
     "a bool as the shape to expand to": lambda T, x: x.expand(True, 2, 3),
@@ -84,6 +85,8 @@ NUMBERS = [
     300, -1, -300, 1.7, -1.5, 1e6, 1e300, float("inf"), float("nan"), True, 1j, 2 + 0j,
 ]  # fmt: skip
 FILLING = {
+    "a diagonal": lambda T, x, n: x.copy_(T.zeros(2, 2, dtype=x.dtype).fill_diagonal_(n)[0]),
+    "a constant": lambda T, x, n: T.nn.init.constant_(x, n),
     "fill_": lambda T, x, n: x.fill_(n),
     "an element": lambda T, x, n: x.__setitem__(0, n),
     "where a mask is": lambda T, x, n: x.__setitem__(T.tensor([True, False]), n),
@@ -125,6 +128,8 @@ def test_a_shape_without_memory_is_named_and_no_other_error_hidden():
 
 #: Unusual arguments that are good ones.
 UNUSUAL = {
+    "one number for one slice": lambda T, x: x[0, :1].index_copy(0, T.tensor([0]), x[1, 1] * 2),
+    "a factor of booleans": lambda T, x: T.add(x > 0, x > 2, alpha=300),
     "NumPy's integer as an axis": lambda T, x: T.squeeze(x[None], np.int64(0)),
     "no axis to squeeze": lambda T, x: T.squeeze(x[None], []),
     "a number in a tensor as a correction": lambda T, x: T.var(x, correction=T.tensor(0.5)),

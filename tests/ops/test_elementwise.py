@@ -342,3 +342,13 @@ def test_derivatives_of_the_gamma_function_are_pytorchs(order):
             m.polygamma(-1, x)
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_logarithms_near_one_keep_small_real_parts(dtype):
+    z = [1e-10j, 1e-20 + 1e-10j, 1e-19, 1e-9 + 1e-4j, -2 + 1e-9j, 2 + 3j, -0.5j, 1e30j, -1, 0, -3]
+    theirs, ours = [T.log1p(T.tensor(z, dtype=getattr(T, dtype))) for T in (torch, ag)]
+    rtol = 1e-6 if dtype == "complex64" else 1e-13
+    for part in ("real", "imag"):
+        expected, found = [getattr(x.numpy(), part) for x in (theirs, ours)]
+        np.testing.assert_allclose(found, expected, rtol=rtol)

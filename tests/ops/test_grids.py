@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import oracle
 import pytest
 
@@ -154,3 +155,11 @@ def test_equal_ends_of_a_histogram_are_moved_apart():
     for T in (torch, ag):
         found = T.histogram(T.tensor([-6.0, -1.5]), 1, range=(-1.5, -1.5))
         assert (found.hist.tolist(), found.bin_edges.tolist()) == ([1.0], [-2.0, -1.0])
+
+
+@pytest.mark.parametrize("options", [{}, {"spacing": 2.0}, {"edge_order": 2}], ids=str)
+def test_infinite_values_have_no_part_in_slopes_beside_their_neighbours(options):
+    inf, nan = float("inf"), float("nan")
+    x = [2, -2, inf, inf, -inf, -inf, inf, 3, -inf, 2, nan, nan, 3, inf, nan, 1, 2, inf]
+    theirs, ours = [T.gradient(T.tensor(x), **options)[0] for T in (torch, ag)]
+    np.testing.assert_array_equal(ours.numpy(), theirs.numpy())

@@ -181,3 +181,29 @@ def test_gradients_have_the_dtype_of_the_half_wherever_they_are_seen(dtype, func
     for theirs, ours in zip(*found, strict=True):
         assert str(ours.dtype) == f"asyncgrad.{dtype}"
         oracle.compare(theirs, ours, tolerance=5e-2)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("number", [0.3, -1.1, 257])
+def test_numbers_are_rounded_to_halves_first_where_pytorch_does_so(dtype, number):
+    """Else 0.3 in bfloat16 is not equal to 0.3. What multiplies and divides keeps the number."""
+    values = np.append(np.linspace(-3, 3, 401), [0.3, -0.3, -1.1, 1.1, 256]).astype(np.float32)
+    functions = (
+        lambda x: x == number,
+        lambda x: x != number,
+        lambda x: x < number,
+        lambda x: x <= number,
+        lambda x: x > number,
+        lambda x: x >= number,
+        lambda x: x + number,
+        lambda x: x - number,
+        lambda x: number - x,
+        lambda x: x % number,
+        lambda x: x.fmod(number),
+        lambda x: x.abs() ** abs(number),
+        lambda x: x.hardshrink(abs(number)),
+    )
+    ours, theirs = (m.tensor(values).to(getattr(m, dtype)) for m in (ag, torch))
+    for function in functions:
+        expected = function(theirs).float().numpy()
+        np.testing.assert_array_equal(function(ours).float().numpy(), expected)

@@ -183,3 +183,11 @@ def test_what_has_no_memory_of_its_own_says_so():
         ag.func.vmap(lambda x: x.storage())(ag.ones(2, 3))
     with pytest.raises(NotImplementedError, match="COO and CSR tensors are left out"):
         x.to_sparse()
+
+
+def test_memory_of_another_dtype_is_taken_only_as_bytes():
+    """As in PyTorch; else float64 would be read as twice as many float32."""
+    wide = ag.ones(2, dtype=ag.float64)
+    with pytest.raises(RuntimeError, match="Expected a Storage of type"):
+        ag.ones(2).set_(wide.storage())
+    assert ag.ones(2).set_(wide.untyped_storage()).tolist() == [0.0, 1.875] * 2

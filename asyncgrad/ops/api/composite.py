@@ -12,7 +12,7 @@ from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
 from asyncgrad.ops.api.elementwise import add, check_factor, where
-from asyncgrad.ops.api.linalg import bmm, dot, factor, mv, of_one_dtype, outer
+from asyncgrad.ops.api.linalg import bmm, dot, mv, of_one_dtype, outer
 from asyncgrad.ops.api.reduction import amax, amin, mean, norm, prod, std, sum, var, vector_norm
 from asyncgrad.ops.api.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.arguments import one_dim, one_int
@@ -21,6 +21,7 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
+from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
 from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
@@ -61,7 +62,7 @@ def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number
     """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored."""
     x, product = of_one_dtype(name, input, product)
     dtype = x._metadata.dtype
-    beta, alpha = factor(dtype, beta), factor(dtype, alpha)
+    beta, alpha = fitted(name, beta, dtype), fitted(name, alpha, dtype)
     product = _scaled(product, alpha)
     wide = expand(x, product._metadata.shape)
     if beta == 0 and category(dtype) >= 2:
@@ -85,7 +86,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """`input + value * tensor1 * tensor2`, broadcast."""
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
     product = R.mul(y, z)
-    return add(x, _scaled(product, factor(x._metadata.dtype, value)))
+    return add(x, _scaled(product, fitted("addcmul", value, x._metadata.dtype)))
 
 
 @writes
@@ -103,7 +104,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
             "floating dtype first."
         )
     x, y, z = _in_one_dtype("addcdiv", input, *operands)
-    return add(x, _scaled(R.div(y, z), factor(x._metadata.dtype, value)))
+    return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
 
 
 @writes

@@ -161,6 +161,8 @@ def _scaled(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Nu
     alpha = number_argument(name, "alpha", alpha)
     dtype = result_dtype(input, other)
     check_factor("alpha", alpha, dtype.kind)
+    if dtype.kind in "biu":
+        alpha = fitted(name, alpha, dtype)
     if alpha == 1:
         return other
     if other.__class__ is int or other.__class__ is float:

@@ -120,21 +120,24 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Any:
         raise TypeError("gradient(): argument 'spacing' must be made of Numbers or Tensors")
     rises = R.sub(_part(x, axis, 1, 0), _part(x, axis, 0, -1))
     slopes = R.div(rises, spacing if steps is None else steps)
-    before, after = _part(slopes, axis, 0, -1), _part(slopes, axis, 1, 0)
     first, last = _part(slopes, axis, 0, 1), _part(slopes, axis, -1, 0)
     share: Any = 0.5
-    if steps is not None:
+    # The derivative of the parabola through three points, in the middle and at its ends.
+    if steps is None:
+        # In one step over both sides: an infinite value in the middle has no part in it.
+        inside = R.div(R.sub(_part(x, axis, 2, 0), _part(x, axis, 0, -2)), 2 * spacing)
+    else:
         one, other = _part(steps, axis, 0, -1), _part(steps, axis, 1, 0)
         share = R.div(one, R.add(one, other))
-    # The derivative of the parabola through three points, in the middle and at its ends.
-    inside = R.add(before, R.mul(R.sub(after, before), share))
+        before, after = _part(slopes, axis, 0, -1), _part(slopes, axis, 1, 0)
+        inside = R.add(R.mul(before, 1 - share), R.mul(after, share))
     if order == 2:
         low, high = share, share
         if steps is not None:
             low, high = _part(share, axis, 0, 1), _part(share, axis, -1, 0)
         begin, end = _part(slopes, axis, 1, 2), _part(slopes, axis, -2, -1)
-        first = R.add(begin, R.mul(R.sub(first, begin), low + 1))
-        last = R.add(end, R.mul(R.sub(last, end), 2 - high))
+        first = R.sub(R.mul(first, low + 1), R.mul(begin, low))
+        last = R.sub(R.mul(last, 2 - high), R.mul(end, 1 - high))
     return shape.cat((first, inside, last), axis)
 
 

@@ -751,7 +751,7 @@ def index_add_(
     if as_number(alpha) != 1:
         source = cast(R.mul(source, alpha), source._metadata.dtype)
     if not shape:
-        return in_place.change(x, "index_add_", R.add, R.reshape(source, ()))
+        return in_place.change(x, "index_add_", R.add, source)
     at = (_ALL,) * axis + (numbers.reshape(-1),)
     return _put_into(x, at, (index,), source, "index_add_", accumulate=True)
 
@@ -776,12 +776,11 @@ def rows_to_change(
         )
     rest = (*shape[:axis], *shape[axis + 1 :])
     if len(given) != len(shape) or (*given[:axis], *given[axis + 1 :]) != rest:
-        if shape or numbers.size != 1 or source._metadata.size != 1:
-            raise RuntimeError(
-                f"{name}(): source tensor shape must match self tensor shape, excluding the "
-                f"specified dimension. Got self.shape = {list(shape)} source.shape = {list(given)}"
-            )
-    elif given and numbers.size != given[axis]:
+        raise RuntimeError(
+            f"{name}(): source tensor shape must match self tensor shape, excluding the "
+            f"specified dimension. Got self.shape = {list(shape)} source.shape = {list(given)}"
+        )
+    if given and numbers.size != given[axis]:
         raise RuntimeError(
             f"{name}(): Number of indices ({numbers.size}) should be equal to "
             f"source.size(dim): ({given[axis]}), for dim: {axis}"

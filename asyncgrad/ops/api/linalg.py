@@ -23,12 +23,12 @@ from asyncgrad.ops.promotion import (
     result_dtype,
 )
 from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.out import put, writes, writes_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.aliases import DType
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Ints, Number
 
@@ -90,15 +90,6 @@ def _misaligned(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> RuntimeErr
     return RuntimeError(
         f"{name}: {words}. The shapes are {a} and {b}: transpose or reshape one of them."
     )
-
-
-def factor(dtype: DType, value: Number) -> Any:
-    """A factor of elements of a dtype: as in PyTorch, integers truncate it, and booleans."""
-    if isinstance(value, complex) and dtype.kind != "c":
-        raise RuntimeError(f"value cannot be converted to type {dtype} without overflow")
-    if category(dtype) < 2:
-        return bool(value) if dtype.kind == "b" else int(value)  # type: ignore[arg-type]
-    return value
 
 
 def _aligned(name: str, ndims: tuple[int, int], *operands: object) -> list[Any]:
@@ -307,7 +298,7 @@ def addmm(
             f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
             f"shape {shape}."
         )
-    beta, alpha = factor(x._metadata.dtype, beta), factor(x._metadata.dtype, alpha)
+    beta, alpha = [fitted("addmm", value, x._metadata.dtype) for value in (beta, alpha)]
     if beta == 0:
         out = R.mm(x, y)
         return out if alpha == 1 else R.mul_scalar(out, alpha)

@@ -105,7 +105,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     if not x.ndim:
         return R.overwrite(x, reshape(y, ()))
     wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
-    if y.shape != wanted:
+    if y.shape != wanted and (y.ndim or wanted != (1,)):
         # As in PyTorch, a wrong number of slices raises another class than a wrong shape.
         slices = y.shape[:axis] + y.shape[axis + 1 :] == wanted[:axis] + wanted[axis + 1 :]
         raise (IndexError if slices or (not y.ndim and len(at) != 1) else RuntimeError)(
@@ -449,5 +449,6 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: bool = False) -> Ten
         raise RuntimeError("fill_diagonal_: all dimensions of input must be of equal length")
     mask = np.zeros(x.shape, dtype=bool)
     np.fill_diagonal(mask, True, wrap=wrap)
-    value = expand(constant(fill_value, x, x._metadata.dtype), x.shape)
+    number = fitted("fill_diagonal_", fill_value, x._metadata.dtype)
+    value = expand(constant(number, x, x._metadata.dtype), x.shape)
     return in_place.change(x, "fill_diagonal_", lambda held: where(tensor(mask), value, held))

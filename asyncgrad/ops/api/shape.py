@@ -23,6 +23,7 @@ from asyncgrad.ops.dtype_device import as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, check_device, promote_dtypes
+from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.split_nodes import (
     SplitBackward0,
@@ -830,7 +831,7 @@ def _constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: float) 
     number = as_number(value)
     if number is None:
         raise TypeError(f"pad(): argument 'value' must be Number, not {type(value).__name__}")
-    return R.pad(x, widths, number)
+    return R.pad(x, widths, fitted("pad", number, x._metadata.dtype))
 
 
 def _reflected(places: Array, n: int, before: int, after: int) -> Any:

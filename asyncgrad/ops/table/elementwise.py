@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
@@ -190,6 +190,19 @@ def _sign(xp: Library, x: Array) -> Any:
     if x.dtype.kind == "c":
         refuse("sign", x.dtype)
     return _sgn(xp, x)
+
+
+@without_fp_errors
+def _log1p(xp: Library, x: Array) -> Any:
+    if x.dtype.kind != "c":
+        return xp.log1p(x)
+    a, b = x.real, x.imag
+    # NumPy's loses small real parts: it takes the logarithm of a number close to 1.
+    more = a * (a + 2) + b * b
+    out = xp.empty_like(x)
+    out.real = xp.where(abs(more) < 0.5, xp.log1p(more) / 2, xp.log(xp.hypot(a + 1, b)))
+    out.imag = xp.arctan2(b, a + 1)
+    return out
 
 
 def _rsqrt(xp: Library, x: Array) -> Any:
@@ -669,7 +682,7 @@ OPS = (
     unary(
         "log1p",
         Over(lambda F, x: x + 1),
-        IgnoringFpErrors("log1p"),
+        _log1p,
         node="Log1PBackward0",
         doc="log(1 + x) of each element, exact near 0.",
         public="log1p special.log1p",
