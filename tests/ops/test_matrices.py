@@ -425,3 +425,17 @@ def test_decompositions_without_a_gradient_are_computed_and_refused_in_the_pass(
     if mode == "complete":
         with pytest.raises(RuntimeError, match="the derivative for 'qr_rest' is not implemented"):
             q.sum().backward()
+
+
+def test_the_driver_of_full_rank_drops_no_singular_values():
+    a, b = _arrays((5, 3))[0], _arrays((5, 2))[0]
+    theirs, ours = [
+        T.linalg.lstsq(T.tensor(a), T.tensor(b), rcond=0.9, driver="gels").solution
+        for T in (torch, ag)
+    ]
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-9)
+
+
+def test_nuclear_norms_of_permuted_tensors_are_contiguous():
+    x = ag.tensor(_arrays((2, 3, 4, 5))[0]).permute(3, 2, 1, 0)
+    assert all(ag.norm(x, "nuc", dim=dim).is_contiguous() for dim in ((0, 1), (1, 2), (0, 3)))

@@ -288,7 +288,8 @@ def lstsq(
     Args:
         A: of shape (..., m, n).
         B: of shape (..., m, k), or (..., m).
-        rcond: singular values up to this one, relative to the greatest, are treated as 0.
+        rcond: singular values up to this one, relative to the greatest, are treated as 0; not by
+            the driver "gels".
         driver: PyTorch's name of an algorithm. All are equal here, but "gels" returns no rank,
             only "gelsd" and "gelss" return singular values, and "gelsy", which is meant if there
             is no name, returns no residuals.
@@ -319,7 +320,9 @@ def lstsq(
         y = R.unsqueeze(y, len(b))
     x, y = beside(name, x, y)
     m, n = a[-2:]
-    relative = np.finfo(x._metadata.dtype).eps * max(m, n) if rcond is None else float(rcond)
+    if rcond is None or driver == "gels":
+        rcond = np.finfo(x._metadata.dtype).eps * max(m, n)
+    relative = float(rcond)
     solution = R.bmm(R.pinv(x, 0.0, relative, False), y)
     ranks = matrix_rank(x, rtol=relative)
     measured = m > n and driver not in {None, "gelsy"}

@@ -60,22 +60,26 @@ def _at(axis: int, place: object) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, place)
 
 
-def _index(name: str, index: Tensor, length: int) -> Any:
-    """Check an index: integers, at most one axis, none out of range."""
+def _index(name: str, index: Tensor, length: int, lowest: int | None = None) -> Any:
+    """Check an index: integers, at most one axis, none out of range.
+
+    Args:
+        lowest: the least number; if None, negative ones count from the end.
+    """
     index = as_tensor_operand(index, name, 3)
     if index.ndim > 1 or category(index._metadata.dtype) != 1:
         raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")
     numbers = index._array
-    if _is_outside(numbers, length):
+    if _is_outside(numbers, length, lowest):
         raise IndexError(f"{name}(): index out of range in self: the axis has length {length}")
     return reshape(index, (index.numel(),))
 
 
-def _is_outside(numbers: Array, length: int) -> bool:
+def _is_outside(numbers: Array, length: int, lowest: int | None = None) -> bool:
     """Whether numbers in host memory are out of range; device arrays are not checked."""
     if numbers.__class__ is not np.ndarray or not numbers.size:
         return False
-    return not (-length <= numbers.min() and numbers.max() < length)
+    return not ((-length if lowest is None else lowest) <= numbers.min() and numbers.max() < length)
 
 
 @writes
@@ -101,7 +105,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     axis = one_dim("index_copy", dim, x.ndim)
     if getattr(index, "_batched", False):
         return by_parts(index_copy, x, axis, index, y)
-    at = _index("index_copy", index, x.shape[axis] if x.ndim else 1)
+    at = _index("index_copy", index, x.shape[axis] if x.ndim else 1, 0)
     if not x.ndim:
         return R.overwrite(x, reshape(y, ()))
     wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])

@@ -831,7 +831,7 @@ OPS = (
     ),
     operation(
         "nuclear_norm",
-        lambda xp, x: xp.linalg.svd(x, compute_uv=False).sum(-1),
+        lambda xp, x: xp.linalg.svd(x, compute_uv=False).sum(-1).copy(),
         "x",
         pulls={"x": _nuclear_pull},
         pushes={"x": _nuclear_push},
