@@ -144,7 +144,7 @@ def _result(
     )
     if not flows:
         if given and not dirty:
-            return _looking_at(value, None)
+            return looking_at(value, None)
         view = view_of(value)
         if view is not None and view.creation == "no_grad" and current().grad:
             view.creation = "function"
@@ -166,13 +166,13 @@ def _result(
             stacklevel=5,
         )
     if given or view_of(value) is not None:
-        return _looking_at(value, edge)
+        return looking_at(value, edge)
     result = wrap(value._array, value._metadata, edge)
     result._counter = counter_of(value)
     return result
 
 
-def _looking_at(value: Value, edge: StoredEdge) -> Any:
+def looking_at(value: Value, edge: StoredEdge) -> Any:
     """A result that is a view of an input or of its base."""
     view = view_of(value)
     counter = counter_of(value)

@@ -7,13 +7,15 @@ called there. As in PyTorch, both nodes replace undefined gradients by zeros.
 
 from __future__ import annotations
 
+import warnings
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from asyncgrad.autograd.function_results import looking_at
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Identity, as_stored
-from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap, zeros_of
+from asyncgrad.core.variable import Variable, gradient_edge, zeros_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,6 +30,10 @@ class Passage(Identity):
     """An identity node: it returns its gradients, with zeros for undefined ones."""
 
     __slots__ = ()
+
+    def name(self) -> str:
+        """PyTorch's name, which errors of changes in place contain."""
+        return "BackwardHookFunctionBackward"
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Return the gradients as they are, the undefined ones as zeros."""
@@ -65,6 +71,11 @@ class BackwardHooks:
     def around_outputs(self, output: Any) -> Any:
         """Insert a node between the module and its output."""
         if not isinstance(output, (Variable, tuple, list)):
+            warnings.warn(
+                f"For backward hooks to be called, module output should be a Tensor or a tuple of "
+                f"Tensors but received {type(output)}",
+                stacklevel=5,
+            )
             return output
         parts = (output,) if isinstance(output, Variable) else tuple(output)
         passed, node, self._outputs = _passed_on(parts)
@@ -122,9 +133,8 @@ def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None
             [edges[place] for place in places], tuple(values[place]._metadata for place in places)
         )
         for number, place in enumerate(places):
-            value = values[place]
-            passed[place] = wrap(value._array, value._metadata, as_stored(Edge(node, number)))
-            passed[place]._counter = counter_of(value)
+            # A view of what it passes on: a change of either in place can't be told to the other.
+            passed[place] = looking_at(values[place], as_stored(Edge(node, number)))
     return tuple(passed), node, (len(values), places)
 
 

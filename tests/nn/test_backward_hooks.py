@@ -123,7 +123,8 @@ def test_without_recording_hooks_change_nothing():
     x = ag.ones(2, requires_grad=True)
     with ag.no_grad():
         assert layer(x) is x
-    assert layer("text") == "text"
+    with pytest.warns(UserWarning, match="should be a Tensor or a tuple of Tensors"):
+        assert layer("text") == "text"
 
 
 @pytest.mark.asyncio
@@ -165,3 +166,59 @@ async def test_passes_through_one_call_keep_their_gradients_apart():
     await asyncio.gather(*((y * float(k)).backward(retain_graph=True) for k in (2, 3)))
     assert sorted(seen) == [(2.0, 2.0), (3.0, 3.0)]
     assert x.grad.item() == 5.0
+
+
+def changed_inside(library, change):
+    class Inside(library.nn.Module):
+        def forward(self, x):
+            if change == "inside":
+                x.mul_(2)
+            return x if change == "output" else x.clone()
+
+    layer = Inside()
+    layer.register_full_backward_hook(lambda *_: None)
+    a = library.ones(2, requires_grad=True)
+    x = a * 1
+    y = layer(x)
+    if change == "output":
+        y.mul_(3)
+    (x.sum() + y.sum()).backward()
+    return a.grad
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("change", ["inside", "output"])
+def test_changes_in_place_of_what_hooks_pass_on_are_refused_as_in_pytorch(change):
+    """The change would be missing in the history of the tensor that shares the memory."""
+    torch = pytest.importorskip("torch")
+    match = "Output 0 of BackwardHookFunction is a view and is being modified inplace"
+    for library in (torch, ag):
+        with pytest.raises(RuntimeError, match=match):
+            changed_inside(library, change)
+
+
+def test_what_hooks_pass_on_is_stale_once_the_input_changes():
+    class Keeping(nn.Module):
+        def forward(self, x):
+            self.kept = x
+            return x * 1
+
+    layer = Keeping()
+    layer.register_full_backward_pre_hook(lambda *_: None)
+    layer.register_full_backward_hook(lambda *_: None)
+    x = ag.ones(2, requires_grad=True) * 1
+    layer(x)
+    x.mul_(2)
+    with pytest.raises(RuntimeError, match="its base or another view of its base"):
+        layer.kept * 1
+
+
+def test_outputs_that_hooks_cannot_follow_warn():
+    class Named(nn.Module):
+        def forward(self, x):
+            return {"y": x * 2}
+
+    layer = Named()
+    layer.register_full_backward_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match="should be a Tensor or a tuple of Tensors"):
+        layer(ag.ones(2, requires_grad=True))
