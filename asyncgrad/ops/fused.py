@@ -194,15 +194,24 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(kernel)
     def run(xp: Any, x: Any, *arguments: Any) -> Any:
-        if x.dtype.itemsize > 2:
+        if x.dtype.itemsize != 2 or x.dtype.kind in "iu":
             return kernel(xp, x, *arguments)
-        wide = [
-            value.astype(np.float32) if getattr(value, "dtype", None) == x.dtype else value
-            for value in (x, *arguments)
-        ]
-        return kernel(xp, *wide).astype(x.dtype)
+        return kernel(xp, *map(widened, (x, *arguments))).astype(x.dtype)
 
     return run
+
+
+def widened(value: Any) -> Any:
+    """A half-precision array in single precision, anything else as it is."""
+    dtype = getattr(value, "dtype", None)
+    half = dtype is not None and dtype.itemsize == 2 and dtype.kind not in "iu"
+    return value.astype(np.float32) if half else value
+
+
+@widening
+def total_of_rows(xp: Any, x: Any) -> Any:
+    """The sum of the rows of a matrix."""
+    return x.sum(axis=0)
 
 
 def assign(target: Any, values: Any) -> None:

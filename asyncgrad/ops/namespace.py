@@ -181,6 +181,8 @@ _ROUNDING = frozenset(
     {"add_scalar", "sub_scalar", "rsub_scalar", "pow_scalar", "fmod_scalar", "remainder_scalar"}
     | {"eq", "ne", "lt", "le", "gt", "ge"}
 )
+#: NumPy rounds a factor or divisor to float16 before it computes, PyTorch no more than the result.
+_WITH_FACTORS = {"div_scalar", "mul_scalar"}
 _records: dict[Any, Metadata] = {}
 
 
@@ -191,7 +193,7 @@ def add_device(device: Device) -> None:
 
 
 def _space(device: Device, kind: str) -> Raw:
-    """The namespace for arrays of a kind: `small`, `large`, `complex` or `narrow` (bfloat16)."""
+    """The namespace for `small`, `large`, `complex`, `half` or `narrow` (bfloat16) arrays."""
     spaces = _raw[device]
     known = spaces.get(kind)
     if known is not None:
@@ -257,6 +259,8 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
         bound = _of_real(name, bound)
     elif kind == "narrow" and name != "to":
         bound = _narrowed(_of_rounded(bound) if name in _ROUNDING else bound)
+    elif kind == "half" and name in _WITH_FACTORS:
+        bound = _rounded_after(bound)
     if F.device.streamed:
         bound = F.device.launching(in_one_place(op, bound, F.device))
     setattr(F, name, bound)
@@ -278,6 +282,15 @@ def _narrowed(function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         out = function(*args, **kwargs)
         return out.astype(BFLOAT16) if getattr(out, "dtype", None) in _WIDER else out
+
+    return call
+
+
+def _rounded_after(function: Any) -> Any:
+    """Compute with a float16 array and a number in float32, and round the result."""
+
+    def call(x: Any, number: Any) -> Any:
+        return function(x.astype(np.float32), number).astype(x.dtype)
 
     return call
 
@@ -305,6 +318,8 @@ def metadata_of(array: Any, device: Device) -> Metadata:
             space = "complex"
         elif kind == "V":
             space = "narrow"
+        elif kind == "f" and array.dtype.itemsize == 2:
+            space = "half"
         else:
             space = "small" if array.nbytes < device.large else "large"
         size = int(array.size)

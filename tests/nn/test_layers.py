@@ -95,3 +95,12 @@ REFUSED = {
 def test_layers_that_can_not_be_made(make):
     with pytest.raises(refusal(lambda: make(torch.nn))):
         make(ag.nn)
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse": True}, {"scale_grad_by_freq": True}])
+def test_padding_gets_no_gradient_even_where_the_results_is_not_finite(options):
+    table = ag.ones(4, 2, requires_grad=True)
+    rows = ag.nn.functional.embedding(ag.tensor([1, 2]), table, padding_idx=1, **options)
+    rows.backward(ag.tensor([[float("nan"), float("inf")], [1.0, 1.0]]))
+    gradient = table.grad.to_dense() if table.grad.is_sparse else table.grad
+    assert gradient.tolist() == [[0, 0], [0, 0], [1, 1], [0, 0]]

@@ -207,3 +207,24 @@ def test_numbers_are_rounded_to_halves_first_where_pytorch_does_so(dtype, number
     for function in functions:
         expected = function(theirs).float().numpy()
         np.testing.assert_array_equal(function(ours).float().numpy(), expected)
+
+
+@pytest.mark.parametrize("number", [70_000, 1e10, 1e-5, 3e-8, 1 / 70_000, -3.7])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, number: x * number,
+        lambda x, number: x / number,
+        lambda x, number: number / x,
+        lambda x, number: x.clone().mul_(number),
+        lambda x, number: x.clone().div_(number),
+        lambda x, number: x + number if abs(number) < 1e4 else x,
+    ],
+    ids=["times", "by", "of", "times in place", "by in place", "plus"],
+)
+def test_numbers_beyond_float16_are_factors_and_divisors_as_pytorchs(function, number):
+    results = [
+        function(m.tensor([1e-3, 2.0, 300.0], dtype=m.float16), number).tolist()
+        for m in (ag, torch)
+    ]
+    assert results[0] == results[1]

@@ -28,7 +28,7 @@ from asyncgrad.ops.columns import (
     sum_of_parts,
     windows_of,
 )
-from asyncgrad.ops.fused import share
+from asyncgrad.ops.fused import share, widening
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
 
@@ -232,6 +232,7 @@ def _convolution_input(
     return out
 
 
+@widening
 def _bias_gradient(xp: Library, g: Array) -> Any:
     return g.reshape(*g.shape[:2], prod(g.shape[2:])).sum(axis=2).sum(axis=0)
 

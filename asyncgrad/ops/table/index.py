@@ -88,7 +88,12 @@ def _zeros_plus(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any,
 
 
 def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
-    """Add in place at an index of arrays and full slices."""
+    """Add in place at an index of arrays and full slices; half precision in float32."""
+    if out.dtype.itemsize == 2 and out.dtype.kind not in "iu":
+        wide = out.astype(xp.float32)
+        _add_at(xp, wide, index, g.astype(xp.float32))
+        out[...] = wide
+        return
     if all(part.__class__ is slice or part.dtype == bool for part in index):
         out[index] += g
     elif g.size < _FEW or not out.flags.c_contiguous:
@@ -426,7 +431,8 @@ OPS = (
         "scale_gradient",
         lambda xp, x, y: x,
         "x y",
-        pulls={"x": lambda F, g, y: F.mul(g, y)},
+        # A factor is 0 for padding, whose gradient is left out whatever it is.
+        pulls={"x": lambda F, g, y: F.mask(F.mul(g, y), y != 0)},
         pushes={"x": lambda F, t: t},
         node="EmbeddingBackward0",
         batch=batch_rules.alike,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_products, batch_rules
+from asyncgrad.ops.fused import total_of_rows
 from asyncgrad.ops.op import fused, linear, operation
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ OPS = (
         pulls={
             **_LINEAR_PULLS,
             "bias": fused(
-                lambda xp, g: g.reshape(prod(g.shape[:-1]), g.shape[-1]).sum(axis=0),
+                lambda xp, g: total_of_rows(xp, g.reshape(prod(g.shape[:-1]), g.shape[-1])),
                 lambda F, g: F.sum(g, tuple(range(len(g.shape) - 1)), False),
             ),
         },

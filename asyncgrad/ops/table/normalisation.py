@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, elementwise, widening
+from asyncgrad.ops.fused import along, blocks_of, elementwise, widened, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 
@@ -139,8 +139,7 @@ def _layer_pull(
     if not F.fused:
         return tuple([_LAYER_RULES[name](F, g, x, weight, count, eps) for name in wanted])
     xp = F.xp
-    arrays: tuple[Any, ...] = (g, x, weight)
-    slopes, lines, factors = arrays
+    slopes, lines, factors = map(widened, (g, x, weight))
     made: dict[str, Any] = {}
     sums: list[Any] = []
     if "x" in wanted:

@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.columns import padded
-from asyncgrad.ops.fused import blocks_of, masked
+from asyncgrad.ops.fused import blocks_of, masked, widening
 from asyncgrad.ops.op import Op, linear, operation
 from asyncgrad.records import NamedTuple
 
@@ -284,6 +284,7 @@ def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | 
     return None if uniform else tuple(lengths)
 
 
+@widening
 def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
     lead = x.shape[:-2]
     x = _planes(x)
@@ -316,6 +317,7 @@ def _summed(xp: Library, x: Array, places: list[Any]) -> Any:
     return out
 
 
+@widening
 def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     """The adjoint of the means: share each element of `y` among the elements of its window."""
     lead = y.shape[:-2]

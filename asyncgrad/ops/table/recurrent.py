@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.fused import silent
+from asyncgrad.ops.fused import silent, total_of_rows
 from asyncgrad.ops.op import Op, operation
 from asyncgrad.ops.table.linalg import product_cost
 
@@ -512,7 +512,7 @@ def _gru_kernel(
     if "w" in wanted:
         made["w"] = _previous(xp.dot, out, h, parts)
     if "b" in wanted:
-        made["b"] = parts.reshape(-1, width).sum(axis=0)
+        made["b"] = total_of_rows(xp, parts.reshape(-1, width))
     if "z" in wanted:
         part[:, :, 2] = inner
         made["z"] = parts

@@ -13,7 +13,7 @@ import numpy as np
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
-from asyncgrad.ops.fused import masked
+from asyncgrad.ops.fused import masked, widening
 from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import refuse, sgn
 from asyncgrad.ops.table.shape import kept_shape
@@ -83,8 +83,10 @@ def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 
 def _mean(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     count = _count(x.shape, dims)
-    total = _total(xp, x, dims, keepdim)
-    return total / count if count else total * math.nan
+    half = x.dtype.itemsize == 2
+    total = xp.add.reduce(x, dims, xp.float32 if half else x.dtype, None, keepdim)
+    mean = total / count if count else total * math.nan
+    return mean.astype(x.dtype) if half else mean
 
 
 def _mean_pull(F: Namespace, g: Value, x_shape: Any, dims: Shape, keepdim: bool) -> Any:
@@ -318,6 +320,7 @@ def max_beside(F: Namespace, g: Value, x: Value, dims: Shape, keepdim: bool) -> 
     return _extreme_pull(F, g, x, F.amax(x, dims, True), dims, keepdim)
 
 
+@widening
 def _extreme_gradient(
     xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], keepdim: bool
 ) -> Any:
@@ -607,6 +610,14 @@ def _vector_norm_pull(
     return F.mul(F.mul(x, F.pow_scalar(size, ord - 2)), scale)
 
 
+@widening
+def _shared(xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...]) -> Any:
+    """The gradient of a norm of greatest or least elements, which share it evenly."""
+    size = xp.abs(x)
+    hits = xp.equal(size, out) | xp.isnan(size)
+    return xp.multiply(sgn(xp, x), g / xp.add.reduce(hits, dims, size.dtype, None, True) * hits)
+
+
 def _vector_norm_gradient(
     xp: Library, g: Array, x: Array, out: Array, ord: float, dims: tuple[int, ...], keepdim: bool
 ) -> Any:
@@ -618,11 +629,9 @@ def _vector_norm_gradient(
         return xp.multiply(x, _over(xp, g, out))
     if ord == 1:
         return xp.multiply(sgn(xp, x), g)
-    size = xp.abs(x)
     if math.isinf(ord):
-        hits = xp.equal(size, out) | xp.isnan(size)
-        share = g / xp.add.reduce(hits, dims, size.dtype, None, True)
-        return xp.multiply(sgn(xp, x), share * hits)
+        return _shared(xp, g, x, out, dims)
+    size = xp.abs(x)
     for token in fp_errors_ignored:
         try:
             if ord < 1:
@@ -700,10 +709,12 @@ def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
 # -- scans ----------------------------------------------------------------------------------------
 
 
+@widening
 def _accumulated(xp: Library, x: Array, dim: int) -> Any:
     return xp.add.accumulate(x, dim, x.dtype) if x.ndim else x.copy()
 
 
+@widening
 def _accumulated_back(xp: Library, x: Array, dim: int) -> Any:
     out = xp.array(x)
     if x.ndim:

@@ -75,18 +75,22 @@ class Rows(NDArrayOperatorsMixin):
 
     def dense(self) -> Any:
         """The array with all its zeros."""
-        out = np.zeros(self.shape, self.dtype)
-        np.add.at(out, self.indices, self.values)
-        return out
+        return self._added(self.indices, self.shape[0])
 
     def coalesce(self) -> Rows:
         """Sum rows that are stored several times, and sort the rows."""
         if self.coalesced:
             return self
         indices, places = np.unique(self.indices, return_inverse=True)
-        values = np.zeros((len(indices), *self.shape[1:]), self.dtype)
-        np.add.at(values, places, self.values)
+        values = self._added(places, len(indices))
         return Rows(indices, values, self.shape, coalesced=True)
+
+    def _added(self, places: Any, count: int) -> Any:
+        """The rows added up at their places; half precision in float32."""
+        dtype = np.float32 if self.dtype.itemsize == 2 else self.dtype
+        out = np.zeros((count, *self.shape[1:]), dtype)
+        np.add.at(out, places, self.values)
+        return out.astype(self.dtype, copy=False)
 
     def copy(self, order: str = "K") -> Rows:
         """A copy with memory of its own."""
