@@ -199,8 +199,8 @@ class _Lazy:
         members = itertools.chain(self._parameters.values(), self._buffers.values())
         return any(map(is_lazy, members))
 
-    def initialize_parameters(self: Any, input: Tensor) -> None:
-        """Create the parameters for an input.
+    def initialize_parameters(self: Any, input: Tensor, *rest: Any, **options: Any) -> None:
+        """Create the parameters for an input; other arguments of `forward` do not matter.
 
         Raises:
             RuntimeError: if the input has the wrong number of axes.

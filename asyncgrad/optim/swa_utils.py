@@ -12,7 +12,7 @@ from asyncgrad.choices import Annealing, words
 from asyncgrad.creation import tensor
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
-from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, apart, for_groups
 from asyncgrad.optim.updates import put_values
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class SWALR(LRScheduler):
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
             raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["swa_lr"] = rate
+            group["swa_lr"] = apart(rate)
         self._anneal_strategy = anneal_strategy
         self.anneal_epochs = anneal_epochs
         super().__init__(optimizer, last_epoch)

@@ -110,3 +110,8 @@ def test_what_does_not_fit_is_refused(name, args, kwargs, shape):
             getattr(library.nn, name)(*args, **kwargs)(library.ones(*shape))
         errors.append(caught.type)
     assert errors[0] is errors[1]
+
+
+def test_the_first_call_takes_all_arguments_of_forward():
+    layer = ag.nn.LazyConvTranspose1d(3, 2)
+    assert layer(ag.ones(1, 2, 5), output_size=[6]).shape == (1, 3, 6)

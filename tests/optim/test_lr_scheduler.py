@@ -337,3 +337,29 @@ def test_cycles_refuse_what_is_none():
         ):
             with pytest.raises(ValueError, match=match):
                 refused()
+
+
+def test_plateaus_lower_the_rates_of_groups_that_are_added_later():
+    optimizer = ag.optim.SGD([ag.ones(1, requires_grad=True)], lr=1.0)
+    schedule = ag.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, min_lr=0.2)
+    optimizer.add_param_group({"params": [ag.ones(1, requires_grad=True)], "lr": 0.5})
+    for _ in range(4):
+        schedule.step(1.0)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.2, 0.2]
+
+
+def test_plateaus_ask_for_the_lowest_rates_of_groups_that_are_added_later():
+    optimizer = ag.optim.SGD([ag.ones(1, requires_grad=True)], lr=1.0)
+    schedule = ag.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, min_lr=[0.2])
+    optimizer.add_param_group({"params": [ag.ones(1, requires_grad=True)]})
+    schedule.step(1.0)
+    with pytest.raises(RuntimeError, match="number of param groups in the `optimizer`"):
+        schedule.step(1.0)
+
+
+def test_rates_given_as_tensors_may_change_afterwards():
+    swa_lr = ag.tensor(0.05)
+    optimizer = ag.optim.SGD([ag.ones(1, requires_grad=True)], lr=ag.tensor(0.1))
+    ag.optim.swa_utils.SWALR(optimizer, swa_lr=swa_lr)
+    swa_lr.mul_(2)
+    assert optimizer.param_groups[0]["swa_lr"] == ag.tensor(0.05)

@@ -143,5 +143,8 @@ def for_groups(optimizer: Optimizer, value: Any, name: str) -> list[Any]:
     if not isinstance(value, (list, tuple)):
         return [value] * groups
     if len(value) != groups:
-        raise ValueError(f"Expected {groups} {name}, but got {len(value)}")
+        raise ValueError(
+            f"Expected {groups} {name}, but got {len(value)}: {name} must have the same length as "
+            f"optimizer.param_groups"
+        )
     return list(value)

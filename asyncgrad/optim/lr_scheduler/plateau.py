@@ -47,6 +47,8 @@ class ReduceLROnPlateau(Schedule):
         self.optimizer = checked(optimizer)
         self.factor = factor
         self.min_lrs = for_groups(optimizer, min_lr, "min_lrs")
+        #: The lowest rate of groups that are added later.
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.patience = patience
         self.cooldown = cooldown
         self.eps = eps
@@ -69,6 +71,9 @@ class ReduceLROnPlateau(Schedule):
 
         Args:
             metrics: the metric, a number or a tensor of one element.
+
+        Raises:
+            RuntimeError: if groups have been added whose lowest rates are not known.
         """
         current = float(metrics)
         self.last_epoch += 1
@@ -81,13 +86,27 @@ class ReduceLROnPlateau(Schedule):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+            for group, least in zip(self.optimizer.param_groups, self._least(), strict=True):
                 rate = max(float(group["lr"]) * self.factor, least)
                 if float(group["lr"]) - rate > self.eps:
                     set_rate(group, rate)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
         self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
+
+    def _least(self) -> list[Any]:
+        """The lowest rate of each group."""
+        groups = len(self.optimizer.param_groups)
+        if len(self.min_lrs) != groups:
+            if self.default_min_lr is None:
+                raise RuntimeError(
+                    f"The number of param groups in the `optimizer` ({groups}) differs from when "
+                    f"`ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), usually due to a "
+                    f"new param group being added to the optimizer. Set `min_lrs` to one rate for "
+                    f"each group."
+                )
+            self.min_lrs = [self.default_min_lr] * groups
+        return self.min_lrs
 
     def _is_better(self, current: float) -> bool:
         """Whether a metric beats the best so far by more than the threshold."""
