@@ -62,8 +62,8 @@ def load_own(
             given = given[0]  # type: ignore[index]
         if not isinstance(given, Variable):
             errors.append(
-                f'While copying the parameter named "{key}", expected asyncgrad.Tensor from the '
-                f"state dict but received {type(given).__name__}."
+                f'While copying the parameter named "{key}", expected asyncgrad.Tensor or '
+                f"Tensor-like object from checkpoint but received {type(given)}"
             )
         elif given._metadata.shape != tensor._metadata.shape:
             errors.append(

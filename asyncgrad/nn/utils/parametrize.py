@@ -88,7 +88,7 @@ class ParametrizationList(ModuleList):
                 _register(self, f"original{place}", _leaf_like(original, part))
         if not unsafe:
             try:
-                _check("Registering a parametrization", shape, dtype, self())
+                _check("A parametrization", shape, dtype, self())
             except BaseException:
                 if self.is_tensor:
                     original.data = before
@@ -142,10 +142,15 @@ class ParametrizationList(ModuleList):
 
 
 def _count(values: Any) -> int:
-    if not isinstance(values, Sequence) or not all(isinstance(v, Tensor) for v in values):
+    got = None if isinstance(values, Sequence) else type(values).__name__
+    for number, value in enumerate(() if got else values):
+        if not isinstance(value, Tensor):
+            got = f"element {number} of the sequence with type {type(value).__name__}"
+            break
+    if got:
         raise ValueError(
             f"'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got "
-            f"{type(values).__name__}"
+            f"{got}."
         )
     return len(values)
 
@@ -164,15 +169,15 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
         module.register_buffer(name, tensor)
 
 
-def _check(what: str, shape: tuple[int, ...], dtype: DType, value: Tensor) -> None:
+def _check(who: str, shape: tuple[int, ...], dtype: DType, value: Tensor) -> None:
     """Raise unless a parametrized tensor has the shape and dtype of the one before."""
     if not isinstance(value, Tensor):
-        raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
+        raise ValueError(f"{who} must return a tensor. Got: {type(value).__name__}")
     for name, old, new in (("dtype", dtype, value.dtype), ("shape", shape, value.shape)):
         if old != new:
             raise ValueError(
-                f"{what} may not change the {name} of the tensor, unless the `unsafe` flag is "
-                f"enabled: {old} became {new}"
+                f"Registering a parametrization may not change the {name} of the tensor, unless "
+                f"the `unsafe` flag is enabled: {who} returned {new} for {old}"
             )
 
 
@@ -245,11 +250,11 @@ def register_parametrization(
         if not unsafe:
             before = getattr(module, tensor_name)
             after = parametrization(before)
-            _check("Registering a parametrization", before.shape, before.dtype, after)
+            _check("A parametrization", before.shape, before.dtype, after)
             inverse: Any = getattr(parametrization, "right_inverse", None)
             if inverse is not None:
                 back = inverse(after)
-                _check("The right_inverse of a parametrization", after.shape, after.dtype, back)
+                _check("A parametrization's right_inverse", after.shape, after.dtype, back)
         functions.append(parametrization)
         functions.unsafe |= unsafe
     elif tensor_name in module._parameters or tensor_name in module._buffers:

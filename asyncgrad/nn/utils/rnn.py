@@ -8,6 +8,7 @@ inverse.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,26 @@ class PackedSequence(NamedTuple):
         """The sequence in float16."""
         return self.to("float16")
 
+    def long(self) -> PackedSequence:
+        """The sequence in int64."""
+        return self.to("int64")
+
+    def int(self) -> PackedSequence:
+        """The sequence in int32."""
+        return self.to("int32")
+
+    def short(self) -> PackedSequence:
+        """The sequence in int16."""
+        return self.to("int16")
+
+    def char(self) -> PackedSequence:
+        """The sequence in int8."""
+        return self.to("int8")
+
+    def byte(self) -> PackedSequence:
+        """The sequence in uint8."""
+        return self.to("uint8")
+
     @property
     def is_cuda(self) -> bool:
         """Whether the data are on a CUDA device."""
@@ -103,10 +124,10 @@ def pack_padded_sequence(
         tensor([1, 4, 2, 5, 3])
     """
     numbers = np.asarray(lengths)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise RuntimeError("pack_padded_sequence: `lengths` should be a 1D int64 tensor on the CPU")
     if not input.numel():
         raise RuntimeError("pack_padded_sequence: Cannot pack empty tensors.")
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise RuntimeError("pack_padded_sequence: `lengths` should be a 1D int64 tensor on the CPU")
     x = transpose(input, 0, 1) if batch_first else input
     steps, count = x.shape[:2]
     if len(numbers) != count:
@@ -188,10 +209,16 @@ def pad_sequence(
         padding_side: "right" to pad behind the sequences, "left" to pad before them.
 
     Raises:
-        RuntimeError: if there are no sequences, their shapes differ, or the side is unknown.
+        RuntimeError: if there are no sequences, they are no iterable, their shapes differ, or the
+            side is unknown.
     """
     if isinstance(sequences, Variable):
         sequences = sequences.unbind(0)
+    if not isinstance(sequences, Iterable):
+        raise RuntimeError(
+            f"pad_sequence: Expected iterable for input sequences, but got arg of type: "
+            f"{type(sequences)}"
+        )
     sequences = list(sequences)
     if not sequences:
         raise RuntimeError("pad_sequence: received an empty list of sequences")

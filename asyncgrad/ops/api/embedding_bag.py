@@ -175,8 +175,8 @@ def _check_numbers(numbers: Array, table: Tensor, shares: Tensor | None) -> None
         raise RuntimeError(f"embedding_bag: expected a floating table, got {table.dtype}")
     if shares is not None and shares.dtype != table.dtype:
         raise RuntimeError(
-            f"embedding_bag: expected per_sample_weights of the table's dtype {table.dtype}, got "
-            f"{shares.dtype}"
+            f"embedding_bag: Expected 'weight' to have the same type as 'per_sample_weights', got "
+            f"{table.dtype} and {shares.dtype}"
         )
     rows = table.shape[0]
     wrong = numbers[(numbers < 0) | (numbers >= rows)]

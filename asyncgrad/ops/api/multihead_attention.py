@@ -259,7 +259,7 @@ def _shaped(heads: Heads, mask: Tensor, batch: int, queries: int, keys: int) -> 
     wanted = (queries, keys) if mask.ndim == 2 else (batch * heads.num_heads, queries, keys)
     if mask.ndim not in {2, 3}:
         raise AssertionError(
-            f"expected attn_mask to be None, 2-D or 3-D but found {mask.ndim}-D tensor instead"
+            f"expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.ndim}-D tensor instead"
         )
     if mask.shape != wanted:
         raise RuntimeError(
@@ -316,15 +316,15 @@ def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Any | Non
             f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query "
             f"tensor"
         )
+    given = f"For {'batched (3-D)' if query.ndim == 3 else 'unbatched (2-D)'} `query`"
     if key.ndim != query.ndim or value.ndim != query.ndim:
         raise AssertionError(
-            f"For {'batched (3-D)' if query.ndim == 3 else 'unbatched (2-D)'} query, expected key "
-            f"and value to be {query.ndim}-D but found {key.ndim}-D and {value.ndim}-D tensors "
-            f"respectively"
+            f"{given}, expected `key` and `value` to be {query.ndim}-D but found {key.ndim}-D and "
+            f"{value.ndim}-D tensors respectively"
         )
     if padding is not None and padding.ndim != query.ndim - 1:
         raise AssertionError(
-            f"expected key_padding_mask to be None or {query.ndim - 1}-D but found "
+            f"{given}, expected `key_padding_mask` to be `None` or {query.ndim - 1}-D but found "
             f"{padding.ndim}-D tensor instead"
         )
     return bool(query.ndim == 3)

@@ -483,8 +483,8 @@ def _fractional(
         output_size = [int(n * ratio) for n, ratio in zip(shape[-ndim:], ratios, strict=False)]
     if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
         raise RuntimeError(
-            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor whose axes but the "
-            f"batch's are not empty, but got: {list(shape)}"
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor. Expected input to "
+            f"have non-zero size for non-batch dimensions, but got: {list(shape)}"
         )
     if x._metadata.dtype.kind not in "fV":
         raise NotImplementedError(f'"{name}" not implemented for {x.dtype}')
