@@ -181,8 +181,6 @@ _ROUNDING = frozenset(
     {"add_scalar", "sub_scalar", "rsub_scalar", "pow_scalar", "fmod_scalar", "remainder_scalar"}
     | {"eq", "ne", "lt", "le", "gt", "ge"}
 )
-#: NumPy rounds a factor or divisor to float16 before it computes, PyTorch no more than the result.
-_WITH_FACTORS = {"div_scalar", "mul_scalar"}
 _records: dict[Any, Metadata] = {}
 
 
@@ -259,7 +257,8 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
         bound = _of_real(name, bound)
     elif kind == "narrow" and name != "to":
         bound = _narrowed(_of_rounded(bound) if name in _ROUNDING else bound)
-    elif kind == "half" and name in _WITH_FACTORS:
+    elif kind == "half" and "scalar" in op.frees:
+        # NumPy rounds a factor or divisor to float16 first, PyTorch no more than the result.
         bound = _rounded_after(bound)
     if F.device.streamed:
         bound = F.device.launching(in_one_place(op, bound, F.device))

@@ -284,7 +284,6 @@ def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | 
     return None if uniform else tuple(lengths)
 
 
-@widening
 def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
     lead = x.shape[:-2]
     x = _planes(x)
@@ -317,7 +316,6 @@ def _summed(xp: Library, x: Array, places: list[Any]) -> Any:
     return out
 
 
-@widening
 def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     """The adjoint of the means: share each element of `y` among the elements of its window."""
     lead = y.shape[:-2]
@@ -375,7 +373,7 @@ def _means(
     """A linear op with the means of windows, and the name of its adjoint."""
     return linear(
         name,
-        forward,
+        widening(forward),
         lambda F, g, window, counts: getattr(F, adjoint)(g, window, counts),
         attributes=("window", "counts"),
         node=node,
