@@ -109,7 +109,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: 
     Args:
         A: of shape (..., m, n).
         B: of shape (..., m, k), or (..., m).
-        rcond: singular values up to this one, relative to the greatest, are treated as 0.
+        rcond: singular values up to this one, relative to the greatest, are treated as 0; not by
+            the driver "gels".
         driver: PyTorch's name of an algorithm. All are equal here, but "gels" returns no rank,
             only "gelsd" and "gelss" return singular values, and "gelsy", which is meant if there
             is no name, returns no residuals.
@@ -252,12 +253,11 @@ def qr(A: Tensor, mode: QrMode = 'reduced', *, out: Tensor | Sequence[Tensor] | 
 
     Args:
         A: of shape (..., m, n).
-        mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. Only reduced
-            results have gradients, and complete ones of no more rows than columns.
+        mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
+            columns of a complete Q have no gradient.
 
     Raises:
         RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
-        NotImplementedError: if a gradient is required that is not defined.
     """
 def slogdet(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_slogdet:
     """The signs of determinants and the logarithms of their absolute values.

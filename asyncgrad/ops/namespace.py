@@ -176,11 +176,6 @@ OPS: dict[str, Op] = {}
 _raw: dict[Device, dict[str, Raw]] = {}
 _making = lasting_lock()
 _WIDER = ("float32", "float64")
-#: Ops that round numbers to bfloat16, as in PyTorch: all but those that multiply and divide.
-_ROUNDING = frozenset(
-    {"add_scalar", "sub_scalar", "rsub_scalar", "pow_scalar", "fmod_scalar", "remainder_scalar"}
-    | {"eq", "ne", "lt", "le", "gt", "ge"}
-)
 _records: dict[Any, Metadata] = {}
 
 
@@ -256,13 +251,20 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
     if kind == "complex" and op.of_real:
         bound = _of_real(name, bound)
     elif kind == "narrow" and name != "to":
-        bound = _narrowed(_of_rounded(bound) if name in _ROUNDING else bound)
+        bound = _narrowed(_of_rounded(bound) if _rounds_numbers(op) else bound)
     elif kind == "half" and "scalar" in op.frees:
         # NumPy rounds a factor or divisor to float16 first, PyTorch no more than the result.
         bound = _rounded_after(bound)
     if F.device.streamed:
         bound = F.device.launching(in_one_place(op, bound, F.device))
     setattr(F, name, bound)
+
+
+def _rounds_numbers(op: Op) -> bool:
+    """Whether a number beside bfloat16 is rounded first, as in PyTorch all but factors are."""
+    if not op.attributes:
+        return op.inputs == ("x", "y")
+    return op.attributes == ("scalar",) and not op.frees
 
 
 def _of_rounded(function: Any) -> Any:
