@@ -17,7 +17,7 @@ from asyncgrad.autograd.function_modes import apply_to_examples
 from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
 from asyncgrad.core.modes import Mode, current, install
-from asyncgrad.core.node import Edge, Node, init_node
+from asyncgrad.core.node import Edge, Node, init_node, next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import level_of
@@ -185,7 +185,9 @@ class Function(metaclass=FunctionMeta):
             with tracking(seen) as computed:
                 output = cls.forward(*args) if separate else cls.forward(ctx, *args)
                 if isawaitable(output) and not isinstance(output, Variable):
-                    return cls._apply_later(ctx, args, cast("Any", output), recording, seen)
+                    waiting = cast("Any", output)
+                    number = next_sequence_nr()
+                    return cls._apply_later(ctx, args, waiting, recording, seen, number)
                 if separate:
                     cls.setup_context(ctx, args, output)
         finally:
@@ -195,9 +197,13 @@ class Function(metaclass=FunctionMeta):
     @classmethod
     async def _apply_later(
         cls, ctx: FunctionNode, args: tuple[Any, ...], waiting: Coroutine[Any, Any, Any],
-        recording: bool, seen: list[Any] | None,
+        recording: bool, seen: list[Any] | None, number: int,
     ) -> Any:  # fmt: skip
-        """The second half of `apply`, for a `forward` that is a coroutine function."""
+        """The second half of `apply`, for a `forward` that is a coroutine function.
+
+        The node is numbered by the call. Else gradients of calls that wait at the same time would
+        be summed in the order in which these end.
+        """
         separate = cls.setup_context is not Function.setup_context
         found = current()
         install(found.replace(grad=False, forward=False, tracking=seen is not None))
@@ -209,7 +215,10 @@ class Function(metaclass=FunctionMeta):
                     cls.setup_context(ctx, args, output)
         finally:
             install(found)
-        return connected(ctx, args, output, computed, recording=recording, separate=separate)
+        results = connected(ctx, args, output, computed, recording=recording, separate=separate)
+        if recording:
+            renumber(ctx, number)
+        return results
 
     @classmethod
     def _chosen_backward(cls) -> Callable[..., Any]:

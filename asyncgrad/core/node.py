@@ -319,6 +319,15 @@ def init_node(node: Node, following: Following, output_metadata: Value, cost: in
     node.topological_nr = 1 + max_topological_nr(following)
 
 
+def renumber(node: Node, sequence_nr: int) -> None:
+    """Number a node as if it had been made earlier, unless what follows it was made since then."""
+    for stored in stored_edges(node):
+        after = as_edge(stored).node
+        if after is not None and sequence_nr < after.sequence_nr < MAX_SEQUENCE_NR:
+            return
+    node.sequence_nr = sequence_nr
+
+
 def max_topological_nr(following: Following) -> int:
     """The greatest topological number among stored edges, -1 if there is none."""
     if following.__class__ is not tuple:

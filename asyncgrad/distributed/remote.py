@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import is_grad_enabled
-from asyncgrad.core.node import as_edge, next_sequence_nr
-from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
+from asyncgrad.core.node import next_sequence_nr, renumber
+from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros
 from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import current_staging
@@ -240,20 +240,11 @@ class RemoteCall:
         request = _Request(self, leaves, structure, is_grad_enabled(), fetch)
         outputs = await _Forward.apply(request, anchor, *inputs)
         self.token = outputs[0]
-        self._put_in_order(inputs)
+        if self.token.grad_fn is not None:
+            # As if the node had been made with the call, so that sums have one order.
+            renumber(self.token.grad_fn, self._sequence_nr)
         if fetch:
             self._values = outputs[1:]
-
-    def _put_in_order(self, inputs: list[Any]) -> None:
-        """Number the node as if it had been made with the call, so that sums have one order."""
-        edges = [edge for x in inputs if (edge := gradient_edge(x)) is not None]
-        before: list[Any] = [as_edge(edge).node for edge in edges]
-        # A tensor changed in place since then has a later node, which has to run after this one.
-        if self.token.grad_fn is not None and all(
-            isinstance(node, AccumulateGrad) or node.sequence_nr < self._sequence_nr
-            for node in before
-        ):
-            self.token.grad_fn._set_sequence_nr(self._sequence_nr)
 
 
 class _Request:

@@ -48,7 +48,8 @@ class ReplicatedModel:
         """Compute a loss and its gradients, every worker with its share of a batch.
 
         The copies' gradients are those of the mean over the whole batch, also if shards differ in
-        length. Either all copies have them, or none.
+        length. Either all copies have them, or none. A copy whose worker gives up while the others
+        commit has none, and refuses to go on.
 
         Args:
             loss_fn: `loss_fn(model, *shard)`, a function or coroutine function that can be

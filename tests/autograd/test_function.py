@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import weakref
 
 import numpy as np
@@ -883,6 +884,55 @@ async def test_forward_and_backward_may_be_coroutine_functions():
     assert y.grad_fn.name() == "LaterBackward"
     await y.sum().backward()
     assert x.grad.item() == 6
+
+
+class Scaled(ag.autograd.Function):
+    """Its forward waits until it is let go."""
+
+    @staticmethod
+    async def forward(ctx, x, factor, start):
+        await start.wait()
+        ctx.factor = factor
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor, None, None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+async def test_calls_that_wait_at_the_same_time_are_summed_in_the_order_of_the_calls(order):
+    x, y = leaf(ag, 1.0), leaf(ag, 1.0)
+    factors = (0.1, 0.2, 0.3)
+    starts = [asyncio.Event() for _ in factors]
+    calls = [
+        asyncio.ensure_future(Scaled.apply(x, factor, start))
+        for factor, start in zip(factors, starts, strict=True)
+    ]
+    for place in order:
+        starts[place].set()
+        await calls[place]
+    results = await asyncio.gather(*calls)
+    await (results[0] + results[1] + results[2]).backward()
+    await (y * factors[0] + y * factors[1] + y * factors[2]).backward()
+    assert x.grad.tolist() == y.grad.tolist()
+
+
+@pytest.mark.asyncio
+async def test_an_argument_that_is_changed_while_forward_waits_comes_before_the_call():
+    x = leaf(ag, 2.0)
+    argument = x * 1
+    start = asyncio.Event()
+    call = asyncio.ensure_future(Scaled.apply(argument, 5.0, start))
+    await asyncio.sleep(0)
+    argument.mul_(3.0)
+    start.set()
+    result = await call
+    before = result.grad_fn.next_functions[0][0]
+    assert before._sequence_nr() < result.grad_fn._sequence_nr()
+    await (result + argument).backward()
+    assert (result.item(), x.grad.item()) == (30.0, 18.0)
 
 
 @pytest.mark.asyncio
