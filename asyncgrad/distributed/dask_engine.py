@@ -70,6 +70,8 @@ class _Actor:
 
 async def _call(rpc: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
     sealed = ToPickle(_Sealed.of(message, address))
+    # Pickling and sending take a turn of the loop each: others wait for the longer one only.
+    await asyncio.sleep(0)
     try:
         answer = await rpc(address).actor_execute(
             actor=key, function="take", args=[sealed], kwargs={}
