@@ -19,6 +19,8 @@ from worlds import leaf
 from asyncgrad import distributed as dist
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.distributed import World
 
 CALLER = -1
@@ -201,3 +203,27 @@ async def not_confirmed(model: Model, at: tuple[int, str, int]) -> None:
     assert await model.changed() == {True}
     with pytest.raises(dist.WorkerLostError, match="not confirmed"):
         await model.parts[at[2]](leaf())
+
+
+class AtEachMessage:
+    """The tests of all this, for an engine."""
+
+    def run(self, what: Callable[..., Any], *args: Any, grace: float) -> None:
+        """Await `what(model, *args)` in a world of two processes with so many seconds of grace."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("at", BEFORE + AFTER, ids=names)
+    def test_a_process_killed_commits_all_or_nothing(self, at: tuple[int, str, int]) -> None:
+        self.run(killed, at, grace=1.0)
+
+    def test_a_process_stopped_is_left_by_the_deadline(self) -> None:
+        self.run(left_by_the_deadline, grace=1.0)
+
+    def test_a_process_woken_again_goes_on_where_it_was(self) -> None:
+        self.run(woken, grace=20.0)
+
+    @pytest.mark.parametrize("at", AFTER, ids=names)
+    def test_a_process_that_does_not_confirm_a_commit_is_lost(
+        self, at: tuple[int, str, int]
+    ) -> None:
+        self.run(not_confirmed, at, grace=0.3)

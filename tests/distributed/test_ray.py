@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from models import Affine, pid_of, train
-from process_faults import (
-    AFTER,
-    BEFORE,
-    Model,
-    killed,
-    left_by_the_deadline,
-    names,
-    not_confirmed,
-    woken,
-)
+from process_faults import AtEachMessage, Model
 from worlds import leaf, passes_as_one_process
 
 import asyncgrad as ag
@@ -67,34 +58,17 @@ def _untrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist.RayEngine, "call", RayPeers.call)
 
 
-def run(what: Callable[..., Any], *args: Any, grace: float) -> None:
-    async def main() -> None:
-        async with dist.connect(dist.RayEngine(workers=2), grace=grace) as world:
-            await what(Model(world, dist.RayEngine, RayPeers), *args)
+class TestFaults(AtEachMessage):
+    def run(self, what: Callable[..., Any], *args: Any, grace: float) -> None:
+        async def main() -> None:
+            async with dist.connect(dist.RayEngine(workers=2), grace=grace) as world:
+                await what(Model(world, dist.RayEngine, RayPeers), *args)
 
-    asyncio.run(asyncio.wait_for(main(), 120))
+        asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_world_on_ray_passes_as_one_on_dask() -> None:
     asyncio.run(passes())
-
-
-@pytest.mark.parametrize("at", BEFORE + AFTER, ids=names)
-def test_a_process_killed_at_each_message_commits_all_or_nothing(at: tuple[int, str, int]) -> None:
-    run(killed, at, grace=1.0)
-
-
-def test_a_process_stopped_at_each_message_is_left_by_the_deadline() -> None:
-    run(left_by_the_deadline, grace=1.0)
-
-
-def test_a_process_woken_again_goes_on_where_it_was() -> None:
-    run(woken, grace=20.0)
-
-
-@pytest.mark.parametrize("at", AFTER, ids=names)
-def test_a_process_that_does_not_confirm_a_commit_is_lost(at: tuple[int, str, int]) -> None:
-    run(not_confirmed, at, grace=0.3)
 
 
 async def noticed() -> None:
