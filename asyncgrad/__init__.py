@@ -14,7 +14,6 @@ with _paused():
         accelerator,
         amp,
         autograd,
-        backends,
         cpu,
         cuda,
         devices,
@@ -27,7 +26,6 @@ with _paused():
         random,
         special,
         sync,
-        testing,
         utils,
     )
 from asyncgrad import _top_level, native, settings, tensor_types
@@ -76,9 +74,7 @@ from asyncgrad.random import (
     seed,
     set_rng_state,
 )
-from asyncgrad.replay import compile
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
-from asyncgrad.serialization import load, save
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
 from asyncgrad.tracing import trace_passes
@@ -96,8 +92,22 @@ channels_last, channels_last_3d = memory_format.channels_last, memory_format.cha
 e, inf, nan, pi, newaxis = _np.e, _np.inf, _np.nan, _np.pi, None
 
 
+#: What few programs name, and most of these when they start: the module to import on use.
+_ON_USE = {
+    "backends": "asyncgrad.backends",
+    "compile": "asyncgrad.replay",
+    "distributions": "asyncgrad.distributions",
+    "load": "asyncgrad.serialization",
+    "save": "asyncgrad.serialization",
+    "testing": "asyncgrad.testing",
+}
+
+
 def __getattr__(name):  # noqa: ANN001, ANN202  types are in __init__.pyi
     """What is imported or read on use."""
+    if name in _ON_USE:
+        found = _import_module(_ON_USE[name])
+        return globals().setdefault(name, getattr(found, name, found))
     if name == "__version__":  # said by the tag, which the installation's metadata repeat
         metadata = _import_module("importlib.metadata")
         try:
@@ -105,8 +115,6 @@ def __getattr__(name):  # noqa: ANN001, ANN202  types are in __init__.pyi
         except metadata.PackageNotFoundError:
             found = "0+unknown"
         return globals().setdefault(name, found)
-    if name == "distributions":
-        return _import_module("asyncgrad.distributions")
     if name == "bfloat16":
         return dtype(_needs_bfloat16("asyncgrad.bfloat16"))
     raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")

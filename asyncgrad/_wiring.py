@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
+from typing import Any
 
-from asyncgrad import replay, scheduler
+from asyncgrad import scheduler
 from asyncgrad.autograd import graph
 from asyncgrad.core import modes, node, run_node, saved_attributes, variable
 from asyncgrad.devices import base, discovery, fp_errors, streams
@@ -13,6 +15,12 @@ from asyncgrad.nn import module
 from asyncgrad.ops import batching
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.tensor import Tensor
+
+
+def _compile(*args: Any, **options: Any) -> Any:
+    """`asyncgrad.compile`, which is imported when it is called first."""
+    return import_module("asyncgrad.replay").compile(*args, **options)
+
 
 node.read_saved = saved_attributes.saved_attribute
 node.list_saved = saved_attributes.saved_names
@@ -30,5 +38,5 @@ streams.get_scope = lambda: modes.current().streams
 streams.set_scope = lambda scope: modes.install(modes.current().replace(streams=scope))
 # `object.__new__` skips `Tensor.__new__`, which expects arguments.
 variable.new_tensor = partial(object.__new__, Tensor)
-module.replayed = replay.compile
+module.replayed = _compile
 batching.new_batched = partial(object.__new__, BatchedTensor)

@@ -71,3 +71,24 @@ def test_nothing_is_imported_or_read_on_the_loop():
         [sys.executable, "-c", _PROGRAM], check=True, capture_output=True, text=True
     )
     assert ast.literal_eval(done.stdout) == []
+
+
+_ON_USE = """
+import sys
+import asyncgrad as ag
+
+def imported(*names):
+    return [name for name in names if f"asyncgrad.{name}" in sys.modules]
+
+later = "replay", "serialization", "testing", "utils.data", "backends", "distributions"
+print(imported(*later), {"compile", "save", "testing", "distributions"} <= {*dir(ag)})
+ag.compile, ag.load, ag.save, ag.testing, ag.utils.data, ag.backends, ag.distributions
+print(imported(*later) == [*later])
+"""
+
+
+def test_what_few_programs_name_is_imported_on_use():
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_USE], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split("\n")[:2] == ["[] True", "True"]

@@ -1,5 +1,16 @@
 """PyTorch's `torch.utils`: checkpoints and data loading."""
 
-from asyncgrad.utils import checkpoint, data
+from importlib import import_module
+from types import ModuleType
+
+from asyncgrad.utils import checkpoint
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Data loading, imported on use."""
+    if name == "data":
+        return import_module("asyncgrad.utils.data")
+    raise AttributeError(f"module 'asyncgrad.utils' has no attribute {name!r}")
+
 
 __all__ = ["checkpoint", "data"]
