@@ -7,7 +7,6 @@ _PARTS = "a tensor, a view and an edge for each result, in Python"
 _PUT = "a copy changed in place: both steps are checked and recorded in Python"
 _ROOT = "the gradient is copied: PyTorch lets .grad share the memory of what it was given"
 _ONE_PASS = "NumPy goes through memory once for every step, PyTorch once for all"
-_LIBM = "NumPy calls the C library for each element, PyTorch a vectorised function"
 _ZIGGURAT = "NumPy's generator draws one number at a time, PyTorch eight"
 _PLACES = "NumPy looks up one element at a time, and adds what comes back in the same way"
 _STRIDES = "the other way round in memory: NumPy copies with strides"
@@ -76,12 +75,11 @@ AT_LARGE: dict[str, str] = {
         (
             "nn.functional.layer_norm", "nn.functional.gelu", "nn.functional.silu",
             "nn.functional.l1_loss", "nn.functional.batch_norm (moments)",
-            "nn.functional.batch_norm", "nn.functional.softplus", "linspace", "floor_divide",
+            "nn.functional.batch_norm", "nn.functional.softplus", "linspace",
             "div (trunc)", "softmax", "stack", "cat", "round (decimals)",
         ),
         _ONE_PASS,
     ),
-    **dict.fromkeys(("fmod", "fmod (number)", "remainder", "remainder (number)"), _LIBM),
     **dict.fromkeys(
         (
             "sinh", "cosh", "tan", "acos", "asin", "atan", "atan2", "log1p", "expm1", "log2",

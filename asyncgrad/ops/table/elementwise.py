@@ -18,6 +18,7 @@ from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
+from asyncgrad.ops.quotients import exact
 from asyncgrad.ops.special import erf
 
 if TYPE_CHECKING:
@@ -542,13 +543,13 @@ OPS = (
     ),
     *_remainder(
         "fmod",
-        lambda xp, x, y: xp.fmod(x, y),
+        exact("fmod", np.trunc, signed_as=0),
         "div_trunc",
         doc="The remainder of a division rounded towards 0, broadcast: it has `input`'s sign.",
     ),
     *_remainder(
         "remainder",
-        lambda xp, x, y: xp.remainder(x, y),
+        exact("remainder", np.floor, signed_as=1),
         "div_floor",
         numbers="either",
         doc="The remainder of a division rounded down, broadcast: it has `other`'s sign.",
@@ -854,11 +855,11 @@ OPS = (
         promotes="any",
         numbers="either",
     ),
-    _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
+    _constant_quotient("div_floor", exact("floor_divide", np.floor)),
     _constant_quotient("div_trunc", _truncated),
     binary(
         "floor_divide",
-        forward=_integer_division("floor_divide", lambda xp, x, y: xp.floor_divide(x, y)),
+        forward=_integer_division("floor_divide", exact("floor_divide", np.floor)),
         pulls=dict.fromkeys(("x", "y"), Refused("floor_divide")),
         pushes={},
         node="NotImplemented",
