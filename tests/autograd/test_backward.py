@@ -424,7 +424,7 @@ print([(w.category.__name__, "reference cycle" in str(w.message)) for w in caugh
     printed = [
         subprocess.run(
             [sys.executable, "-c", program.format(module=module)],
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=300,
         ).stdout
         for module in ("torch", "asyncgrad")
     ]  # fmt: skip

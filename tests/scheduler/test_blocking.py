@@ -43,7 +43,7 @@ def ends_quietly(program: str) -> None:
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -37,7 +37,7 @@ def _run(program: str) -> list[str]:
         env=os.environ | {"PYTHONPATH": _ROOT},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert run.returncode == 0, run.stderr
