@@ -11,7 +11,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
 from asyncgrad.scheduler.engine import Engine
-from asyncgrad.scheduler.future import BackwardFuture
+from asyncgrad.scheduler.future import BackwardFuture, refuse_forgotten
 from asyncgrad.scheduler.inline import run_chain, run_inline
 from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
 from asyncgrad.scheduler.offload import cooperate, offload
@@ -79,5 +79,4 @@ def check_awaited(name: str) -> None:
     """Raise if the current task has started a pass that it has not awaited."""
     loop = _get_running_loop()
     if loop is not None:
-        running = engine_of(loop)
-        running.forgotten_awaits.check_awaited(running.live, name)
+        refuse_forgotten(engine_of(loop), name)

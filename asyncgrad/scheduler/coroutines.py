@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import Ended, Suspended
+from asyncgrad.scheduler.host import call_later
 from asyncgrad.scheduler.segments import settle, tell_loop
-from asyncgrad.scheduler.timers import call_later
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from asyncgrad.devices.pool import POOL
 from asyncgrad.scheduler import blas, loop_thread
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT
-from asyncgrad.scheduler.host import SLICE_NS
+from asyncgrad.scheduler.host import SLICE_NS, call_later
 from asyncgrad.scheduler.portal import is_shared
 from asyncgrad.scheduler.running import RunningPasses
 from asyncgrad.scheduler.segments import settle, tell_loop
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
-from asyncgrad.scheduler.timers import call_later
 from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
 
 if TYPE_CHECKING:

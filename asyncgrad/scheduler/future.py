@@ -1,29 +1,36 @@
-"""The future of a pass.
+"""The future of a pass, and the search for passes whose await was forgotten.
 
-Cancelling it asks the pass to drain; it ends as cancelled only when nothing of the pass runs any
-more. Once the commit has begun or a node has failed it can't be cancelled: asyncio then raises its
-CancelledError after the result, or instead of the error.
+Cancelling a future asks its pass to drain; it ends as cancelled only when nothing of the pass runs
+any more. Once the commit has begun or a node has failed it can't be cancelled: asyncio then raises
+its CancelledError after the result, or instead of the error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import warnings
-from asyncio import CancelledError, InvalidStateError
+from asyncio import CancelledError, InvalidStateError, current_task
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
-from asyncgrad.errors import AutogradError, WrongLoopError, add_note, described
+from asyncgrad.errors import (
+    AutogradError,
+    PendingBackwardError,
+    WrongLoopError,
+    add_note,
+    described,
+)
 from asyncgrad.scheduler.completion import ask_to_end
+from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.segments import tell_loop
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable, Generator, Sequence
     from contextvars import Context
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.scheduler.coroutines import CoroutineNodes
-    from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 
 _T = TypeVar("_T")
 _initialise = asyncio.Future.__init__
@@ -35,12 +42,18 @@ resolve = asyncio.Future.set_result
 class Runner(Protocol):
     """What a future uses of the engine that runs its pass."""
 
-    #: Futures whose outcome nobody has looked at: by the `id` of each, the `id` of its starter.
+    #: By the `id` of each future whose outcome nobody has looked at, the `id` of the task that
+    #: started the pass. The future keeps its starter alive, and a starter may hold the future (a
+    #: cancelled task has the frame that started the pass), so references in here would leak.
+    #: Futures may die in any thread; each changes only its own entry.
     unobserved: dict[int, int]
+    #: The starters of such passes whose futures are gone.
+    lost_starters: weakref.WeakSet[Any]
+    #: Passes that were not finished by their first slice.
+    live: set[GraphTask]
     #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
     spent: bool
     nodes: CoroutineNodes
-    forgotten_awaits: ForgottenAwaits
 
     def cancel(self, task: GraphTask) -> bool:
         """Ask a pass to drain; False if it is too late."""
@@ -235,7 +248,8 @@ class BackwardFuture(asyncio.Future[_T]):
             super().__del__()
         if not self._observed:
             self._observe()
-            self._engine.forgotten_awaits.note_lost(self._starter)
+            if self._starter is not None and not self._starter.done():
+                self._engine.lost_starters.add(self._starter)
             warnings.warn(
                 f"a backward pass started at {self._origin} was never awaited",
                 RuntimeWarning,
@@ -248,4 +262,22 @@ def _in_another_loop() -> WrongLoopError:
     return WrongLoopError(
         "a pass was awaited in another event loop than the one it was started on: await it there, "
         "or start it with asyncgrad.sync in a thread of its own"
+    )
+
+
+def refuse_forgotten(engine: Runner, name: str) -> None:
+    """Raise if the current task has started a pass, live or lost, that it has not awaited."""
+    starter = current_task()
+    if is_in_node():
+        # The node may belong to a pass that this very task has just started.
+        return
+    if id(starter) not in engine.unobserved.values():
+        if starter in engine.lost_starters:
+            # Reported once.
+            engine.lost_starters.discard(starter)
+        elif not any(task.future._starter is starter for task in engine.live if task.future):
+            return
+    raise PendingBackwardError(
+        f"{name}: this task has started a backward pass that it has not awaited. Write "
+        f"`await loss.backward()` before it."
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Outcome
-    from asyncgrad.scheduler.device_queue import Urgency
+    from asyncgrad.scheduler.queues import Urgency
     from asyncgrad.scheduler.threads import Threads
 
 #: How long a pass may keep its thread while another of the same urgency waits: the expected cost of

@@ -1,23 +1,69 @@
-"""What the parts of an engine know of it."""
+"""What the parts of an engine know of it: its loop and clock, timers, and the stories of passes."""
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
+from contextvars import Context
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler.story import Story
 
 if TYPE_CHECKING:
-    import asyncio
+    from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Ended, Outcome, Suspended
 
+#: How many events of a pass are remembered.
+_LENGTH = 24
 #: The longest time of a slice.
 SLICE_NS = 550_000
+
+
+class Story:
+    """The last events of a pass, which become a note on its error."""
+
+    __slots__ = ("_events", "_start")
+
+    def __init__(self, now: int) -> None:
+        """Start without events, at a time in nanoseconds of any clock."""
+        self._start = now
+        #: Of each: when it happened last, its text, and how often in a row.
+        self._events: deque[tuple[int, str, int]] = deque(maxlen=_LENGTH)
+
+    def add(self, now: int, what: str) -> None:
+        """Add an event; equal ones in a row are counted."""
+        events = self._events
+        times = events.pop()[2] + 1 if events and events[-1][1] == what else 1
+        events.append((now, what, times))
+
+    def __str__(self) -> str:
+        lines = [
+            f"  {(when - self._start) / 1e6:+.3f} ms  {what}" + (f" ({times} times)" * (times > 1))
+            for when, what, times in self._events
+        ]
+        return "\n".join(["the last of what happened to this pass:", *lines])
+
+
+def call_at(
+    loop: AbstractEventLoop, when: float, callback: Callable[..., object], *args: object
+) -> TimerHandle:
+    """Call a function at a time of the loop's clock, in an empty context.
+
+    A loop keeps timers for a while after they were cancelled. The caller's context may lead to a
+    pass, and would keep its graph.
+    """
+    return loop.call_at(when, callback, *args, context=Context())
+
+
+def call_later(
+    loop: AbstractEventLoop, seconds: float, callback: Callable[..., object], *args: object
+) -> TimerHandle:
+    """Call a function after some seconds, as `call_at` does."""
+    return call_at(loop, loop.time() + seconds, callback, *args)
 
 
 class Host:
@@ -27,14 +73,14 @@ class Host:
     because that would be a reference cycle.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self.slice_ns = SLICE_NS
         self.clock: Callable[[], int] = perf_counter_ns
         self.closed = False
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop:
+    def loop(self) -> AbstractEventLoop:
         """The event loop."""
         loop = self._loop()
         if loop is None:

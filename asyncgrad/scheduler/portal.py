@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.scheduler.coroutines import GRACE
-from asyncgrad.scheduler.timers import call_later
+from asyncgrad.scheduler.host import call_later
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle

@@ -9,6 +9,7 @@ no time left for an expensive node, a thread takes the pass over until cheap nod
 from __future__ import annotations
 
 import asyncio
+import weakref
 from asyncio import current_task
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import add_note
 from asyncgrad.scheduler import loop_thread
-from asyncgrad.scheduler.admission import Admission
 from asyncgrad.scheduler.completion import (
     as_failure,
     ask_to_end,
@@ -30,13 +30,11 @@ from asyncgrad.scheduler.completion import (
     stopped_by,
 )
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard
-from asyncgrad.scheduler.device_queue import DeviceQueue
-from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
-from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.host import Host, call_at
 from asyncgrad.scheduler.participants import tell
+from asyncgrad.scheduler.queues import Admission, DeviceQueue
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
-from asyncgrad.scheduler.timers import call_at
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 
@@ -72,9 +70,9 @@ class RunningPasses(Host):
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
         self.nodes = CoroutineNodes()
-        self.forgotten_awaits = ForgottenAwaits()
-        #: The same dictionary as `forgotten_awaits.unobserved`.
-        self.unobserved = self.forgotten_awaits.unobserved
+        #: See `Runner`.
+        self.unobserved: dict[int, int] = {}
+        self.lost_starters: weakref.WeakSet[Any] = weakref.WeakSet()
         self._turn_open = False
         self._turn_start = 0
         #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.

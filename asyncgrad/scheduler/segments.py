@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Outcome
-    from asyncgrad.scheduler.device_queue import DeviceQueue, Urgency
     from asyncgrad.scheduler.host import Host
+    from asyncgrad.scheduler.queues import DeviceQueue, Urgency
 
 
 class ThreadSegments:

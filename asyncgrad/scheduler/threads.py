@@ -15,13 +15,12 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from asyncgrad.devices import pieces
-from asyncgrad.scheduler.device_queue import ORDINARY
-from asyncgrad.scheduler.fair_queue import FairQueue
+from asyncgrad.scheduler.queues import ORDINARY, FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.scheduler.device_queue import Urgency
+    from asyncgrad.scheduler.queues import Urgency
 
     #: Must not raise.
     Job = Callable[[], None]

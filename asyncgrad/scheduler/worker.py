@@ -12,8 +12,8 @@ from asyncgrad.scheduler.completion import is_stop
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from asyncgrad.scheduler.device_queue import DeviceQueue
     from asyncgrad.scheduler.host import Host
+    from asyncgrad.scheduler.queues import DeviceQueue
 
 #: Limits of a slice's speed as measured by `serve`, relative to what is expected.
 _SLOWEST, _FASTEST = 0.25, 4.0

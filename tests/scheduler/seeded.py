@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.scheduler import segments
-from asyncgrad.scheduler.device_queue import ORDINARY
+from asyncgrad.scheduler.queues import ORDINARY
 from asyncgrad.scheduler.registry import engine_of
 
 if TYPE_CHECKING:

@@ -246,7 +246,7 @@ async def test_forgotten_passes_of_tasks_that_ended_leave_nothing_behind() -> No
         gc.collect()
     engine = ag.engine()
     assert len(engine.unobserved) == 0
-    assert len(engine.forgotten_awaits.lost) == 0
+    assert len(engine.lost_starters) == 0
 
 
 async def test_a_task_that_holds_a_forgotten_pass_dies_with_it() -> None:

@@ -23,8 +23,8 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
 from asyncgrad.core.states import State as Of
 from asyncgrad.core.variable import gradient_edge
-from asyncgrad.scheduler.device_queue import ORDINARY
 from asyncgrad.scheduler.helpers import Helpers
+from asyncgrad.scheduler.queues import ORDINARY
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:

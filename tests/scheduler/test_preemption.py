@@ -26,9 +26,9 @@ from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.completion import ask_to_end, begin_end, end_in_thread, end_pass
-from asyncgrad.scheduler.device_queue import ORDINARY
 from asyncgrad.scheduler.future import BackwardFuture
 from asyncgrad.scheduler.helpers import Helpers
+from asyncgrad.scheduler.queues import ORDINARY
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:

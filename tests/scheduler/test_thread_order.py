@@ -11,8 +11,8 @@ from passes import HEAVY, calls, leaf
 
 import asyncgrad as ag
 from asyncgrad.scheduler import blas
-from asyncgrad.scheduler.device_queue import ORDINARY
 from asyncgrad.scheduler.helpers import _SEGMENT_NS, Helpers
+from asyncgrad.scheduler.queues import ORDINARY
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from asyncgrad.scheduler.device_queue import DeviceQueue
-from asyncgrad.scheduler.fair_queue import FairQueue
+from asyncgrad.scheduler.queues import DeviceQueue, FairQueue
 
 
 def taken(queue: FairQueue[int, str], count: int) -> list[str]:

@@ -1,21 +1,140 @@
-"""The passes that wait for a turn on a device, in order of urgency."""
+"""The queues of passes: what waits for a turn or for admission, in order of urgency."""
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
+from heapq import heappop, heappush
+from itertools import count
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from asyncgrad.core.modes import current
 from asyncgrad.records import NamedTuple
-from asyncgrad.scheduler.fair_queue import FairQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from asyncgrad.core.graph_task import GraphTask
 
+_U = TypeVar("_U")
+_T = TypeVar("_T")
+
+#: One turn in so many may go to the oldest instead of the most urgent.
+_EVERY = 16
+#: How many passes are admitted before the one that has waited longest.
+_HELD_BACK = 64
 #: How many turns of others the pass that has waited longest waits before it gets one.
 _PATIENCE = 400
 #: How many passes that have ended in the queue are skipped in one turn of the loop.
 _PASSED_OVER = 64
+
+
+class FairQueue(Generic[_U, _T]):
+    """The most urgent goes first; one turn in 16 goes to the oldest, if it was overtaken too often.
+
+    `push` must not block, not even for a lock, so each of its steps is atomic in the interpreter.
+    An item is in a box (a list), which is in a heap and in a line. Popping the item from its box
+    takes it, and empty boxes are skipped. Only one thread at a time may call `pop`.
+    """
+
+    __slots__ = ("_line", "_numbers", "_patience", "_urgent", "taken")
+
+    def __init__(self, patience: int) -> None:
+        """Start empty; after `patience` turns of others the oldest may get one."""
+        self._patience = patience
+        self._urgent: list[tuple[_U, int, list[_T]]] = []
+        #: The boxes in order of arrival, with the number of items taken up to then.
+        self._line: deque[tuple[int, list[_T]]] = deque()
+        self._numbers = count()
+        #: How many items have been taken.
+        self.taken = 0
+
+    def push(self, urgency: _U, item: _T) -> list[_T]:
+        """Add an item; whoever empties the box that is returned withdraws it."""
+        box = [item]
+        self._line.append((self.taken, box))
+        heappush(self._urgent, (urgency, next(self._numbers), box))
+        return box
+
+    def pop(self, renewed: Callable[[_U, _T], _U] | None = None) -> _T:
+        """Take the next item; there must be one. `renewed` gives the urgency that one has now."""
+        self.taken += 1
+        line, urgent = self._line, self._urgent
+        while not line[0][1]:
+            line.popleft()
+        came, box = line[0]
+        if self.taken % _EVERY == 0 and self.taken - came > self._patience:
+            return box.pop()
+        while True:
+            urgency, number, box = heappop(urgent)
+            if not box:
+                continue
+            now = urgency if renewed is None else renewed(urgency, box[0])
+            if now == urgency:
+                return box.pop()
+            heappush(urgent, (now, number, box))
+
+    def first(self) -> _U | None:
+        """The urgency of the most urgent item; None if there is none."""
+        try:
+            return self._urgent[0][0]
+        except IndexError:
+            # A thread has just taken it.
+            return None
+
+    def items(self) -> list[_T]:
+        """The items in order of arrival."""
+        return [box[0] for _, box in self._line if box]
+
+
+class Admission:
+    """Admits passes to one engine, or makes them wait."""
+
+    def __init__(self, live: set[GraphTask]) -> None:
+        """Start without a limit; `live` are the passes that have not ended, held ones, too."""
+        #: How many passes run at once, None for any number.
+        self.limit: int | None = None
+        self._live = live
+        #: The waiting passes, by their urgency: minus the priority, and the deadline.
+        self._queue: FairQueue[tuple[int, float], GraphTask] = FairQueue(_HELD_BACK)
+        #: The box of each in the queue, which is emptied if the pass ends while it waits.
+        self.held: dict[GraphTask, list[GraphTask]] = {}
+        #: Passes nested in others, which the limit does not count.
+        self._nested: weakref.WeakSet[GraphTask] = weakref.WeakSet()
+
+    def is_full(self, task: GraphTask) -> bool:
+        """Whether a new pass must wait. A nested one never does, as its parents wait for it."""
+        if task.parent is not None:
+            self._nested.add(task)
+            return False
+        return not self._room()
+
+    def _room(self) -> bool:
+        if self.limit is None:
+            return True
+        running = len(self._live) - len(self.held)
+        if running < self.limit:
+            return True
+        return running - sum(task in self._live for task in self._nested) < self.limit
+
+    def hold_back(self, task: GraphTask) -> None:
+        """Make a new pass wait for others to end."""
+        deadline = inf if task.deadline is None else task.deadline
+        self.held[task] = self._queue.push((-task.priority, deadline), task)
+
+    def left(self, task: GraphTask) -> None:
+        """Note that a pass has ended, perhaps while it waited here."""
+        place = self.held.pop(task, None)
+        if place is not None:
+            place.clear()
+
+    def admitted(self) -> Iterator[GraphTask]:
+        """Admit the most urgent of the waiting passes, as many as the limit allows."""
+        while self.held and self._room():
+            task = self._queue.pop()
+            del self.held[task]
+            yield task
 
 
 class Urgency(NamedTuple):
