@@ -22,7 +22,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "core/*": ("autograd/test_backward.py", "autograd/test_memory.py"),
     "core/anomaly.py": ("autograd/test_anomaly.py",),
     "core/array_holders.py": ("optim/test_array_holders.py",),
-    "core/call_site.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
+    "core/frames.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
     "core/commit.py": (
         "scheduler/test_commits_in_turn.py", "scheduler/test_preemption.py",
         "autograd/test_interrupts.py", "devices/test_shared_gradients.py",
@@ -39,7 +39,6 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_grad.py", "autograd/test_order_and_selection.py", "autograd/test_hooks.py",
     ),
     "core/forward.py": ("autograd/test_forward_ad.py", "autograd/test_dual_programs.py"),
-    "core/frames.py": ("autograd/test_anomaly.py", "scheduler/test_forgotten_await.py"),
     "core/graph_task.py": (
         "autograd/test_order_and_selection.py", "autograd/test_random_passes.py",
         "scheduler/test_every_node.py", "scheduler/test_coroutine_nodes.py",
@@ -48,7 +47,6 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_hooks.py", "autograd/test_node_api.py", "scheduler/test_hook_order.py",
         "scheduler/test_coroutine_nodes.py",
     ),
-    "core/input_buffer.py": ("autograd/test_accumulation.py",),
     "core/locks.py": ("scheduler/test_thread_order.py", "scheduler/test_changed_meanwhile.py"),
     "core/metadata.py": ("autograd/test_node_api.py",),
     "core/modes.py": (
@@ -71,7 +69,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "utils/test_checkpoint.py",
     ),
     "core/size.py": ("scheduler/test_slices.py", "ops/test_large_arrays.py"),
-    "core/states.py": ("scheduler/test_every_node.py",),
+    "core/states.py": ("scheduler/test_every_node.py", "autograd/test_accumulation.py"),
     "core/streams.py": (
         "devices/test_stream_order.py", "devices/test_overlap.py",
         "devices/test_random_device_graphs.py",
@@ -80,10 +78,9 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_views.py", "autograd/test_in_place.py", "autograd/test_accumulation.py",
     ),
     "core/history.py": ("autograd/test_views.py", "autograd/test_in_place.py"),
-    "core/versions.py": ("autograd/test_in_place.py", "autograd/test_views.py"),
-    "core/views.py": (
-        "autograd/test_views.py", "autograd/test_views_changed_in_place.py",
-        "autograd/test_view_chain_programs.py",
+    "core/versions.py": (
+        "autograd/test_in_place.py", "autograd/test_views.py",
+        "autograd/test_views_changed_in_place.py", "autograd/test_view_chain_programs.py",
     ),
     "scheduler/multi_pass.py": ("autograd/test_functional.py",),
     "scheduler/*": ("autograd/test_reentrant.py",),

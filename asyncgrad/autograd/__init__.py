@@ -17,12 +17,12 @@ from asyncgrad.autograd.modes import (
     inference_mode,
     is_multithreading_enabled,
     no_grad,
+    request,
     set_grad_enabled,
     set_multithreading_enabled,
     set_nesting_limit,
 )
 from asyncgrad.autograd.passes import backward, grad
-from asyncgrad.autograd.request import request
 from asyncgrad.autograd.variable import Variable
 from asyncgrad.core.node import Node
 

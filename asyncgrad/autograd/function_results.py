@@ -21,7 +21,7 @@ from asyncgrad.core.variable import (
     view_of,
     wrap,
 )
-from asyncgrad.core.views import refuse_change
+from asyncgrad.core.versions import refuse_change
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors import in_place

@@ -20,12 +20,12 @@ from asyncgrad.autograd.saved_tensors import (
 from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.choices import HookMode, words
+from asyncgrad.core.conclude import Member, check_given, staged_given
 from asyncgrad.core.exec_info import arrivals, predicted_order
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge
-from asyncgrad.core.participants import Member, check_given, staged_given
 from asyncgrad.core.run_node import call_node
 from asyncgrad.core.states import ENDED
 from asyncgrad.core.variable import Variable, bump_version, gradient_edge
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncgrad.aliases import Gradient
-    from asyncgrad.core.participants import Participant
+    from asyncgrad.core.conclude import Participant
     from asyncgrad.tensor import Tensor
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.arguments import ONES, fitting, one_of, sequence_of, wrong_number
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
-from asyncgrad.autograd.request import checked_deadline, checked_priority
+from asyncgrad.autograd.modes import checked_deadline, checked_priority
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
 from asyncgrad.core.pass_state import running_pass

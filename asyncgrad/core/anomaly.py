@@ -7,7 +7,7 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING
 
-from asyncgrad.core.call_site import PACKAGE
+from asyncgrad.core.frames import PACKAGE
 from asyncgrad.core.node import Node, extras_of, first_metadata
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError, add_note

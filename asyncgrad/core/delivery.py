@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.node import Edge, stored_edges
-from asyncgrad.core.states import RUNNING
+from asyncgrad.core.states import RUNNING, InputBuffer
 from asyncgrad.core.variable import AccumulateGrad
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from asyncgrad.core.variable import (
     requires_grad,
     retain,
 )
-from asyncgrad.core.views import stop_retaining
+from asyncgrad.core.versions import stop_retaining
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:

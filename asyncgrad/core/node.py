@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncgrad._unbound import unbound
-from asyncgrad.core.call_site import CallSite
+from asyncgrad.core.frames import CallSite
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
 from asyncgrad.errors import GraphFreedError
 from asyncgrad.records import NamedTuple

@@ -9,9 +9,8 @@ from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.call_site import DEPTH
 from asyncgrad.core.exec_info import ExecInfo
-from asyncgrad.core.frames import clear_frames
+from asyncgrad.core.frames import DEPTH, clear_frames
 from asyncgrad.core.node import Edge, Freed, GraphRoot, as_edge
 from asyncgrad.core.states import (
     DONE,
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
-    from asyncgrad.core.input_buffer import InputBuffer
     from asyncgrad.core.node import Node
+    from asyncgrad.core.states import InputBuffer
     from asyncgrad.core.variable import Variable
 
 #: Up to this many staged elements are committed on the loop, where no coroutine can see some leaves

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed, stored_edges
 from asyncgrad.core.recording import copied
-from asyncgrad.core.versions import VersionCounter
-from asyncgrad.core.views import looks_into
+from asyncgrad.core.versions import VersionCounter, looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
 if TYPE_CHECKING:

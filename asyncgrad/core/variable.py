@@ -10,8 +10,7 @@ from weakref import ref
 
 from asyncgrad._unbound import unbound
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, extras_of
-from asyncgrad.core.versions import VersionCounter
-from asyncgrad.core.views import refuse_change
+from asyncgrad.core.versions import VersionCounter, refuse_change
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from inspect import isawaitable, iscoroutinefunction
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.call_site import CallSite
+from asyncgrad.core.frames import CallSite
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError

@@ -14,8 +14,8 @@ from asyncgrad.scheduler.portal import OnPortal
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.core.conclude import Member
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.participants import Member
 
 
 def tell(

@@ -23,9 +23,8 @@ from integer_graphs import (
     staged,
 )
 
-from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.node import Edge
-from asyncgrad.core.states import Outcome
+from asyncgrad.core.states import InputBuffer, Outcome
 
 F = FACTS.F
 

@@ -17,7 +17,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, leaf
 from seeded import seeded
 
 import asyncgrad as ag
-from asyncgrad.core.input_buffer import InputBuffer
+from asyncgrad.core.states import InputBuffer
 from asyncgrad.core.variable import gradient_edge
 
 #: Of one graph: so many operations, of which each may lead to any before it.

@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncgrad.choices import Indexing, PadMode, words
 from asyncgrad.core.variable import Variable
-from asyncgrad.core.views import looks_into
+from asyncgrad.core.versions import looks_into
 from asyncgrad.ops.arguments import (
     filled_shape,
     is_expandable,

@@ -30,7 +30,7 @@ from asyncgrad.core.variable import (
     view_of,
     wrap,
 )
-from asyncgrad.core.views import refuse_change
+from asyncgrad.core.versions import refuse_change
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
