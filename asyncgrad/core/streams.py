@@ -231,22 +231,12 @@ class PassStreams:
             # (1) Host memory: the producer has waited already.
             return None
         default = self.caller_stream(device) if from_caller else device.default_stream
-        by_producer = producer is not None and producer.device is device
-        by_consumer = consumer is not None and consumer.device is device
-        if by_producer and by_consumer:
-            # (2) All on one device: the consumer's stream, which waits for the producer's.
-            consumer.wait_stream(producer)
-            return consumer
-        if by_consumer:
-            # (3) From another device: copies arrive in the device's default stream.
-            consumer.wait_stream(default)
-            return consumer
-        if by_producer:
-            # (4) To another device: the default stream, which waits for the producer's.
-            default.wait_stream(producer)
-            return default
-        # (5) Both on other devices: the default stream, in which the gradient arrived.
-        return default
+        # (2) From a node on this device to one here, (3) from elsewhere to here, (4) from here to
+        # elsewhere, (5) from elsewhere to elsewhere: copies come and go in the default stream.
+        made_in = producer if producer is not None and producer.device is device else default
+        summed_in = consumer if consumer is not None and consumer.device is device else default
+        summed_in.wait_stream(made_in)
+        return summed_in
 
     # -- ending -----------------------------------------------------------------------------------
 

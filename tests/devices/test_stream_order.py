@@ -54,13 +54,13 @@ MUTANTS = {
         ops_transfer, "_after", "await event", programs.to_the_host,
     ),
     "case 2: the consumer waits for the producer": (
-        S, "_meet", "consumer.wait_stream(producer)", programs.between_streams,
+        S, "_meet", "summed_in.wait_stream(made_in)", programs.between_streams,
     ),
     "case 3: the consumer waits for the default stream": (
-        S, "_meet", "consumer.wait_stream(default)", programs.from_another_device,
+        S, "_meet", "summed_in.wait_stream(made_in)", programs.from_another_device,
     ),
     "case 4: the default stream waits for the producer": (
-        S, "_meet", "default.wait_stream(producer)", programs.to_another_device,
+        S, "_meet", "summed_in.wait_stream(made_in)", programs.to_another_device,
     ),
     "the root waits for the caller": (
         S, "begin", "stream.wait_stream(self.caller_stream(stream.device))",
