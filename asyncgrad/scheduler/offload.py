@@ -21,20 +21,6 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class _Stop:
-    """Stops a function between two of its operations."""
-
-    __slots__ = ("wanted",)
-
-    def __init__(self) -> None:
-        self.wanted = False
-
-    def check(self) -> None:
-        """Raise in the thread of a function whose caller has been cancelled."""
-        if self.wanted:
-            raise asyncio.CancelledError("the caller of offload() was cancelled")
-
-
 async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Run a function on tensors in a thread of the engine, with the caller's context.
 
@@ -68,10 +54,16 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
         >>> asyncio.run(main())
         6.0
     """
-    stop = _Stop()
+    stopped = False
+
+    def check() -> None:
+        # Called in the thread, between two operations of the function.
+        if stopped:
+            raise asyncio.CancelledError("the caller of offload() was cancelled")
+
     running = running_engine("offload")
     ended = asyncio.get_running_loop().create_future()
-    job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
+    job = partial(copy_context().run, _within, check, partial(function, *args, **kwargs))
     thread_job = running.thread_segments.offload(running, job, partial(_settle, ended))
     try:
         # Nothing below depends on what changes while this waits.
@@ -79,7 +71,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     except asyncio.CancelledError:
         # The caller was cancelled. It stays until the function has ended, which may still use the
         # caller's data.
-        stop.wanted = True
+        stopped = True
         if not thread_job.withdraw():
             while not ended.done():
                 try:
@@ -97,15 +89,14 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
         del error, ended
 
 
-def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
-    """Run a function in a thread, in its copy of the caller's context."""
-    stop.check()
-    install(current().replace(check=stop.check))
+def _within(check: Callable[[], None], call: Callable[[], Any]) -> Any:
+    """Run a function in a thread, in its copy of the caller's context, unless `check` raises."""
+    check()
+    install(current().replace(check=check))
     try:
         result = call()
     except (StopIteration, asyncio.CancelledError) as error:
-        if stop.wanted:
-            raise
+        check()
         # If either were raised in the caller, a coroutine, it would mean something else there.
         raise AutogradError(f"offload: the function raised {described(error)}") from error
     if iscoroutine(result):
