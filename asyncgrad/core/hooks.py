@@ -43,7 +43,7 @@ class RemovableHandle:
 class NodeExtras:
     """What only few nodes have: hooks, metadata, and anomaly mode's notes."""
 
-    __slots__ = ("_metadata", "packed", "post", "pre", "retain", "tensor")
+    __slots__ = ("metadata", "packed", "post", "pre", "retain", "tensor")
 
     def __init__(self) -> None:
         #: Hooks on each forward output, by its number.
@@ -55,11 +55,5 @@ class NodeExtras:
         self.post: Hooks = {}
         #: Whether hooks have packed some of the saved values.
         self.packed = False
-        self._metadata: dict[str, Any] | None = None
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The user's dictionary, created on first access."""
-        if self._metadata is None:
-            self._metadata = {}
-        return self._metadata
+        #: The user's dictionary.
+        self.metadata: dict[str, Any] = {}
