@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.function_node import FunctionNode
-from asyncgrad.core.node import Freed, Node, as_edge
+from asyncgrad.core.node import Freed, Node, OpNode, as_edge
 from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.saved_attributes import kept_by
 from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
@@ -80,7 +80,7 @@ def _kept(node: Node) -> list[tuple[str, Any, Any]]:
         for name, value in vars(node).items():
             if not name.startswith("_"):
                 found += _arrays(f"ctx.{name}", value)
-    elif node.rule is not None:
+    elif isinstance(node, OpNode):
         for name, value in kept_by(node):
             found += _arrays(name, value)
     return found

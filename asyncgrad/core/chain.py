@@ -18,7 +18,6 @@ from asyncgrad.errors import note_failure
 
 if TYPE_CHECKING:
     from asyncgrad.aliases import Gradient, StoredEdge
-    from asyncgrad.core.node import Node
     from asyncgrad.core.variable import Variable
 
 #: Longer chains are run by a `GraphTask`. If `is_chain` finds a branch, its walk was in vain, and
@@ -62,7 +61,7 @@ def is_chain(edge: StoredEdge) -> bool:
 
 
 def run_chain(
-    node: Node, gradient: Gradient, keep_graph: bool
+    node: OpNode, gradient: Gradient, keep_graph: bool
 ) -> tuple[list[tuple[Variable, Gradient, bool]], BaseException | None]:
     """Run the nodes of a chain, from the one at the root and its gradient, an array.
 

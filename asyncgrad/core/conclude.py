@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.hook_calls import awaited
-from asyncgrad.core.node import Node, init_node
+from asyncgrad.core.node import Ending
 from asyncgrad.core.run_node import in_turn
 from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
 from asyncgrad.errors import AutogradError
@@ -37,20 +37,16 @@ class Participant(Protocol):
         """The pass has failed or was cancelled."""
 
 
-class Member(Node):
+class Member(Ending):
     """Pseudo-node after the last node of a pass: asks one participant."""
 
     __slots__ = ("given", "participant")
 
     def __init__(self, participant: Participant) -> None:
-        init_node(self, (), ())
+        super().__init__(f"{type(participant).__qualname__}.prepare")
         self.participant = participant
         #: The leaves for which the participant has given a gradient.
         self.given: frozenset[Any] = frozenset()
-
-    def name(self) -> str:
-        """The name of the method that it calls."""
-        return f"{type(self.participant).__qualname__}.prepare"
 
 
 def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[tuple[Any, Any, bool]]:

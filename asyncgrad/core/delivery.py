@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncgrad.aliases import Gradient, NodeGradient, Owned, StoredEdge
-    from asyncgrad.core.node import Node
+    from asyncgrad.core.node import Node, OpNode
     from asyncgrad.core.pass_state import PassState
 
 
@@ -81,7 +81,7 @@ def deliver(
 
 
 def pass_on(
-    task: PassState, producer: Node, received: tuple[Gradient, ...] | None
+    task: PassState, producer: OpNode, received: tuple[Gradient, ...] | None
 ) -> tuple[Node | None, NodeGradient]:
     """Deliver the gradients of a table node with several edges.
 
@@ -89,7 +89,6 @@ def pass_on(
         The node that runs next, with its gradient, where that is known; else None.
     """
     following, rule = producer.following, producer.rule
-    assert rule is not None
     owned = rule.fresh
     if received is None or task.launched:
         deliver(task, producer, following, received, owned)

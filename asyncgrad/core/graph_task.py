@@ -25,7 +25,7 @@ from asyncgrad.core.conclude import ask, conclude
 from asyncgrad.core.delivery import accumulates, deliver, pass_on
 from asyncgrad.core.dependencies import count, plan
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Callbacks, Devices, Freed, stored_edges
+from asyncgrad.core.node import Ending, Freed, stored_edges
 from asyncgrad.core.parallel_nodes import is_early, share
 from asyncgrad.core.pass_state import PassState, close
 from asyncgrad.core.run_node import evaluate, in_own_dtypes, secure, wanted_rule
@@ -59,9 +59,8 @@ if TYPE_CHECKING:
     from asyncgrad.core.node import Node
     from asyncgrad.core.parallel_nodes import Helpers
 
-#: Pseudo-nodes: what happens after the last node is run like a node.
-_CALLBACKS = Callbacks()
-_DEVICES = Devices()
+_CALLBACKS = Ending("Callbacks")
+_DEVICES = Ending("Devices")
 
 
 class GraphTask(PassState):

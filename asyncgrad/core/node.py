@@ -53,9 +53,9 @@ class Freed(CallSite):
 
 # Set in `asyncgrad/_wiring.py`.
 #: Reads a saved value of a node by name.
-read_saved: Callable[[Node, str], Any] = unbound
+read_saved: Callable[[OpNode, str], Any] = unbound
 #: Lists the names that can be read.
-list_saved: Callable[[Node], list[str]] = unbound
+list_saved: Callable[[OpNode], list[str]] = unbound
 #: Runs a node on gradients outside of a pass.
 call: Callable[[Node, tuple[Any, ...]], Any] = unbound
 
@@ -221,6 +221,8 @@ class OpNode(Node):
 
     __slots__ = ()
 
+    rule: Rule
+
 
 class ShownNode(OpNode):
     """A table node that users have looked at, with attributes for its saved values."""
@@ -274,22 +276,18 @@ class GraphRoot(Node):
         return self.gradients
 
 
-class Callbacks(Node):
-    """Pseudo-node: calls the functions queued to follow the last node of a pass."""
+class Ending(Node):
+    """Pseudo-node: what happens after the last node of a pass is run like a node."""
 
-    __slots__ = ()
+    __slots__ = ("_name",)
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         init_node(self, (), ())
+        self._name = name
 
-
-class Devices(Node):
-    """Pseudo-node after the last node of a pass over devices with streams: waits for their work."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        init_node(self, (), ())
+    def name(self) -> str:
+        """What happens, as errors and stories call it."""
+        return self._name
 
 
 class Identity(Node):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.aliases import Gradient, NodeGradient
-    from asyncgrad.core.node import Node
+    from asyncgrad.core.node import Node, OpNode
     from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.states import Ready
 
@@ -48,7 +48,7 @@ class Helpers(Protocol):
         """Run a job, which does not raise, in another thread; a `part` is not all of a node."""
 
 
-def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient) -> bool:
+def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradient) -> bool:
     """Hand out the other expensive nodes that are ready; split `node` if threads are left.
 
     Args:
@@ -65,7 +65,6 @@ def share(task: PassState, helpers: Helpers, node: Node, gradient: NodeGradient)
     if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_plain(task, node, gradient):
         return False
     rule = node.rule
-    assert rule is not None
     if not rule.apart or rule.pulls is None or rule.renew is not None:
         return False
     # Here the gradient of the first edge is computed that does not lead to a leaf, so that the pass
@@ -105,7 +104,7 @@ def is_early(task: PassState, node: Node) -> bool:
     )
 
 
-def _is_plain(task: PassState, node: Node, gradient: NodeGradient) -> bool:
+def _is_plain(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
     """Whether running a node means calling its rule, and nothing else."""
     info = task.exec_info
     return (
@@ -141,11 +140,10 @@ def _run_lent(task: PassState, entry: Ready | None) -> None:
 
 
 def _run_others(
-    task: PassState, node: Node, gradient: NodeGradient, places: tuple[int, ...]
+    task: PassState, node: OpNode, gradient: NodeGradient, places: tuple[int, ...]
 ) -> None:
     """Compute some of a node's gradients in a helper thread, and report to the inbox."""
     rule = node.rule
-    assert rule is not None
     assert rule.pulls is not None
     pulls = [rule.pulls[place] for place in places]
     received: Any = None
@@ -167,11 +165,10 @@ def _run_others(
 
 
 def _take_others(
-    task: PassState, node: Node, places: tuple[int, ...], received: Sequence[Gradient] | None
+    task: PassState, node: OpNode, places: tuple[int, ...], received: Sequence[Gradient] | None
 ) -> None:
     """Take the gradients that a helper has computed; with them the node has run completely."""
     following, rule = node.following, node.rule
-    assert rule is not None
     if not task.keep_graph:
         node.release_saved(task.freed)
     take_report(task, node, received, rule.fresh, tuple([following[place] for place in places]))

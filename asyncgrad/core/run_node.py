@@ -21,7 +21,7 @@ from asyncgrad.core.hook_calls import (
     tensor_hooks,
 )
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Callbacks, Devices, Edge, GraphRoot, first_metadata, stored_edges
+from asyncgrad.core.node import Edge, Ending, GraphRoot, OpNode, first_metadata, stored_edges
 from asyncgrad.core.recording import recorders, watch_of
 from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
 from asyncgrad.core.saved_values import check_saved, run_rule
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.rule import Run
 
 #: Node classes without a rule that run no user code unless they have hooks.
-_SAFE = {AccumulateGrad, GraphRoot, Callbacks, Devices}
+_SAFE = {AccumulateGrad, GraphRoot, Ending}
 
 
 def evaluate(
@@ -83,7 +83,7 @@ def evaluate(
         received = yield from _reported(task, node, apply_own, gradients)
         fresh = node.fresh
     else:
-        received, fresh = yield from _apply(task, node, gradients)
+        received, fresh = yield from _apply(task, node, gradients)  # type: ignore[arg-type]
     if observer is not None:
         observer.leave(task, node, token)
     if extras is not None and extras.post:
@@ -154,12 +154,10 @@ def modes_within(task: PassState) -> Modes:
 
 
 def _apply(
-    task: PassState, node: Node, gradients: list[Gradient]
+    task: PassState, node: OpNode, gradients: list[Gradient]
 ) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
-    """Compute the gradients for the next edges, as a tuple."""
+    """Compute a table node's gradients for the next edges, as a tuple."""
     rule = node.rule
-    if rule is None:
-        return (yield from apply_own(task, node, gradients)), node.fresh
     several = node.output_metadata.__class__ is tuple
     gradient = gradients if several else gradients[0]
     if gradient is None or (several and all(one is None for one in gradients)):
@@ -195,10 +193,9 @@ def apply_own(
     return concluded
 
 
-def wanted_rule(task: PassState, node: Node) -> Run:
+def wanted_rule(task: PassState, node: OpNode) -> Run:
     """A table node's rule; in a partial pass only the pulls for gradients that the pass needs."""
     rule = node.rule
-    assert rule is not None
     if task.exec_info is None:
         return rule.run
     following = node.following
@@ -221,11 +218,15 @@ def _undefined(F: Namespace, gradient: NodeGradient, saved: Saved) -> None:
 def _apply_watched(
     task: PassState, node: Node, gradients: list[Gradient]
 ) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
-    """`_apply` in anomaly mode: new nodes note this one, and NaN is an error."""
+    """Run a node in anomaly mode: new nodes note this one, and NaN is an error."""
     modes = current()
     install(modes.replace(node=node))
     try:
-        received, fresh = yield from _apply(task, node, gradients)
+        if node.rule is None:
+            received = yield from apply_own(task, node, gradients)
+            fresh = node.fresh
+        else:
+            received, fresh = yield from _apply(task, node, gradients)  # type: ignore[arg-type]
         if modes.check_nan:
             check_nan(node, received)
     except Exception as error:
@@ -240,7 +241,6 @@ def call_node(
     node: Node, gradients: tuple[Gradient, ...], recorded: Namespace
 ) -> tuple[Gradient, ...]:
     """Compute a node's gradients from tensors, outside of a pass and without its hooks."""
-    several = node.output_metadata.__class__ is tuple
     for place, gradient in enumerate(gradients):
         if gradient is not None and not isinstance(gradient, Variable):
             raise TypeError(
@@ -255,14 +255,13 @@ def call_node(
         if gradients[0] is not None:
             commit([(node.variable, gradients[0]._array, False)], None, wait=True)
         return ()
-    rule = node.rule
-    if rule is None:
+    if not isinstance(node, OpNode):
         concluded: tuple[Any, ...] = node.conclude(node.apply(gradients, None), None)
         return concluded
-    if not any(gradient is not None for gradient in gradients):
-        undefined: tuple[Any, ...] = (None,) * rule.arity
-        return undefined
-    gradient = gradients if several else gradients[0]
+    rule = node.rule
+    if all(gradient is None for gradient in gradients):
+        return (None,) * rule.arity
+    gradient = gradients if node.output_metadata.__class__ is tuple else gradients[0]
     run = rule.run
     if rule.unpack is not None:
         run = lambda F, gradient, _: rule.run(F, gradient, values_as_tensors(node))  # noqa: E731

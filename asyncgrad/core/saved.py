@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Node, extras_of, first_metadata
+from asyncgrad.core.node import Node, OpNode, extras_of, first_metadata
 from asyncgrad.core.saved_values import further, refuse_modified, saved_edge, values_of, watched
 from asyncgrad.core.variable import AccumulateGrad, Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
@@ -192,7 +192,7 @@ def save(variable: Variable) -> SavedTensor:
 
 
 def pack(
-    node: Node,
+    node: OpNode,
     hooks: SavedHooks,
     positions: tuple[int, ...] | None = None,
     out: Variable | None = None,
@@ -203,13 +203,12 @@ def pack(
         positions: which of the values; all of them if None.
         out: the node's result, if it has only just been made.
     """
-    rule = node.rule
-    assert rule is not None
-    if out is not None and any(where < 0 for _, where in rule.arrays):
+    arrays = node.rule.arrays
+    if out is not None and any(where < 0 for _, where in arrays):
         counter_of(out)
     values = list(values_of(node))
     counters = watched(node)
-    for position, where in rule.arrays:
+    for position, where in arrays:
         if positions is None or position in positions:
             array = values[position]
             metadata = first_metadata(node).F.metadata_of(array)
@@ -227,7 +226,7 @@ def pack(
     extras_of(node).packed = True
 
 
-def pack_attribute(node: Node, hooks: SavedHooks, position: int, part: int | None) -> None:
+def pack_attribute(node: OpNode, hooks: SavedHooks, position: int, part: int | None) -> None:
     """Let hooks pack an array that a table node has saved though it is no operand: indices.
 
     Args:
@@ -243,7 +242,7 @@ def pack_attribute(node: Node, hooks: SavedHooks, position: int, part: int | Non
     extras_of(node).packed = True
 
 
-def _unpack_attribute(node: Node, value: Value) -> Generator[Any, Any, Any]:
+def _unpack_attribute(node: OpNode, value: Value) -> Generator[Any, Any, Any]:
     """Unpack a saved value that is no operand to what the node's rule takes."""
     if value.__class__ is SavedTensor:
         return (yield from value.unpack_steps(node))._array
@@ -255,14 +254,12 @@ def _unpack_attribute(node: Node, value: Value) -> Generator[Any, Any, Any]:
     return value
 
 
-def unpack_packed(node: Node) -> Generator[Any, Any, dict[int, Any]]:
+def unpack_packed(node: OpNode) -> Generator[Any, Any, dict[int, Any]]:
     """Unpack those of a table node's saved values that hooks have packed, by position.
 
     Operands become tensors with their edges, other values arrays.
     """
-    rule = node.rule
-    assert rule is not None
-    arrays = dict(rule.arrays)
+    arrays = dict(node.rule.arrays)
     made: dict[int, Any] = {}
     for position, value in enumerate(values_of(node)):
         where = arrays.get(position)
@@ -275,12 +272,10 @@ def unpack_packed(node: Node) -> Generator[Any, Any, dict[int, Any]]:
     return made
 
 
-def unpacked(packed: dict[int, Any], recorded: bool, node: Node) -> Saved:
+def unpacked(packed: dict[int, Any], recorded: bool, node: OpNode) -> Saved:
     """The saved values, with unpacked ones in place; as tensors with edges if `recorded`."""
-    rule = node.rule
-    assert rule is not None
     values = [packed.get(place, value) for place, value in enumerate(values_of(node))]
-    for position, where in rule.arrays:
+    for position, where in node.rule.arrays:
         value = values[position]
         if position in packed:
             values[position] = value if recorded else value._array
@@ -290,7 +285,7 @@ def unpacked(packed: dict[int, Any], recorded: bool, node: Node) -> Saved:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def values_as_tensors(node: Node) -> Saved:
+def values_as_tensors(node: OpNode) -> Saved:
     """The saved values as tensors, outside of a pass, where nothing can be awaited."""
     return unpacked(_at_once(node, unpack_packed(node)), True, node)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.node import Freed, Node, first_metadata, refuse_freed
+from asyncgrad.core.node import Freed, Node, OpNode, first_metadata, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, restored
 from asyncgrad.core.saved_values import check_version, saved_edge, values_of, watched
 from asyncgrad.core.variable import wrap
@@ -37,7 +37,7 @@ class RawSaved:
 
     __slots__ = ("_node", "_part", "_position")
 
-    def __init__(self, node: Node, position: int, part: int | None = None) -> None:
+    def __init__(self, node: OpNode, position: int, part: int | None = None) -> None:
         self._node = node
         self._position = position
         self._part = part
@@ -48,9 +48,7 @@ class RawSaved:
         value = self._value()
         if value.__class__ is SavedTensor and value.unpack_hook is not None:
             return value.data
-        rule = self._node.rule
-        assert rule is not None
-        where = dict(rule.arrays).get(self._position, -1)
+        where = dict(self._node.rule.arrays).get(self._position, -1)
         edge = None if where < 0 else saved_edge(self._node, where)
         return restored(value, first_metadata(self._node).F.metadata_of(value), edge)
 
@@ -82,15 +80,13 @@ class RawSaved:
             value.register_hooks(pack_hook, unpack_hook)
         else:
             hooks = SavedHooks(pack_hook, unpack_hook)
-            rule = node.rule
-            assert rule is not None
-            if self._position in dict(rule.arrays):
+            if self._position in dict(node.rule.arrays):
                 pack(node, hooks, (self._position,))
             else:
                 pack_attribute(node, hooks, self._position, self._part)
 
 
-def saved_attribute(node: Node, name: str) -> Any:
+def saved_attribute(node: OpNode, name: str) -> Any:
     """A node's `_saved_*` or `_raw_saved_*` attribute.
 
     Raises:
@@ -100,25 +96,24 @@ def saved_attribute(node: Node, name: str) -> Any:
     raw = name.startswith("_raw_saved_")
     own = name.removeprefix("_raw_saved_" if raw else "_saved_")
     rule = node.rule
-    if rule is not None:
-        names = rule.names
-        key = own if own in names else _ALIASES.get(own, own)
-        if key == "y" and key not in names and key not in rule.keepable:
-            key = "scalar"
-            if raw and key in names:
-                # This call was given a number where others are given a tensor.
-                return SavedNone()
-        if key in names:
-            position = names.index(key)
-            where = dict(rule.arrays).get(position)
-            if not raw:
-                return _read(node, position, key, where)
-            found = RawSaved(node, position) if where is not None else _raw(node, position, key)
-            if found is not None:
-                return found
-        elif key in rule.keepable:
-            # An operand that no gradient of this call needs, so it was not saved.
-            return SavedNone() if raw else None
+    names = rule.names
+    key = own if own in names else _ALIASES.get(own, own)
+    if key == "y" and key not in names and key not in rule.keepable:
+        key = "scalar"
+        if raw and key in names:
+            # This call was given a number where others are given a tensor.
+            return SavedNone()
+    if key in names:
+        position = names.index(key)
+        where = dict(rule.arrays).get(position)
+        if not raw:
+            return _read(node, position, key, where)
+        found = RawSaved(node, position) if where is not None else _raw(node, position, key)
+        if found is not None:
+            return found
+    elif key in rule.keepable:
+        # An operand that no gradient of this call needs, so it was not saved.
+        return SavedNone() if raw else None
     raise AttributeError(f"{node.name()} has no attribute {name!r}")
 
 
@@ -131,15 +126,14 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def kept_by(node: Node) -> list[tuple[str, Any]]:
+def kept_by(node: OpNode) -> list[tuple[str, Any]]:
     """A table node's saved values with PyTorch's names: arrays, `SavedTensor`s, and others."""
-    rule = node.rule
-    assert rule is not None
     if node.saved.__class__ is Freed:
         return []
-    if not rule.names:
+    names = node.rule.names
+    if not names:
         return [("saved", node.saved)]
-    return list(zip(_their_names(rule.names), values_of(node), strict=True))
+    return list(zip(_their_names(names), values_of(node), strict=True))
 
 
 def _their_names(names: tuple[str, ...]) -> list[str]:
@@ -148,25 +142,22 @@ def _their_names(names: tuple[str, ...]) -> list[str]:
     return [theirs.get(name, name) for name in names]
 
 
-def saved_names(node: Node) -> list[str]:
+def saved_names(node: OpNode) -> list[str]:
     """The names of a node's `_saved_*` and `_raw_saved_*` attributes."""
-    rule = node.rule
-    if rule is None:
-        return []
-    arrays = {position for position, _ in rule.arrays}
-    names = _their_names(rule.names)
+    own = node.rule.names
+    arrays = {position for position, _ in node.rule.arrays}
+    names = _their_names(own)
     raw = [
         f"_raw_saved_{name}"
         for position, name in enumerate(names)
-        if position in arrays or _raw(node, position, rule.names[position]) is not None
+        if position in arrays or _raw(node, position, own[position]) is not None
     ]
     return [*raw, *[f"_saved_{name}" for name in names]]
 
 
-def _raw(node: Node, position: int, key: str) -> Any:
+def _raw(node: OpNode, position: int, key: str) -> Any:
     """The handle of an array that is saved though it is no operand; None for other values."""
     rule, saved = node.rule, node.saved
-    assert rule is not None
     if saved.__class__ is not Freed:
         value = values_of(node)[position]
     elif key in rule.plain:
@@ -197,13 +188,12 @@ def _tensor_of(node: Node, value: Value) -> Any:
     return wrap(value, F.metadata_of(value)) if value.__class__ is F.array_type else None
 
 
-def _read(node: Node, position: int, key: str, where: int | None) -> Any:
+def _read(node: OpNode, position: int, key: str, where: int | None) -> Any:
     saved = node.saved
     if saved.__class__ is Freed:
-        rule = node.rule
-        assert rule is not None
-        if where is None and node.guard is not None and key in rule.plain:
-            value = node.guard[rule.plain.index(key)]
+        plain = node.rule.plain
+        if where is None and node.guard is not None and key in plain:
+            value = node.guard[plain.index(key)]
             if key != "index" or value.__class__ is not tuple:
                 return value
         refuse_freed(node, saved)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed, stored_edges
+from asyncgrad.core.node import (
+    Freed,
+    Node,
+    OpNode,
+    as_edge,
+    first_metadata,
+    refuse_freed,
+    stored_edges,
+)
 from asyncgrad.core.recording import copied
 from asyncgrad.core.versions import VersionCounter, looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
@@ -24,36 +32,29 @@ if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
 
 
-def values_of(node: Node) -> tuple[Any, ...]:
+def values_of(node: OpNode) -> tuple[Any, ...]:
     """What a table node has saved, as a tuple."""
-    rule = node.rule
-    assert rule is not None
-    return (node.saved,) if len(rule.names) == 1 else node.saved
+    return (node.saved,) if len(node.rule.names) == 1 else node.saved
 
 
-def saved_edge(node: Node, where: int) -> StoredEdge:
+def saved_edge(node: OpNode, where: int) -> StoredEdge:
     """The edge of a saved value: an input's edge, or the node itself for an output."""
-    rule = node.rule
-    assert rule is not None
     if where < 0:
         return node
-    if where not in rule.places:
-        return None
-    return stored_edges(node)[rule.places.index(where)]
+    places = node.rule.places
+    return stored_edges(node)[places.index(where)] if where in places else None
 
 
-def watched(node: Node) -> dict[int, tuple[Any, int]]:
+def watched(node: OpNode) -> dict[int, tuple[Any, int]]:
     """The counters and expected versions of a table node's saved values, by position."""
-    rule = node.rule
-    assert rule is not None
     guards, versions = _guards(node)
     # In the order of `Plan.save`: counters of inputs first, then the output's if it is saved.
-    places = [position for position, where in rule.arrays if where >= 0]
-    places += [position for position, where in rule.arrays if where < 0]
+    places = [position for position, where in node.rule.arrays if where >= 0]
+    places += [position for position, where in node.rule.arrays if where < 0]
     return dict(zip(places, zip(guards, versions, strict=True), strict=False))
 
 
-def _guards(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _guards(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """A table node's counters and expected versions, as tuples."""
     guards = node.guard
     if guards is None:
@@ -61,7 +62,7 @@ def _guards(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return (guards, node.version) if guards.__class__ is tuple else ((guards,), (node.version,))
 
 
-def _replace_counter(node: Node, old: VersionCounter | None, new: VersionCounter) -> None:
+def _replace_counter(node: OpNode, old: VersionCounter | None, new: VersionCounter) -> None:
     """Check another counter instead of one; the order stays that of `watched`."""
     guards, versions = _guards(node)
     node.guard = tuple([new if guard is old else guard for guard in guards])
@@ -70,17 +71,16 @@ def _replace_counter(node: Node, old: VersionCounter | None, new: VersionCounter
     )
 
 
-def further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def further(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Counters and expected versions of tensors that the node keeps as attributes."""
-    rule, guards = node.rule, node.guard
-    assert rule is not None
-    if guards.__class__ is not tuple:
+    if node.guard.__class__ is not tuple:
         return (), ()
-    return guards[len(rule.arrays) :], node.version[len(rule.arrays) :]
+    own = len(node.rule.arrays)
+    return node.guard[own:], node.version[own:]
 
 
 def run_rule(
-    node: Node, run: Run, F: Namespace, gradient: NodeGradient, task: PassState | None
+    node: OpNode, run: Run, F: Namespace, gradient: NodeGradient, task: PassState | None
 ) -> Any:
     """Run a table node: check what it has saved, call its rule, and release it.
 
@@ -105,7 +105,7 @@ def run_rule(
     return received
 
 
-def check_saved(node: Node) -> Saved:
+def check_saved(node: OpNode) -> Saved:
     """What a table node has saved; raises if that was released, changed or detached in place."""
     saved = node.saved
     if saved.__class__ is Freed:
@@ -113,7 +113,7 @@ def check_saved(node: Node) -> Saved:
     return saved if node.guard is None else check_version(node)
 
 
-def check_version(node: Node, *, running: bool = True) -> Saved:
+def check_version(node: OpNode, *, running: bool = True) -> Saved:
     """Raise if a tensor that the node saved has been changed, or detached, in place since.
 
     Args:
@@ -140,10 +140,9 @@ def check_version(node: Node, *, running: bool = True) -> Saved:
     return node.saved
 
 
-def _renews(node: Node, changed: VersionCounter) -> bool:
+def _renews(node: OpNode, changed: VersionCounter) -> bool:
     """Compute a changed value again if it is the node's output and its rule can; else False."""
     rule, guards = node.rule, node.guard
-    assert rule is not None
     if rule.renew is None or guards.__class__ is not tuple:
         return False
     ((number, place),) = [(n, at) for n, (at, where) in enumerate(rule.arrays) if where < 0]
@@ -170,11 +169,9 @@ def refuse_modified(
     )
 
 
-def _refuse_detached(node: Node, cuts: Sequence[tuple[Node | None, int]]) -> None:
+def _refuse_detached(node: OpNode, cuts: Sequence[tuple[Node | None, int]]) -> None:
     """Raise if a saved operand had one of these edges before `detach_()`."""
-    rule = node.rule
-    assert rule is not None
-    operands = [where for _, where in rule.arrays if where in rule.places]
+    operands = [where for _, where in node.rule.arrays if where in node.rule.places]
     if any(as_edge(saved_edge(node, where)) in cuts for where in operands):
         raise AutogradError(
             f"{node.name()}: Trying to use a saved tensor that has been detached in-place, i.e. "
@@ -195,7 +192,7 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
     stack = [edge]
     while stack:
         node = as_edge(stack.pop()).node
-        if node is None or node.rule is None or node.sequence_nr <= since:
+        if not isinstance(node, OpNode) or node.sequence_nr <= since:
             continue
         stack += stored_edges(node)
         if counter not in _guards(node)[0]:
@@ -223,7 +220,7 @@ def watch_result(edge: StoredEdge, result: Variable, counter: VersionCounter) ->
         counter: the changed tensor's counter.
     """
     node = as_edge(edge).node
-    if node is None or node.rule is None or all(where >= 0 for _, where in node.rule.arrays):
+    if not isinstance(node, OpNode) or all(where >= 0 for _, where in node.rule.arrays):
         return
     if node.guard is None:
         node.guard, node.version = counter, counter.value

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.core.metadata import Metadata
-    from asyncgrad.core.node import Node
+    from asyncgrad.core.node import OpNode
     from asyncgrad.ops.op import Op, Part
 
 
@@ -135,7 +135,7 @@ class Plan:
             self._save = FunctionType(code_of(source, f"saving for the {self._label}"), names)
         return self._save
 
-    def unpack(self, node: Node) -> Any:
+    def unpack(self, node: OpNode) -> Any:
         """The saved values, with tensors that lead into the graph instead of arrays."""
         single = len(self.sources) == 1
         values = [node.saved] if single else list(node.saved)

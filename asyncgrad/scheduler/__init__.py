@@ -23,7 +23,7 @@ from asyncgrad.scheduler.results import awaitable, ended
 if TYPE_CHECKING:
     from asyncgrad.aliases import Gradient
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.node import Node
+    from asyncgrad.core.node import OpNode
     from asyncgrad.core.pass_state import PassState
 
 __all__ = [
@@ -51,7 +51,7 @@ def start(task: GraphTask) -> Any:
     return ended(run_inline(task))
 
 
-def start_chain(root: Node, gradient: Gradient, keep_graph: bool) -> Any:
+def start_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> Any:
     """Run a pass along a chain, without a `GraphTask`: see `core.chain`.
 
     Returns:

@@ -29,7 +29,7 @@ from asyncgrad.scheduler.portal import OnPortal
 if TYPE_CHECKING:
     from asyncgrad.aliases import Gradient
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.node import Node
+    from asyncgrad.core.node import OpNode
     from asyncgrad.core.states import Suspended
 
 #: A budget, in nanoseconds, that no pass uses up.
@@ -43,7 +43,7 @@ def run_inline(task: GraphTask) -> Any:
     return _run(task)
 
 
-def run_chain(root: Node, gradient: Gradient, keep_graph: bool) -> None:
+def run_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> None:
     """Run a pass along a chain to its end in this thread: see `core.chain`."""
     for token in fp_errors_ignored:
         try:
