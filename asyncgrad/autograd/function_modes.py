@@ -29,9 +29,7 @@ def push_function(
 ) -> None:  # fmt: skip
     """Compute the tangents of a Function's results at all open levels.
 
-    Args:
-        outputs: the values that `forward` returned.
-        results: the tensors that `apply` gives to the caller in their place.
+    `forward` has returned `outputs`; `apply` gives the caller `results` in their place.
     """
     given = [x for x in args if isinstance(x, Variable)]
     for result in results:
@@ -173,12 +171,7 @@ def apply_to_examples(
     function: Value, rule: Callable[..., Any] | None, level: Level, args: tuple[Any, ...], *,
     separate: bool,
 ) -> Any:  # fmt: skip
-    """Call a Function on examples of a batch.
-
-    Args:
-        level: the level of the batch.
-        separate: the Function has a `setup_context`.
-    """
+    """Call a Function on examples of a batch; `separate`: it has a `setup_context`."""
     name = function.__name__
     if level.loops and rule is None:
         return by_parts(function.apply, *args)

@@ -352,8 +352,7 @@ def blocks_of_rows(
 ) -> tuple[tuple[Any, ...], ...]:
     """By output and input, the derivatives by each input of all outputs' elements, its first axis.
 
-    Args:
-        depth: the number of the inputs' first axes that belong to batches.
+    The inputs' first `depth` axes belong to batches.
     """
     blocks = []
     first = 0

@@ -63,11 +63,7 @@ def is_chain(edge: StoredEdge) -> bool:
 def run_chain(
     node: OpNode, gradient: Gradient, keep_graph: bool
 ) -> tuple[list[tuple[Variable, Gradient, bool]], BaseException | None]:
-    """Run the nodes of a chain, from the one at the root and its gradient, an array.
-
-    Returns:
-        What `commit` has to add to the leaves, and the error, if a node has raised one.
-    """
+    """Run a chain from its root: what `commit` has to add to the leaves, and the error, if any."""
     staged: list[tuple[Variable, Gradient, bool]] = []
     freed: Freed | None = None
     owned = False

@@ -50,13 +50,9 @@ def commit(
         staged: variables with their gradients, and whether the gradient's array may be kept.
         recorded: the namespace of recorded functions where the gradients are tensors that can
             be differentiated again; None where they are arrays.
-        wait: block while another pass commits.
+        wait: block while another pass commits; otherwise the result is then False.
         prepared: what devices have computed already.
-        begin: called first, with the commit lock held.
-        end: called last, with the commit lock still held.
-
-    Returns:
-        False, with nothing changed, where another pass commits and `wait` is false.
+        begin, end: called first and last, with the commit lock held.
 
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
@@ -218,13 +214,10 @@ def commit_revocably(
     wait: bool,
     prepared: Sequence[Prepared] = (),
 ) -> Callable[[bool], bool] | None:
-    """Commit gradients so that it can be undone.
+    """Commit gradients, and return a function that undoes it; None where `commit` returns False.
 
-    Returns:
-        A function `revoke(wait)` that restores every `.grad` that nobody has changed since the
-        commit. `revoke(False)` changes nothing and returns False if it would have to copy much, or
-        if another pass is committing. The result is None, with nothing changed, if another pass
-        commits now and `wait` is false.
+    `revoke(wait)` restores every `.grad` that nobody has changed since the commit. `revoke(False)`
+    changes nothing and returns False if it would have to copy much, or if another pass commits.
     """
     before: list[Any] = []
     copied = 0

@@ -22,9 +22,8 @@ def deliver(
 ) -> None:  # fmt: skip
     """Pass a node's gradients on. A node that has received all of its gradients becomes ready.
 
-    Args:
-        received: a gradient for each edge; None where all are undefined.
-        fresh: nothing else refers to the gradients' arrays.
+    `received` is None where all gradients are undefined; if they are `fresh`, nothing else refers
+    to their arrays.
     """
     dependencies = task.dependencies
     buffers = task.not_ready
@@ -83,11 +82,7 @@ def deliver(
 def pass_on(
     task: PassState, producer: OpNode, received: tuple[Gradient, ...] | None
 ) -> tuple[Node | None, NodeGradient]:
-    """Deliver the gradients of a table node with several edges.
-
-    Returns:
-        The node that runs next, with its gradient, where that is known; else None.
-    """
+    """Deliver a table node's gradients; the node that runs next, with its gradient, where known."""
     following, rule = producer.following, producer.rule
     owned = rule.fresh
     if received is None or task.launched:
@@ -171,11 +166,8 @@ def take_report(
 ) -> None:  # fmt: skip
     """Take the gradients of a node that was handed out by `PassState.launch`.
 
-    Args:
-        following: the edges that the gradients go along; None for all of the node's edges.
-
-    Raises:
-        ValueError: if the pass has not handed out the node, or it has reported already.
+    They go along all of its edges, or along those `following`. Raises ValueError for a node that
+    was not handed out, or has reported already.
     """
     if node not in task.launched:
         raise ValueError(f"{node!r} was not handed out by this pass, or has reported already")

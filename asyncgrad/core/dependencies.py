@@ -20,10 +20,7 @@ def count(task: PassState, steps: int) -> bool:
     """Walk the graph for a pass that runs every node.
 
     A partial pass does so, too, if all leaves are requested: then every node runs. The walk ends
-    at the first leaf that is not requested.
-
-    Returns:
-        False after `steps` nodes, to be called again; True if the walk is complete or has ended.
+    at the first leaf that is not requested. False after `steps` nodes: then call it again.
     """
     info = task.exec_info
     requested: Any = None if info is None else info.needed or info.captures

@@ -25,12 +25,7 @@ class ExecInfo:
     __slots__ = ("all_requested", "captures", "inner", "needed", "oldest", "trimmed")
 
     def __init__(self, edges: Sequence[Any], run: bool) -> None:
-        """Note what is requested.
-
-        Args:
-            edges: what the pass is to reach, as stored edges.
-            run: run the nodes of the edges, instead of capturing what reaches them.
-        """
+        """Note the stored edges whose nodes are to `run`, or whose gradients are to be captured."""
         #: The nodes to run, because they lead to something requested. `walk` adds to them.
         self.needed: Any = _NONE
         #: The nodes in `needed` of which some edges lead to nothing requested.

@@ -28,8 +28,7 @@ class CallSite:
     def remember(self, depth: int = DEPTH) -> Self:
         """Store the code object and instruction, but not the frame, which would hold its variables.
 
-        Args:
-            depth: how many frames to skip first, all of them the package's.
+        The first `depth` frames, which are skipped, have to be the package's.
         """
         try:
             frame = sys._getframe(depth)

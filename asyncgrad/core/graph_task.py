@@ -72,11 +72,7 @@ class GraphTask(PassState):
         parent: GraphTask | None
 
     def start(self, steps: int = -1) -> bool:
-        """Count dependencies; with `steps`, stop after about that many nodes.
-
-        Returns:
-            Whether the walk is complete and nodes can run.
-        """
+        """Count dependencies, for about `steps` nodes at most; whether all have been counted."""
         if self.walk is None:
             return True
         if not (count(self, steps) if self.exec_info is None else plan(self, steps)):
@@ -93,15 +89,10 @@ class GraphTask(PassState):
     # the array functions take half (benchmarks/chain.py): the fast path of `run_rule`, the release
     # of what it has used, and the delivery along a single edge.
     def run(self, budget: int, *, thread: bool = False, helpers: Helpers | None = None) -> Outcome:
-        """Run ready nodes until `budget` nanoseconds of expected cost are used up.
+        """Run ready nodes until `budget` nanoseconds of expected cost are used up; say why it ends.
 
-        Args:
-            budget: the nanoseconds.
-            thread: run nodes however expensive they are, and end after a run of cheap ones.
-            helpers: threads that help with expensive nodes that are ready together.
-
-        Returns:
-            Why it has ended.
+        In a `thread`, nodes run however expensive they are, and it ends after a run of cheap ones.
+        `helpers` are threads that help with expensive nodes that are ready together.
         """
         streams = self.streams
         if streams is not None:

@@ -28,11 +28,8 @@ def note_view(
 ) -> None:
     """Note that a result is a view of the tensor it was taken from.
 
-    Args:
-        variable: the result, with its array and its edge.
-        source: the tensor it was taken from.
-        name: the table's name of the view function.
-        creation: why the view can't be changed in place while recording, or None.
+    `name` is the table's name of the view function, `creation` the reason why the view can't be
+    changed in place while recording, or None.
     """
     # Inlined `looks_into`: this runs for every view.
     array, held = source._array, variable._array.base

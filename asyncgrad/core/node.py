@@ -147,12 +147,9 @@ class Node:
         return rule.variant(dict(zip(rule.plain, kept, strict=True)))
 
     def apply(self, gradients: tuple[Any, ...], task: Value) -> Any:
-        """Compute the gradients of the inputs, one for each next edge.
+        """Compute the gradients of the inputs, one for each next edge, from those of the outputs.
 
-        Args:
-            gradients: one for each forward output, None where undefined; arrays, or tensors
-                where the pass records itself.
-            task: the graph task that runs the node.
+        They are arrays, or tensors where the pass records itself, and None where undefined.
         """
         raise NotImplementedError
 

@@ -31,11 +31,9 @@ class Helpers(Protocol):
     """The threads that help the owner of a pass."""
 
     def gives_way(self, cost: int, suspended: int) -> bool:
-        """Whether the owner should leave its thread before a node of this cost.
+        """Whether the owner should leave its thread before a node of this expected cost.
 
-        Args:
-            cost: the node's expected cost.
-            suspended: how many nodes wait for the loop to arrange their awaits.
+        `suspended` nodes wait for the loop to arrange their awaits.
         """
 
     def room(self) -> int:
@@ -49,10 +47,7 @@ class Helpers(Protocol):
 
 
 def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradient) -> bool:
-    """Hand out the other expensive nodes that are ready; split `node` if threads are left.
-
-    Args:
-        node: the node that is about to run.
+    """Hand out other expensive nodes that are ready before `node`; split it if threads are left.
 
     Returns:
         Whether the node itself has been run.

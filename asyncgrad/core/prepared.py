@@ -57,9 +57,7 @@ def prepare(
 ) -> Prepared:  # fmt: skip
     """Compute what `commit` would make a leaf's `.grad`, without touching it.
 
-    Args:
-        recorded: the recorded functions, if the pass records itself.
-        within: calls a function in the stream of the leaf.
+    `within` calls a function in the stream of the leaf.
     """
     staged = (variable, gradient, owned, recorded)
     metadata = variable._metadata

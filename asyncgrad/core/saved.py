@@ -197,11 +197,9 @@ def pack(
     positions: tuple[int, ...] | None = None,
     out: Variable | None = None,
 ) -> None:
-    """Let hooks pack the arrays that a table node has saved.
+    """Let hooks pack the arrays that a table node has saved, or those at some positions.
 
-    Args:
-        positions: which of the values; all of them if None.
-        out: the node's result, if it has only just been made.
+    `out` is the node's result, if it has only just been made.
     """
     arrays = node.rule.arrays
     if out is not None and any(where < 0 for _, where in arrays):
@@ -229,9 +227,7 @@ def pack(
 def pack_attribute(node: OpNode, hooks: SavedHooks, position: int, part: int | None) -> None:
     """Let hooks pack an array that a table node has saved though it is no operand: indices.
 
-    Args:
-        position: which of the values.
-        part: which of its parts, None for the value itself.
+    The array is the value at a position, or a part of it.
     """
     values = list(values_of(node))
     value = values[position]

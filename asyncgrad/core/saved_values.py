@@ -85,11 +85,7 @@ def run_rule(
     """Run a table node: check what it has saved, call its rule, and release it.
 
     In a thread, tasks on the loop may change a saved tensor meanwhile, so versions are checked
-    before and after.
-
-    Args:
-        gradient: the gradient of its output, or of each.
-        task: the pass, which says whether the values are released; None outside of passes.
+    before and after. The pass says whether the values are released; it is None outside of passes.
     """
     saved = check_saved(node)
     while True:
@@ -114,13 +110,10 @@ def check_saved(node: OpNode) -> Saved:
 
 
 def check_version(node: OpNode, *, running: bool = True) -> Saved:
-    """Raise if a tensor that the node saved has been changed, or detached, in place since.
+    """What the node has saved, with a changed output computed again if its rule can do that.
 
-    Args:
-        running: the node is about to run; without it `detach_()` is no error.
-
-    Returns:
-        What the node has saved, with a changed output computed again if its rule can do that.
+    Raises if another saved tensor has been changed in place since or, where the node is `running`
+    next, detached.
     """
     guards, versions = node.guard, node.version
     if guards.__class__ is not tuple:
@@ -182,9 +175,7 @@ def _refuse_detached(node: OpNode, cuts: Sequence[tuple[Node | None, int]]) -> N
 def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
     """Copy what the nodes of an operation in place have saved of the variable before it changes.
 
-    Args:
-        edge: the stored edge of the new values.
-        since: the nodes of the operation have greater sequence numbers than this.
+    `edge` is that of the new values. The operation's nodes have greater numbers than `since`.
     """
     array, counter = variable._array, variable._counter
     if counter is None:
@@ -214,10 +205,7 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
 def watch_result(edge: StoredEdge, result: Variable, counter: VersionCounter) -> None:
     """After a change in place, watch the result that its node has saved with another counter.
 
-    Args:
-        edge: the stored edge of the new values.
-        result: the node's output, whose values the changed tensor has now.
-        counter: the changed tensor's counter.
+    It is the counter of the changed tensor, which has now the result's values and edge.
     """
     node = as_edge(edge).node
     if not isinstance(node, OpNode) or all(where >= 0 for _, where in node.rule.arrays):

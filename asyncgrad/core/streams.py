@@ -131,8 +131,7 @@ class PassStreams:
     def stage(self, variable: Variable) -> Node:
         """Make a leaf's stream follow the caller's, in which its gradient was computed.
 
-        Returns:
-            The leaf's node, which knows the stream and has to be held until the pass has ended.
+        The node that is returned knows the stream, and has to be held until the pass has ended.
         """
         node: Node = as_edge(gradient_edge(variable)).node  # type: ignore[assignment]
         caller = self.caller_stream(variable._metadata.device)
@@ -220,12 +219,9 @@ class PassStreams:
     def _meet(
         self, device: Device, producer: Stream, consumer: Stream, *, from_caller: bool
     ) -> Stream:
-        """The stream in which a gradient is summed, made to wait for its producer.
+        """The stream in which a gradient is summed, made to wait for the one in which it was made.
 
-        Args:
-            producer: the stream of the node that made it, or None.
-            consumer: the stream of the node that it goes to, or None.
-            from_caller: the caller made it.
+        `producer` and `consumer` are the streams of the nodes that it comes from and goes to.
         """
         if not device.streamed:
             # (1) Host memory: the producer has waited already.
@@ -241,12 +237,9 @@ class PassStreams:
     # -- ending -----------------------------------------------------------------------------------
 
     def prepare(self, task: PassState) -> list[Any]:
-        """Compute the leaves' new `.grad`s, each in the stream of its leaf.
+        """Compute the leaves' new `.grad`s, each in its leaf's stream; return what has no stream.
 
         So nothing on a device can fail in the commit, which only exchanges arrays.
-
-        Returns:
-            What is staged for leaves without streams.
         """
         elsewhere = []
         for staged in task.staged:
@@ -319,11 +312,7 @@ class PassStreams:
         return made
 
     def wait(self, task: PassState) -> Generator[Any, Any, None]:
-        """Wait until all work of the pass in streams is done.
-
-        Raises:
-            RuntimeError: the first error of a device.
-        """
+        """Wait until all work of the pass in streams is done; raise the first error of a device."""
         errors = []
         for event in [stream.record_event() for stream in self.used]:
             try:

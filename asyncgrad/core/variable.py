@@ -95,18 +95,14 @@ class View:
     turned = -1
 
     def __init__(self, base: Variable, path: Value, version: int, creation: str | None) -> None:
-        """Describe a view.
-
-        Args:
-            base: the tensor that is not itself a view.
-            path: how to get from the base to the view: (path, function, attributes), or None if
-                it can't be repeated.
-            version: the version of the base when the view's edge was made.
-            creation: why the view can't be changed in place while recording, or None.
-        """
+        #: The tensor that is not itself a view.
         self.base = base
+        #: How to get from there to the view: (path, function, attributes); None if that can't be
+        #: repeated.
         self.path = path
+        #: The version of the base when the view's edge was made.
         self.version = version
+        #: Why the view can't be changed in place while recording, or None.
         self.creation = creation
 
     @property

@@ -163,12 +163,9 @@ def stop_retaining(variable: HasEdge) -> None:
 
 
 def refuse_change(creation: str | None, *, indirect: bool, edge: StoredEdge = None) -> NoReturn:
-    """Raise for a view that may not be changed while recording, nor may its base.
+    """Raise for a view that may not be changed while recording, for the reason `creation`.
 
-    Args:
-        creation: why the view can't be changed.
-        indirect: its base, or another view of it, has changed, not the view itself.
-        edge: the view's stored edge, which names the function that made it.
+    If `indirect`, its base or another view of it has changed. Its edge names what made the view.
     """
     made, mode = _MADE_IN.get(creation or "", ("", ""))
     if edge is not None:

@@ -37,9 +37,7 @@ def start(task: GraphTask) -> Any:
     """Start a pass on the running loop, or run it to its end if it could not be awaited there.
 
     The latter happens where no loop runs, where blocking is asked for, and in a synchronous node.
-
-    Returns:
-        The future of the pass, or what `ended` makes of one that has ended.
+    The result is the future of the pass, or what `ended` makes of one that has ended.
     """
     loop = _get_running_loop()
     if loop is not None:
@@ -52,11 +50,7 @@ def start(task: GraphTask) -> Any:
 
 
 def start_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> Any:
-    """Run a pass along a chain, without a `GraphTask`: see `core.chain`.
-
-    Returns:
-        What `start` returns. None, with nothing done, if a loop runs or the graph is no chain.
-    """
+    """Run a pass along a chain, as `start` does; None if a loop runs, or this is no chain."""
     if _get_running_loop() is not None or not is_chain(root):
         return None
     if "trio" in modules:

@@ -44,8 +44,7 @@ def _take(request: list[GraphTask]) -> GraphTask | None:
 def begin_end(task: GraphTask) -> bool:
     """Declare that a finished pass is about to be committed, so that it can't be cancelled.
 
-    Returns:
-        False if it was cancelled before, or another report in the inbox has ended it.
+    False if it was cancelled before, or another report in the inbox has ended it.
     """
     # Set first, then check the inbox. `ask_to_end` fills the inbox first, then checks `ending`. So
     # at least one of the two threads sees the other.

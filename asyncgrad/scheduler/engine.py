@@ -100,11 +100,7 @@ class Engine(RunningPasses):
         return [*FOR_USERS, *(name for name in super().__dir__() if name.startswith("__"))]
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
-        """Stop the threads and give BLAS its threads back; a later pass runs on the loop.
-
-        Args:
-            ended: called at the end of the last thread.
-        """
+        """Stop the threads, the last of which calls `ended`; later passes run on the loop."""
         if self.closed:
             return
         self.closed = True
@@ -217,9 +213,6 @@ def _end_with(
     shut_down: weakref.WeakMethod[Callable[[], Awaitable[None]]], loop: asyncio.AbstractEventLoop
 ) -> AsyncGenerator[None, None] | None:
     """Make an engine shut down with its loop's asynchronous generators, as every runner does.
-
-    Args:
-        shut_down: the engine's method, weakly, so that the loop does not keep the engine.
 
     Returns:
         A generator that must live as long as the engine; None if the loop has shut down already.

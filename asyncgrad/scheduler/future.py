@@ -225,11 +225,8 @@ class BackwardFuture(asyncio.Future[_T]):
     ) -> None:
         """End as cancelled, now that nothing of the pass runs.
 
-        Args:
-            later: errors that nodes raised after the cancellation. They become notes, as text,
-                because the errors themselves refer to the pass.
-            failure: the error of a pass that had failed before it was cancelled. The caller of
-                `cancel()` did not know of it; it becomes a note, too.
+        What nodes have raised `later`, and a `failure` of which the caller of `cancel()` did not
+        know, become notes, as text, because the errors themselves refer to the pass.
         """
         self._task = None
         self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]

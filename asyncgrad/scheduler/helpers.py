@@ -32,13 +32,9 @@ class Helpers:
     """The threads that help with one segment of a pass."""
 
     def __init__(self, threads: Threads, urgency: Urgency, suspended: int) -> None:
-        """Start with none.
-
-        Args:
-            suspended: how many of its nodes were already waiting for room among coroutine nodes.
-        """
         self._threads = threads
         self._urgency = urgency
+        #: How many nodes of the pass were already waiting for room among coroutine nodes.
         self._suspended = suspended
         #: Nanoseconds of expected cost of the expensive nodes that the owner has run.
         self.spent = 0
@@ -71,13 +67,9 @@ class Helpers:
         return pieces.threads > 1 and bool(self._helping or self._threads.spare())
 
     def lend(self, call: Callable[[], None], *, part: bool = False) -> None:
-        """Run a call in another thread; `join` waits for it.
+        """Run a call, which must not raise, in another thread; `join` waits for it.
 
         If more calls wait than there are helpers, this thread makes the oldest of them at once.
-
-        Args:
-            call: does not raise.
-            part: it is a part of a node.
         """
         self._lent += 1
         self._open.append(call)

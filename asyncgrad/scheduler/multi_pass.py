@@ -87,15 +87,11 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool)
     """Run a program on the running loop, or to its end if it could not be awaited there.
 
     Args:
-        program: the coroutine.
         name: of the function that the user called, for errors.
         waits: it calls a user's coroutine function.
 
     Returns:
         A `MultiPass` on a running loop; elsewhere the result, which can be awaited, too.
-
-    Raises:
-        RuntimeError: if a program that has to end at once waits for something.
     """
     loop = _get_running_loop()
     if loop is None:

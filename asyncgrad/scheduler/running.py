@@ -303,8 +303,7 @@ class RunningPasses(Host):
     def cancel(self, task: GraphTask) -> bool:
         """Ask a pass to drain; its future ends when nothing of it runs any more.
 
-        Returns:
-            False if it is too late, because a thread commits the pass.
+        False if it is too late, because a thread commits the pass.
         """
         if not task.cancelling:
             if not ask_to_end(task):

@@ -25,12 +25,7 @@ class ThreadSegments:
     """The jobs in the threads of one engine."""
 
     def __init__(self, queue: DeviceQueue, *, hurries: bool) -> None:
-        """Start the threads.
-
-        Args:
-            queue: knows how urgent passes are, and what they have used.
-            hurries: the loop's thread gets a core as soon as it wakes, so none is left idle for it.
-        """
+        """Start the threads; one is left idle for the loop's thread unless that `hurries`."""
         self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
@@ -121,12 +116,7 @@ class ThreadJob:
         report: Callable[[Any, BaseException | None], None],
         ended: Callable[[], None],
     ) -> None:
-        """Make a job for a thread.
-
-        Args:
-            report: called on the loop with the result and the error, unless the job is withdrawn.
-            ended: called on the loop in any case, once.
-        """
+        """Make a job; the loop calls `report`, unless it is withdrawn, and `ended`, in any case."""
         #: Popping the entry claims the job.
         self._job = [job]
         self._ended = ended

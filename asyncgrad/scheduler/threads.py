@@ -38,9 +38,7 @@ class Threads:
     def __init__(self, number: int, name: str, kept: int = 0) -> None:
         """Start the threads, without waiting for that.
 
-        Args:
-            kept: so many idle threads don't share the work of others, to leave cores to the event
-                loop.
+        To leave cores to the event loop, `kept` idle threads don't share the work of others.
         """
         self._kept = kept
         #: True for each job, False for each thread that should end.
