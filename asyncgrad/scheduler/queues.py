@@ -156,18 +156,13 @@ ORDINARY = Urgency(0, inf, 0, 0)
 class DeviceQueue:
     """The passes that wait for a turn."""
 
-    __slots__ = ("_alone", "_clock", "_queue", "_since", "_waiting", "longest_ns", "waited_ns",
-                 "waits")  # fmt: skip
+    __slots__ = ("_clock", "_queue", "_waiting", "longest_ns", "waited_ns", "waits")
 
     def __init__(self) -> None:
         #: The passes, each with its time of arrival.
         self._queue: FairQueue[Urgency, tuple[GraphTask, int]] = FairQueue(_PATIENCE)
         #: How many there are, including any that have ended meanwhile.
         self._waiting = 0
-        #: The only waiting pass and its time of arrival, kept here while there is no other with
-        #: which the queue would compare it.
-        self._alone: GraphTask | None = None
-        self._since = 0
         #: The time used by the family that had the last turn; newcomers start from it.
         self._clock = 0
         #: The number of waits for a turn, and their total and longest time.
@@ -175,36 +170,16 @@ class DeviceQueue:
 
     def enter(self, task: GraphTask, now: int) -> None:
         """Queue a pass."""
-        if self._alone is None and not self._waiting:
-            self._alone, self._since = task, now
-        else:
-            self._compare()
-            self._push(task, now)
-
-    def _compare(self) -> None:
-        """Move the single waiting pass into the queue."""
-        if self._alone is not None:
-            task, self._alone = self._alone, None
-            self._push(task, self._since)
-
-    def _push(self, task: GraphTask, since: int) -> None:
         self._waiting += 1
-        self._queue.push(self.urgency(task), (task, since))
+        self._queue.push(self.urgency(task), (task, now))
 
     def empty(self) -> bool:
         """Whether no pass waits."""
-        return self._alone is None and not self._waiting
-
-    def qsize(self) -> int:
-        """How many passes wait, including any that have ended meanwhile."""
-        return self._waiting + (self._alone is not None)
+        return not self._waiting
 
     def waiting(self) -> int:
         """How many waiting passes have not ended."""
-        tasks = [task for task, _ in self._queue.items()]
-        if self._alone is not None:
-            tasks.append(self._alone)
-        return sum(task.future is not None for task in tasks)
+        return sum(task.future is not None for task, _ in self._queue.items())
 
     def urgency(self, task: GraphTask) -> Urgency:
         """The urgency of a pass at this moment."""
@@ -219,7 +194,9 @@ class DeviceQueue:
 
     def charge(self, task: GraphTask, used: int) -> int:
         """Add nanoseconds to the time that a pass's family has used, and return the sum."""
-        first = _first_of_family(task)
+        first = task
+        while first.parent is not None:
+            first = first.parent
         if first.virtual_time < 0:
             first.virtual_time = self._clock
         first.virtual_time += used
@@ -227,28 +204,17 @@ class DeviceQueue:
 
     def next_turn(self, now: int) -> tuple[GraphTask, int] | None:
         """Take the next pass, with its waiting time; None if there is none that has not ended."""
-        task = self._alone
-        if task is not None:
-            self._alone = None
-            self._queue.taken += 1
-            since = self._since
+        for _ in range(_PASSED_OVER):
+            if not self._waiting:
+                return None
+            self._waiting -= 1
+            task, since = self._queue.pop(self._renewed)
             task.queued = False
-            if task.future is None:
-                return None
+            if task.future is not None:
+                break
         else:
-            for _ in range(_PASSED_OVER):
-                if not self._waiting:
-                    return None
-                self._waiting -= 1
-                task, since = self._queue.pop(self._renewed)
-                task.queued = False
-                if task.future is not None:
-                    break
-            else:
-                return None
-        used = task.virtual_time
-        if used < 0 or task.parent is not None:
-            used = self.charge(task, 0)
+            return None
+        used = self.charge(task, 0)
         if used > self._clock:
             self._clock = used
         waited = now - since
@@ -262,10 +228,3 @@ class DeviceQueue:
         """The present urgency of a pass: others of its family may have run since it was queued."""
         used = self.charge(entry[0], 0)
         return urgency if used == urgency.used else urgency._replace(used=used)
-
-
-def _first_of_family(task: GraphTask) -> GraphTask:
-    """The outermost pass around this one."""
-    while task.parent is not None:
-        task = task.parent
-    return task

@@ -164,8 +164,7 @@ async def test_a_loop_that_has_nothing_else_to_do_has_one(monkeypatch: pytest.Mo
 
 
 @pytest.mark.asyncio
-async def test_who_is_alone_in_the_queue_is_compared_when_others_come() -> None:
-    """The first in the queue waits without having been compared with anybody."""
+async def test_the_more_urgent_overtakes_who_came_first() -> None:
     ended: list[str] = []
     engine = ag.engine()
     engine.slice_ns = 0
@@ -181,9 +180,9 @@ async def test_who_is_alone_in_the_queue_is_compared_when_others_come() -> None:
     queue = engine.queue
     assert queue.empty()
     first = start("first", 0)
-    assert (queue.qsize(), queue.empty()) == (1, False)
+    assert (queue.waiting(), queue.empty()) == (1, False)
     second = start("urgent", 1)
-    assert queue.qsize() == 2
+    assert queue.waiting() == 2
     third = start("third", 0)
     for future in (first, second, third):
         await future
