@@ -9,7 +9,7 @@ from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.scheduler import awaits, portal
+from asyncgrad.scheduler import awaits, call_on_portal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -110,8 +110,4 @@ def _begun(packing: Coroutine[Any, Any, Any]) -> Any:
     """Start a coroutine beside the forward pass; without a loop, its result."""
     if _get_running_loop() is not None:
         return asyncio.ensure_future(packing)
-
-    async def wait() -> Any:
-        return await packing
-
-    return portal().call(wait)
+    return call_on_portal(packing)

@@ -15,7 +15,7 @@ from asyncgrad.scheduler.future import BackwardFuture, refuse_forgotten
 from asyncgrad.scheduler.inline import run_chain, run_inline
 from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
 from asyncgrad.scheduler.offload import cooperate, offload
-from asyncgrad.scheduler.portal import portal
+from asyncgrad.scheduler.portal import call_on_portal
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.registry import check_loop, engine, engine_of
 from asyncgrad.scheduler.results import awaitable, ended
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from asyncgrad.core.pass_state import PassState
 
 __all__ = [
-    "BackwardFuture", "Engine", "MultiPass", "awaitable", "awaits", "call", "check_awaited",
-    "check_deadline", "cooperate", "engine", "offload", "portal", "run_multi_pass", "start",
+    "BackwardFuture", "Engine", "MultiPass", "awaitable", "awaits", "call", "call_on_portal",
+    "check_awaited", "check_deadline", "cooperate", "engine", "offload", "run_multi_pass", "start",
     "start_chain", "until_free_for", "waits",
 ]  # fmt: skip
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import warnings
 from asyncio.events import _get_running_loop
-from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from sys import modules
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from asyncgrad.core.frames import CallSite
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler.portal import OnPortal
+from asyncgrad.scheduler.portal import call_on_portal
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.registry import check_loop, engine_of
 from asyncgrad.scheduler.results import awaitable
@@ -102,19 +101,7 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool)
                 program.close()
                 raise
         if waits:
-            running = OnPortal(program, copy_context())
-            try:
-                result, error = running.result()
-            except BaseException:
-                running.end()
-                raise
-            if error is not None:
-                try:
-                    raise error
-                finally:
-                    # The traceback holds this frame: a cycle.
-                    del error
-            return awaitable(result)
+            return awaitable(call_on_portal(program))
     else:
         modes = current()
         if not modes.blocking and not is_in_node():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from asyncio import CancelledError, current_task
-from asyncio.events import get_running_loop
 from concurrent.futures import Future
+from contextvars import copy_context
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -20,28 +21,41 @@ if TYPE_CHECKING:
 
     from asyncgrad.aliases import Value
 
-_portal: list[Any] = []
-_portal_lock = lasting_lock()
 #: The shared loop, once it runs.
 _loops: list[AbstractEventLoop] = []
-#: Held while the portal's thread imports anyio.
-_importing = lasting_lock()
+_starting = lasting_lock()
 
 
-def portal() -> Any:
-    """The anyio portal to the shared loop."""
-    with _portal_lock:
-        if not _portal:
-            started: Future[Any] = Future()
-            # Not anyio's thread, which would have to be stopped before the interpreter ends.
+def _shared_loop() -> AbstractEventLoop:
+    """The loop of synchronous passes, which runs until the process ends."""
+    with _starting:
+        if not _loops:
+            started: Future[AbstractEventLoop] = Future()
+            # A daemon: the interpreter does not wait for it.
             Thread(target=_serve, args=(started,), name="asyncgrad portal", daemon=True).start()
-            _portal.append(started.result())
-        return _portal[0]
+            _loops.append(started.result())
+        return _loops[0]
+
+
+def _serve(started: Future[AbstractEventLoop]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        # A loop policy may have set an eager task factory.
+        loop.set_task_factory(None)
+        started.set_result(loop)
+        await loop.create_future()
+
+    asyncio.run(main())
 
 
 def is_shared(loop: AbstractEventLoop) -> bool:
     """Whether this is the loop of synchronous passes."""
     return loop in _loops
+
+
+if hasattr(os, "register_at_fork"):
+    # A child process starts its own: the thread was not forked.
+    os.register_at_fork(after_in_child=_loops.clear)
 
 
 class OnPortal:
@@ -63,16 +77,16 @@ class OnPortal:
         self.cancelled = False
         self._ended = ended
         self._outcome: Future[tuple[Any, BaseException | None]] = Future()
-        self._loop: AbstractEventLoop | None = None
+        self._loop = _shared_loop()
         self._task: Task[Any] | None = None
         #: The timer for the grace period of a cancelled coroutine.
         self._patience: TimerHandle | None = None
-        context.run(portal().start_task_soon, self._run, coroutine)
+        running = self._run(coroutine)
+        self._loop.call_soon_threadsafe(self._loop.create_task, running, context=context)
 
     async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        # `_loop` is set first, then the flag is read. `cancel` sets the flag first and then reads
-        # `_loop`. So at least one of the two sees the other.
-        self._loop, self._task = get_running_loop(), current_task()
+        # Set here, so that the task is not cancelled before it has begun: nothing would be told.
+        self._task = current_task()
         if self.cancelled:
             self._cancel()
         result, error = None, None
@@ -108,8 +122,7 @@ class OnPortal:
     def cancel(self) -> None:
         """Ask the coroutine to end; may be called in any thread."""
         self.cancelled = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel)
+        self._loop.call_soon_threadsafe(self._cancel)
 
     def end(self) -> None:
         """Cancel it, and wait until it has ended or its grace period is over."""
@@ -119,13 +132,11 @@ class OnPortal:
     def _cancel(self) -> None:
         """Cancel the task once; runs on its loop."""
         if self._task is not None and self._patience is None:
-            assert self._loop is not None
             self._patience = call_later(self._loop, GRACE, self._give_up)
             self._task.cancel()
 
     def _give_up(self) -> None:
         """Stop waiting for a coroutine that has not ended."""
-        assert self._loop is not None
         self._loop.call_exception_handler(
             {
                 "message": f"a coroutine of a synchronous pass has not ended {GRACE} s after it "
@@ -137,36 +148,18 @@ class OnPortal:
         self._tell(None, CancelledError())
 
 
-def _serve(started: Future[Any]) -> None:
-    """Run the portal's loop, until the process ends."""
-    with _importing:
-        # Takes a fifth of asyncgrad's import time, so it is imported late, where no loop runs yet.
-        from anyio import run, sleep
-        from anyio.from_thread import BlockingPortal
-
-        # Makes anyio import now what it imports on its first run.
-        run(sleep, 0)
-
-    async def main() -> None:
-        # A loop policy may have set an eager task factory, on which anyio's cancel scopes fail.
-        loop = get_running_loop()
-        loop.set_task_factory(None)
-        _loops.append(loop)
-        async with BlockingPortal() as portal:
-            started.set_result(portal)
-            await portal.sleep_until_stopped()
-
-    run(main)
-
-
-def _after_fork() -> None:
-    """Let a child process start its own portal: the thread was not forked."""
-    _portal.clear()
-    _loops.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    # A child that is forked during an import could never import that module.
-    os.register_at_fork(
-        before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_after_fork
-    )
+def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine on the portal's loop; blocks meanwhile."""
+    running = OnPortal(coroutine, copy_context())
+    try:
+        result, error = running.result()
+    except BaseException:
+        running.end()
+        raise
+    if error is None:
+        return result
+    try:
+        raise error
+    finally:
+        # The traceback holds this frame: a cycle.
+        del error

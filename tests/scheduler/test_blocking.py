@@ -19,7 +19,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, lon
 
 import asyncgrad as ag
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler import inline, portal
+from asyncgrad.scheduler import call_on_portal, inline
 
 if TYPE_CHECKING:
     from blockbuster import BlockBuster
@@ -229,7 +229,7 @@ class TestCoroutineNodesWithoutALoop:
             run()
             for _ in range(3):
                 # The portal's loop is done with its tasks.
-                portal().call(asyncio.sleep, 0)
+                call_on_portal(asyncio.sleep(0))
             assert [reference() for reference in kept] == [None] * len(kept)
         finally:
             gc.enable()
@@ -394,7 +394,7 @@ if {forks}:
 
     @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
     def test_the_host_makes_loops_whose_tasks_start_at_once(self) -> None:
-        """Its policy makes the portal's loop, too; its factory need not be one that anyio knows."""
+        """Its policy makes the portal's loop, too."""
         program = f"""
 import asyncio
 import asyncgrad as ag
@@ -412,36 +412,6 @@ class Policy(asyncio.DefaultEventLoopPolicy):
 asyncio.set_event_loop_policy(Policy())
 once()
 once()
-"""
-        ends_quietly(program)
-
-    @pytest.mark.parametrize("module", ["anyio.", "anyio.streams.memory"])
-    def test_a_fork_waits_for_what_the_portal_imports(self, module: str) -> None:
-        """A child in which a module is half imported could never import it."""
-        program = f"""
-import asyncio, os, signal, sys, threading
-import asyncgrad as ag
-
-importing, forking = threading.Event(), threading.Event()
-
-def note(event, arguments):
-    if event == "import" and arguments[0].startswith({module!r}) and not importing.is_set():
-        importing.set()
-        assert forking.wait(30)
-
-{ONCE}
-sys.addaudithook(note)
-os.register_at_fork(before=forking.set)
-first = threading.Thread(target=once)
-first.start()
-assert importing.wait(30)
-pid = os.fork()
-if pid:
-    first.join()
-    assert os.waitpid(pid, 0)[1] == 0
-else:
-    signal.alarm(20)
-    once()
 """
         ends_quietly(program)
 
