@@ -18,6 +18,7 @@ from asyncgrad.autograd.saved_on_cpu import Offload
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.saved import SavedHooks
 from asyncgrad.core.variable import wrap
+from asyncgrad.core.versions import owner_of
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class MutationContext:
 
     def pack(self, tensor: Value) -> _Handle:
         """Save a tensor without a copy; `before_change` clones it if it is changed."""
-        handles = self._handles.setdefault(id(_owner(tensor._array)), weakref.WeakSet())
+        handles = self._handles.setdefault(id(owner_of(tensor._array)), weakref.WeakSet())
         for handle in handles:
             if self.original[handle]._array is tensor._array:
                 return handle
@@ -245,7 +246,7 @@ class MutationContext:
 
     def before_change(self, tensor: Value) -> None:
         """Clone the saved tensors that share memory with a tensor about to be changed."""
-        for handle in self._handles.pop(id(_owner(tensor._array)), ()):
+        for handle in self._handles.pop(id(owner_of(tensor._array)), ()):
             saved = self.original.pop(handle, None)
             if saved is not None:
                 metadata = saved._metadata
@@ -256,13 +257,6 @@ class MutationContext:
         self.original.clear()
         self.cloned.clear()
         self._handles.clear()
-
-
-def _owner(array: Array) -> Any:
-    """The array that owns the memory of an array."""
-    while isinstance(base := getattr(array, "base", None), type(array)):
-        array = base
-    return array
 
 
 _OUTSIDE = (

@@ -11,6 +11,7 @@ from asyncgrad.core.node import Freed, Node, OpNode, as_edge
 from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.saved_attributes import kept_by
 from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
+from asyncgrad.core.versions import owner_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
@@ -101,13 +102,6 @@ def _arrays(name: str, value: Value) -> Iterator[tuple[str, Any, Any]]:
             yield from _arrays(f"{name}[{key!r}]", part)
 
 
-def _memory_of(array: Array) -> Any:
-    """The array that owns the memory of an array."""
-    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
-        array = array.base
-    return array
-
-
 # -- memory ---------------------------------------------------------------------------------------
 
 
@@ -194,7 +188,7 @@ def memory(*roots: Value) -> Memory:
 def _entry(node: Node, name: str, array: Array, facts: Value, seen: dict[int, Any]) -> Kept:
     nbytes = 0
     if array is not None:
-        owner = _memory_of(array)
+        owner = owner_of(array)
         if id(owner) not in seen:
             seen[id(owner)] = owner
             nbytes = int(owner.nbytes)

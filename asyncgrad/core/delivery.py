@@ -142,11 +142,7 @@ def _ends(task: PassState, target: Node, gradient: Gradient, fresh: bool) -> boo
     captures = task.captures
     if captures is not None and target in captures:
         return task.capture(target, gradient)
-    if target.__class__ is not AccumulateGrad:
-        return False
-    if gradient is not None:
-        task.staged.append((target.variable, gradient, fresh))
-    return True
+    return accumulates(task, target, gradient, fresh)
 
 
 def _note_early(task: PassState, target: Node, sequence_nr: int, overtakes: bool) -> None:

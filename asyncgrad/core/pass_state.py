@@ -220,6 +220,10 @@ class PassState:
         """Call a function in the pass's context, if it has one."""
         return function(*args) if self.context is None else self.context.run(function, *args)
 
+    def new_context(self) -> Context:
+        """A copy of the context in which hooks and Functions run, or of the caller's."""
+        return copy_context() if self.context is None else self.context.copy()
+
     # -- ending ---------------------------------------------------------------------------------
 
     def fail(self, error: BaseException, node: Node | None = None) -> None:

@@ -201,7 +201,7 @@ def wanted_rule(task: PassState, node: OpNode) -> Run:
     following = node.following
     if rule.pulls is None:
         alone = following.__class__ is not tuple and not is_wanted(task, following)
-        return _undefined if alone else rule.run
+        return (lambda F, gradient, saved: None) if alone else rule.run
     pulls = [
         one if is_wanted(task, edge) else None
         for edge, one in zip(following, rule.pulls, strict=True)
@@ -209,10 +209,6 @@ def wanted_rule(task: PassState, node: OpNode) -> Run:
     return lambda F, gradient, saved: tuple(
         None if pull is None else pull(F, gradient, saved) for pull in pulls
     )
-
-
-def _undefined(F: Namespace, gradient: NodeGradient, saved: Saved) -> None:
-    """The rule of a node whose only gradient is not wanted."""
 
 
 def _apply_watched(

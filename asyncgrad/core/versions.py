@@ -21,21 +21,11 @@ if TYPE_CHECKING:
 _PRUNE = 32
 
 
-class Retains(Protocol):
-    """What is read here of a tensor's `AutogradMeta` or `View`."""
-
-    @property
-    def retains_grad(self) -> bool:
-        """The tensor keeps its gradient."""
-
-
 class HasEdge(Protocol):
     """What is known here of a tensor."""
 
     _edge: StoredEdge
-
-    @property
-    def _autograd(self) -> Retains | None: ...
+    _autograd: Any  # `AutogradMeta` or `View`, whose module knows this one
 
 
 class VersionCounter:
@@ -149,6 +139,13 @@ def looks_into(array: Array, source: Array) -> bool:
         return True
     held = getattr(array, "base", None)
     return held is source or (held is not None and held is source.base)
+
+
+def owner_of(array: Array) -> Any:
+    """The array that owns the memory of an array."""
+    while hasattr(base := getattr(array, "base", None), "nbytes"):
+        array = base
+    return array
 
 
 def stop_retaining(variable: HasEdge) -> None:

@@ -49,7 +49,7 @@ class CoroutineNodes:
                 wait_for_node(suspended.waiting),
                 loop=host.loop,
                 name=f"asyncgrad {suspended.node.name()}",
-                context=None if task.context is None else task.context.copy(),
+                context=task.new_context(),
             )
             waiting.add_done_callback(partial(self._ended, host, task, suspended))
             running[waiting] = suspended
@@ -165,6 +165,14 @@ def discard(suspended: Suspended) -> None:
     end = getattr(waiting, "close", None) or getattr(waiting, "cancel", None)
     if end is not None:
         end()
+
+
+def discard_all(task: GraphTask) -> None:
+    """Give up the suspended nodes of a pass that is ending, whose coroutines have not begun."""
+    while task.suspended:
+        suspended = task.suspended.pop()
+        discard(suspended)
+        task.resume(suspended.node, suspended.evaluation, None, None)
 
 
 def warn_of_stall(task: GraphTask, limit: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from asyncio import CancelledError
 from asyncio.events import _get_running_loop
 from contextlib import suppress
-from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, Timer
@@ -22,7 +21,7 @@ from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, wi
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
 from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass, time_left
-from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard, wait_for_node, warn_of_stall
+from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
 from asyncgrad.scheduler.participants import tell_inline
 from asyncgrad.scheduler.portal import OnPortal
 
@@ -148,8 +147,7 @@ def _await_nodes(
     while task.state is RUNNING and task.suspended and len(started) < LIMIT:
         # The node leaves the list only below, so that no interrupt in between loses it.
         suspended = task.suspended[0]
-        context = copy_context() if task.context is None else task.context.copy()
-        running = OnPortal(wait_for_node(suspended.waiting), context, ended.put)
+        running = OnPortal(wait_for_node(suspended.waiting), task.new_context(), ended.put)
         started[running] = suspended
         del task.suspended[0]
     task.drain()
@@ -164,10 +162,7 @@ def _await_nodes(
         over = list(started)
         for running in over:
             running.cancel()
-        while task.suspended:
-            suspended = task.suspended.pop()
-            discard(suspended)
-            task.resume(suspended.node, suspended.evaluation, None, None)
+        discard_all(task)
     for running in over:
         result, error = running.result()
         if running.cancelled and isinstance(error, CancelledError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import copy_context
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,8 @@ def tell(
 ) -> asyncio.Task[None]:
     """Call `commit` or `abort` of a pass's participants on a loop; `told` is called at the end."""
     members, task.members = task.members, ()
-    context = copy_context() if task.context is None else task.context.copy()
     # Not `create_task`: an eager task factory would call them at once, in here.
-    telling = asyncio.Task(_tell(task, members, grace), loop=loop, context=context)
+    telling = asyncio.Task(_tell(task, members, grace), loop=loop, context=task.new_context())
 
     def end(telling: asyncio.Task[None]) -> None:
         # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
@@ -40,9 +38,8 @@ def tell(
 def tell_inline(task: GraphTask) -> None:
     """Call `commit` or `abort` of a pass's participants on the portal's loop; blocks meanwhile."""
     members, task.members = task.members, ()
-    context = copy_context() if task.context is None else task.context.copy()
     # If this thread is interrupted, the calls go on, because the participants rely on them.
-    _, error = OnPortal(_tell(task, members, GRACE), context).result()
+    _, error = OnPortal(_tell(task, members, GRACE), task.new_context()).result()
     if error is not None:
         task.later_errors += (error,)
 

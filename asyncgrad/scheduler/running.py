@@ -29,7 +29,7 @@ from asyncgrad.scheduler.completion import (
     is_stop,
     stopped_by,
 )
-from asyncgrad.scheduler.coroutines import CoroutineNodes, discard
+from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.host import Host, call_at
 from asyncgrad.scheduler.participants import tell
@@ -235,10 +235,7 @@ class RunningPasses(Host):
         """Arrange what comes after a slice or segment of a pass."""
         if task.state is DRAINING:
             self.nodes.stop(self, task)
-            while task.suspended:
-                suspended = task.suspended.pop()
-                discard(suspended)
-                task.resume(suspended.node, suspended.evaluation, None, None)
+            discard_all(task)
             outcome = task.outcome()
         elif task.suspended:
             self.nodes.launch(self, task)
