@@ -16,7 +16,7 @@ import numpy as np
 from asyncgrad.choices import FanMode, GainOf, words
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
-from asyncgrad.ops.promotion import category
+from asyncgrad.ops.dtype import INEXACT, check_dtype
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.rng import source_of
 
@@ -51,11 +51,7 @@ def _draw(generator: Generator | None, method: str, *args: Any) -> Any:
 
 def _check_drawn(name: str, tensor: Variable) -> None:
     """Raise unless a tensor's dtype can hold random numbers."""
-    dtype = tensor._metadata.dtype
-    if category(dtype) < 2:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {dtype}: convert the tensor to a floating dtype first.'
-        )
+    check_dtype(name, tensor._metadata.dtype, INEXACT)
 
 
 def constant_(tensor: _T, val: float) -> _T:

@@ -83,6 +83,24 @@ _NAMES = (
 _KNOWN = {known: _make(known) for known in map(np.dtype, _NAMES)}
 if BFLOAT16 is not None:
     _KNOWN[BFLOAT16] = _make(BFLOAT16)
+#: The kinds of dtypes that functions take. The kind "V" is bfloat16's.
+FLOATING, INEXACT, REAL = "fV", "fVc", "fViu"
 #: The types of what may stand for a dtype, besides strings.
 DTYPES = (DType, np.dtype, type)
 _COMPLEX = {"bfloat16": "complex64", "float32": "complex64", "float64": "complex128"}
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is float16 or bfloat16, sums of which are computed in float32."""
+    return dtype.itemsize == 2 and dtype.kind in FLOATING
+
+
+def check_dtype(name: str, dtype: np.dtype[Any], kinds: str) -> None:
+    """Raise NotImplementedError, as PyTorch does, for a dtype that a function does not support."""
+    if dtype.kind not in kinds:
+        refuse(name, dtype)
+
+
+def refuse(name: str, dtype: np.dtype[Any]) -> None:
+    """Raise the error for a dtype that a function does not support."""
+    raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')

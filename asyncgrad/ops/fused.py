@@ -17,6 +17,7 @@ import numpy as np
 from asyncgrad.devices.cores import divided
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.devices.pieces import in_pieces
+from asyncgrad.ops.dtype import is_half
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -194,7 +195,7 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(kernel)
     def run(xp: Any, x: Any, *arguments: Any) -> Any:
-        if x.dtype.itemsize != 2 or x.dtype.kind in "iu":
+        if not is_half(x.dtype):
             return kernel(xp, x, *arguments)
         return kernel(xp, *map(widened, (x, *arguments))).astype(x.dtype)
 
@@ -203,8 +204,7 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def widened(value: Any) -> Any:
     """A half-precision array in single precision, anything else as it is."""
-    dtype = getattr(value, "dtype", None)
-    half = dtype is not None and dtype.itemsize == 2 and dtype.kind not in "iu"
+    half = hasattr(value, "dtype") and is_half(value.dtype)
     return value.astype(np.float32) if half else value
 
 

@@ -17,6 +17,7 @@ from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.device_check import apart
+from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.tensors.transfer import to_device
 
@@ -187,6 +188,16 @@ def as_tensor_operand(value: Any, name: str, place: int) -> Any:
     if isinstance(value, Variable):
         return value
     raise refusal(value, name, place)
+
+
+def operand_of(kinds: str, value: Any, name: str) -> Any:
+    """Return a first operand that is a tensor of a dtype of these kinds; raise for any other."""
+    if not isinstance(value, Variable):
+        raise refusal(value, name, 1)
+    dtype = value._metadata.dtype
+    if dtype.kind not in kinds:
+        refuse(name, dtype)
+    return value
 
 
 def refusal(value: Any, name: str, place: int) -> TypeError:

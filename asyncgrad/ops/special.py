@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.dtype import FLOATING, check_dtype
+
 
 def _scipys() -> Any:
     """SciPy's functions by name."""
@@ -77,7 +79,6 @@ def special_function(name: str, function: str = "") -> Any:
 
 def erf(xp: Any, x: Any) -> Any:
     """The error function of a real array."""
-    if x.dtype.kind not in "fV":
-        raise NotImplementedError(f'"erf" not implemented for {x.dtype}. Take its real part.')
+    check_dtype("erf", x.dtype, FLOATING)
     known = x.astype(xp.float32) if x.dtype.kind == "V" else x
     return special_function("erf")(known).astype(x.dtype, copy=False)

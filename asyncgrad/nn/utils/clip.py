@@ -11,6 +11,7 @@ import numpy as np
 from asyncgrad.core.recording import called_anew
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.creation import zeros
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.tensors.transfer import moved
 from asyncgrad.scheduler import check_awaited
 
@@ -73,7 +74,7 @@ def get_total_norm(
 
 def _norm(array: Array, order: float) -> Any:
     vector = array.reshape(-1)
-    narrow = vector.dtype.itemsize == 2
+    narrow = is_half(vector.dtype)
     if narrow:
         # Squares of half-precision numbers above 255 are infinite.
         vector = vector.astype(np.float32)

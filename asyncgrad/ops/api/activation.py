@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.choices import GeluFormula, words
-from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, refusal
+from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import put
 
@@ -25,27 +25,15 @@ __all__ = ["log_softmax", "softmax"]
 METHODS = ("log_softmax", "softmax")
 
 
-def _floating(input: Tensor, name: str, kinds: str = "fV") -> Any:
-    """Check that the operand has a floating dtype."""
-    if not isinstance(input, Variable):
-        raise refusal(input, name, 1)
-    if input._metadata.dtype.kind not in kinds:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {input._metadata.dtype}. Convert it with .to() to a '
-            f"floating dtype."
-        )
-    return input
-
-
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
     slope = number_argument("leaky_relu", "negative_slope", negative_slope)
-    return R.leaky_relu(_floating(input, "leaky_relu"), slope)
+    return R.leaky_relu(operand_of(FLOATING, input, "leaky_relu"), slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
-    return R.elu(_floating(input, "elu"), alpha)
+    return R.elu(operand_of(FLOATING, input, "elu"), alpha)
 
 
 def gelu(input: Tensor, *, approximate: GeluFormula = "none", out: Tensor | None = None) -> Tensor:
@@ -60,7 +48,7 @@ def gelu(input: Tensor, *, approximate: GeluFormula = "none", out: Tensor | None
     """
     if out is not None:
         return put(out, "gelu", gelu(input, approximate=approximate), exact=True)
-    x = _floating(input, "gelu")
+    x = operand_of(FLOATING, input, "gelu")
     if approximate not in words(GeluFormula):
         raise RuntimeError(
             f"gelu: approximate argument must be either none or tanh, got {approximate!r}."
@@ -70,7 +58,7 @@ def gelu(input: Tensor, *, approximate: GeluFormula = "none", out: Tensor | None
 
 def silu(input: Tensor) -> Any:
     """The elements times their logistic function."""
-    return R.silu(_floating(input, "silu", "fVc"))
+    return R.silu(operand_of(INEXACT, input, "silu"))
 
 
 def softplus(
@@ -79,14 +67,14 @@ def softplus(
     """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
     if out is not None:
         return put(out, "softplus", softplus(input, beta, threshold), exact=True)
-    return R.softplus(_floating(input, "softplus"), beta, threshold)
+    return R.softplus(operand_of(FLOATING, input, "softplus"), beta, threshold)
 
 
 def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the logistic function."""
     if out is not None:
         return put(out, "logsigmoid", logsigmoid(input), exact=True)
-    return R.logsigmoid(_floating(input, "logsigmoid"))
+    return R.logsigmoid(operand_of(FLOATING, input, "logsigmoid"))
 
 
 def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
@@ -103,7 +91,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
             x = cast(x, as_dtype(name, dtype))
         shape = x._metadata.shape
         axis = one_dim(name, dim, len(shape))
-        _floating(x, name)
+        check_dtype(name, x._metadata.dtype, FLOATING)
         if not shape:
             return renamed(R.reshape(dispatch(R.reshape(x, (1,)), 0), ()), node)
         if x._metadata.size:

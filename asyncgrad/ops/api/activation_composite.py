@@ -11,9 +11,10 @@ from asyncgrad.ops.api.normalisation import layer_norm
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import permute, reshape, split
 from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.dtype import FLOATING, REAL
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
 
@@ -26,16 +27,6 @@ __all__ = ["hardshrink", "prelu"]
 METHODS = ("hardshrink", "prelu")
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-
-
-def _floating(name: str, input: Tensor) -> Any:
-    """The operand; raise if its dtype is not floating."""
-    x = as_tensor_operand(input, name, 1)
-    if category(x._metadata.dtype) != 2:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {x._metadata.dtype}. Convert it to a floating dtype.'
-        )
-    return x
 
 
 def _done(input: Tensor, out: Tensor, name: str, inplace: bool) -> Any:
@@ -60,9 +51,7 @@ def hardtanh(
         raise ValueError(
             f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
         )
-    x = as_tensor_operand(input, "hardtanh", 1)
-    if category(x._metadata.dtype) in {0, 3}:
-        raise NotImplementedError(f'"hardtanh" not implemented for {x._metadata.dtype}')
+    x = operand_of(REAL, input, "hardtanh")
     # As in PyTorch, NaN is treated as inside the bounds.
     within = ~((x <= min_val) | (x >= max_val))
     bounded = x.detach().clamp(min_val, max_val).to(x.dtype)
@@ -77,27 +66,27 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 @one_node("HardsigmoidBackward0")
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
-    x = _held(_floating("hardsigmoid", input), inplace)
+    x = _held(operand_of(FLOATING, input, "hardsigmoid"), inplace)
     bounded = where((x > -3) & (x < 3), x + 3, (x.detach() + 3).clamp(0.0, 6.0))
     return _done(input, bounded / 6, "hardsigmoid", inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """The elements times their `hardsigmoid`."""
-    x = _held(_floating("hardswish", input), inplace)
+    x = _held(operand_of(FLOATING, input, "hardswish"), inplace)
     return _done(input, R.hardswish(x), "hardswish", inplace)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """The elements times the hyperbolic tangent of their `softplus`."""
-    x = _held(_floating("mish", input), inplace)
+    x = _held(operand_of(FLOATING, input, "mish"), inplace)
     return _done(input, R.mish(x), "mish", inplace)
 
 
 @one_node("EluBackward0")
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
-    x = _held(_floating("selu", input), inplace)
+    x = _held(operand_of(FLOATING, input, "selu"), inplace)
     return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
 
 
@@ -108,7 +97,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     Raises:
         RuntimeError: for `alpha=0`.
     """
-    x = _held(_floating("celu", input), inplace)
+    x = _held(operand_of(FLOATING, input, "celu"), inplace)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     below = x < 0
@@ -135,7 +124,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
     if out is not None:
         return put(out, "hardshrink", hardshrink(input, lambd))
-    x = _floating("hardshrink", input)
+    x = operand_of(FLOATING, input, "hardshrink")
     return where((x >= -lambd) & (x <= lambd), x.new_zeros(()), x)
 
 
@@ -148,7 +137,7 @@ def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
     """
     if out is not None:
         return put(out, "softshrink", softshrink(input, lambd))
-    x = _floating("softshrink", input)
+    x = operand_of(FLOATING, input, "softshrink")
     if lambd < 0:
         raise RuntimeError(
             f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
@@ -161,9 +150,7 @@ def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
 @one_node("ThresholdBackward0")
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
-    x = as_tensor_operand(input, "threshold", 1)
-    if category(x._metadata.dtype) in {0, 3}:
-        raise NotImplementedError(f'"threshold" not implemented for {x._metadata.dtype}')
+    x = operand_of(REAL, input, "threshold")
     chosen = where(x <= threshold, x.new_full((), value), _held(x, inplace))
     return _done(input, chosen, "threshold", inplace)
 
@@ -210,7 +197,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     Raises:
         RuntimeError: if the axis has an odd length.
     """
-    x = _floating("glu", input)
+    x = operand_of(FLOATING, input, "glu")
     if not x.ndim:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     size = x.size(dim)
@@ -267,7 +254,7 @@ def group_norm(
     Raises:
         RuntimeError: if there is no axis of channels, or they are not divisible by the groups.
     """
-    x = _floating("group_norm", input)
+    x = operand_of(FLOATING, input, "group_norm")
     if x.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {x.ndim}")
     batch, channels, *rest = x.shape

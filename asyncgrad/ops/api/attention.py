@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.ops.api.linalg import matmul
+from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast
@@ -69,8 +70,7 @@ def _check(
             f"{name}: Expected query, key, and value to have the same dtype, but got {dtype}, "
             f"{k._metadata.dtype} and {v._metadata.dtype}. Convert them with .to()."
         )
-    if dtype.kind not in "fV":
-        raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
+    check_dtype(name, dtype, FLOATING)
     if min(map(len, shapes)) < 2:
         raise RuntimeError(
             f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got "

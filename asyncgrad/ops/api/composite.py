@@ -18,9 +18,10 @@ from asyncgrad.ops.api.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, one_node, renamed
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, operand_of, result_dtype
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
@@ -229,9 +230,7 @@ is_neg = is_conj
 @one_node("FracBackward0")
 def frac(input: Tensor) -> Tensor:
     """The fractional parts, with the numbers' signs."""
-    x = as_tensor_operand(input, "frac", 1)
-    if category(x._metadata.dtype) < 2:
-        raise NotImplementedError(f'"frac" not implemented for {x._metadata.dtype}')
+    x = operand_of(INEXACT, input, "frac")
     return R.sub(x, R.trunc(x))
 
 
@@ -295,8 +294,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """
     x, y = as_tensor_operand(input, "logaddexp", 1), as_tensor_operand(other, "logaddexp", 2)
     dtype = result_dtype(x, y)
-    if category(dtype) < 2:
-        raise NotImplementedError('"logaddexp" not implemented for integers. Convert them.')
+    check_dtype("logaddexp", dtype, INEXACT)
     x, y = cast(x, dtype), cast(y, dtype)
     if not x._metadata.is_complex:
         return R.logaddexp(x, y)
@@ -375,10 +373,9 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     """
     x = as_tensor_operand(input, "cumprod", 1)
     kind = x._metadata.dtype
-    if dtype is not None and np.dtype(dtype).kind == "b":
-        raise NotImplementedError('"cumprod" not implemented for bool. Multiply integers.')
     if dtype is not None or category(kind) < 2:
         x = cast(x, np.dtype("int64" if dtype is None else dtype))
+    check_dtype("cumprod", x._metadata.dtype, f"{REAL}c")
     axis = one_dim("cumprod", dim, len(x._metadata.shape))
     if not x._metadata.shape or not x._metadata.size:
         return R.clone(x)

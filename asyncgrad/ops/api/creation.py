@@ -13,6 +13,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, for_each, level_of, mapped
+from asyncgrad.ops.dtype import REAL, check_dtype, refuse
 from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
 from asyncgrad.ops.promotion import (
     as_number,
@@ -352,8 +353,7 @@ def arange(
         wanted = default_dtype() if floating else _INT64
     else:
         wanted = as_dtype("arange", dtype)
-    if category(wanted) in {0, 3}:
-        raise NotImplementedError(f'"arange" not implemented for {wanted}')
+    check_dtype("arange", wanted, REAL)
     array = _steps(numbers[0], numbers[1], numbers[2], wanted)
     return from_host("arange", array, place_of("arange", device), requires_grad)
 
@@ -452,8 +452,7 @@ def _line(
             f"{name}(): inferred dtype {default_complex_dtype()} can't be safely cast to passed "
             f"dtype {wanted}"
         )
-    if category(wanted) == 0:
-        raise NotImplementedError(f'"{name}" not implemented for bool')
+    check_dtype(name, wanted, f"{REAL}c")
     if category(wanted) == 1:
         first, last = int(first), int(last)
     # Computed from both ends, so that the last number is exactly `end`.
@@ -547,7 +546,7 @@ def _triangle(
     wanted = _INT64 if dtype is None else as_dtype(name, dtype)
     rows, columns = _count(name, "row", row), _count(name, "col", col)
     if wanted not in {_INT64, np.dtype("int32")}:
-        raise NotImplementedError(f'"{name}" not implemented for {wanted}. Indices are int64.')
+        refuse(name, wanted)
     array = np.stack(places(rows, one_int(name, "offset", offset), columns))
     array = array.astype(wanted, copy=False)
     return from_host(name, array, place_of(name, device))

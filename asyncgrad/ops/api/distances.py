@@ -11,6 +11,7 @@ from asyncgrad.choices import DistanceMode, words
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import expand
+from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, check_device
@@ -43,8 +44,8 @@ def _check_dtype(name: str, x: Tensor) -> None:
     dtype = x._metadata.dtype
     if dtype.kind != "f":
         raise RuntimeError(f"{name} only supports floating-point dtypes, got {dtype}")
-    if dtype.itemsize < 4:
-        raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
+    if is_half(dtype):
+        refuse(name, dtype)
 
 
 def _lengths(x: Tensor, p: float) -> Any:

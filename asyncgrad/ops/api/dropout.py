@@ -19,9 +19,10 @@ from asyncgrad.ops.api.elementwise import div, sub, where
 from asyncgrad.ops.api.index import scatter_
 from asyncgrad.ops.api.random import exponential_, rand_like
 from asyncgrad.ops.batching import drawn_for
+from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import as_tensor_operand, category, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
 from asyncgrad.ops.tensors.rng import source_of
@@ -217,9 +218,7 @@ def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Any:
     """The elements, with negative ones times slopes that are random in training."""
-    x = as_tensor_operand(input, "rrelu", 1)
-    if x._metadata.dtype.kind not in "fV":
-        raise NotImplementedError(f'"rrelu" not implemented for {x.dtype}. Convert it with .to().')
+    x = operand_of(FLOATING, input, "rrelu")
     if lower > upper:
         raise RuntimeError(
             f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "

@@ -13,6 +13,7 @@ from asyncgrad.choices import SampleMode, SamplePadding, words
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, check_device
@@ -39,8 +40,7 @@ def _check_grid(x: Tensor, grid: Tensor, mode: SampleMode) -> None:
         raise RuntimeError(
             f"grid_sample(): expected input and grid of one dtype, got {x.dtype} and {grid.dtype}"
         )
-    if x._metadata.dtype.kind not in "fV":
-        raise NotImplementedError(f'"grid_sample" not implemented for {x.dtype}')
+    check_dtype("grid_sample", x._metadata.dtype, FLOATING)
     if not shape or shape[0] != places[0]:
         raise RuntimeError(
             f"grid_sample(): expected grid and input to have same batch size, {about}"

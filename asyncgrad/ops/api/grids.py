@@ -18,6 +18,7 @@ from asyncgrad.ops.api.linalg_norm import vander as powers
 from asyncgrad.ops.api.reduction import sum
 from asyncgrad.ops.arguments import many_dims, one_dim, one_int, one_shape
 from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_number,
@@ -303,8 +304,9 @@ def _counted(x: Array, low: float, high: float, bins: int, weights: Tensor | Non
 
 def _checked(name: str, input: Tensor) -> Any:
     x = as_tensor_operand(input, name, 1)
-    if x._metadata.dtype.kind != "f" or x._metadata.dtype.itemsize < 4:
-        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    dtype = x._metadata.dtype
+    if dtype.kind != "f" or is_half(dtype):
+        refuse(name, dtype)
     return x
 
 
@@ -323,7 +325,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     """
     x = as_tensor_operand(input, "histc", 1)
     dtype = x._metadata.dtype
-    if category(dtype) == 2 and dtype.itemsize < 4:
+    if is_half(dtype):
         return histc(x.to(np.float32), bins, min, max).to(dtype)
     x = _checked("histc", x)
     if level_of((x,)) is not None:

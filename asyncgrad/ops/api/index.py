@@ -27,6 +27,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename, renamed
 from asyncgrad.ops.overlap import refuse_overlap
@@ -177,7 +178,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
                 f"Make a tensor of it first."
             )
         dtype = input._metadata.dtype
-        if dtype.itemsize == 2 and dtype.kind in "fV" and isinstance(number, (int, float)):
+        if is_half(dtype) and isinstance(number, (int, float)):
             # As in PyTorch, numbers beyond the range of a half-precision dtype become infinite.
             with np.errstate(over="ignore"):
                 number = dtype.type(float(number)).item()

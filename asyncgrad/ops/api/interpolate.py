@@ -14,6 +14,7 @@ from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, category
@@ -89,10 +90,10 @@ def interpolate(
         )
     dtype = x._metadata.dtype
     whole = dtype == np.uint8 and mode in _SMOOTH
-    if (category(dtype) != 2 or (antialias and dtype.itemsize == 2)) and not (
+    if (category(dtype) != 2 or (antialias and is_half(dtype))) and not (
         whole or mode.startswith("nearest")
     ):
-        raise NotImplementedError(f'"interpolate" not implemented for {x._metadata.dtype}')
+        refuse("interpolate", dtype)
     if 0 in x._metadata.shape[1:] or min(new) <= 0:
         raise RuntimeError(
             f"interpolate: Input and output sizes should be greater than 0, but got input {old} "

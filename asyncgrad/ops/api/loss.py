@@ -16,6 +16,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
+from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed, watch
@@ -27,6 +28,7 @@ from asyncgrad.ops.promotion import (
     check_device,
     constant,
     default_dtype,
+    operand_of,
     result_dtype,
 )
 
@@ -98,11 +100,7 @@ def _pair(name: str, input: Tensor, target: Tensor, warns: bool = False) -> tupl
         # Expanded first, so that a tensor without axes has full weight in type promotion.
         dtype = result_dtype(x, y)
         x, y = cast(x, dtype), cast(y, dtype)
-    if category(x._metadata.dtype) < 2:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to() to a '
-            f"floating dtype."
-        )
+    check_dtype(name, x._metadata.dtype, INEXACT)
     if x._metadata.is_complex and name not in _COMPLEX:
         error = AutogradError if name == "kl_div" else NotImplementedError
         raise error(f'{name}: "{name}" not implemented for complex tensors. Take the losses of '
@@ -401,8 +399,7 @@ def binary_cross_entropy_with_logits(
             f"{name}: result type {x.dtype} can't be cast to {y.dtype}: targets are probabilities. "
             f"Convert them with .to()."
         )
-    if category(x._metadata.dtype) < 2:
-        raise NotImplementedError(f'"{name}" not implemented for logits of {x.dtype}.')
+    check_dtype(name, x._metadata.dtype, INEXACT)
     given = y
     x, y = _pair(name, x, y)
     if x._metadata.dtype.kind == "V":
@@ -582,10 +579,8 @@ def nll_loss(
         IndexError: if a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x = as_tensor_operand(input, "nll_loss", 1)
+    x = operand_of(INEXACT, input, "nll_loss")
     t = as_tensor_operand(target, "nll_loss", 2)
-    if category(x._metadata.dtype) < 2:
-        raise NotImplementedError(f'"nll_loss" not implemented for {x._metadata.dtype}')
     if x._metadata.dtype.kind == "V":
         return in_float32(nll_loss, x, t, weight, ignore_index=ignore_index, reduction=reduction)
     if x._batched or t._batched or getattr(weight, "_batched", False):
@@ -632,14 +627,9 @@ def cross_entropy(
         IndexError: if a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x = as_tensor_operand(input, "cross_entropy", 1)
+    x = operand_of(FLOATING, input, "cross_entropy")
     t = as_tensor_operand(target, "cross_entropy", 2)
     metadata = x._metadata
-    if category(metadata.dtype) != 2:
-        raise NotImplementedError(
-            f'"cross_entropy" not implemented for {metadata.dtype}. Convert the logits with .to() '
-            f"to a floating dtype."
-        )
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"

@@ -11,8 +11,9 @@ from asyncgrad.core.variable import bump_version, wrap
 from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category
+from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.ops.tensors import in_place
 
 if TYPE_CHECKING:
@@ -38,11 +39,7 @@ def _checked(name: str, input: Tensor, normalized_shape: Ints) -> tuple[Any, tup
             f"{name}: Given normalized_shape={list(wanted)}, expected input with shape "
             f"[*, {', '.join(map(str, wanted))}], but got input of size {list(shape)}"
         )
-    if category(x._metadata.dtype) < 2:
-        raise NotImplementedError(
-            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to() to a '
-            f"floating dtype."
-        )
+    check_dtype(name, x._metadata.dtype, INEXACT)
     return x, wanted
 
 
@@ -93,8 +90,7 @@ def layer_norm(
         weight = _parameter("layer_norm", "weight", weight, x, shape)
     if bias is not None:
         bias = _parameter("layer_norm", "bias", bias, x, shape)
-    if x._metadata.dtype.kind == "c":
-        raise NotImplementedError('"layer_norm" not implemented for complex dtypes.')
+    check_dtype("layer_norm", x._metadata.dtype, FLOATING)
     if weight is None and bias is None:
         return R.normalise(x, len(shape), eps, [])
     weight = _constant(x, shape, 1) if weight is None else weight
@@ -165,11 +161,7 @@ def batch_norm(
         if shape == (0,):
             return R.clone(x)
         raise RuntimeError(f"{name}: expected input of 2 dimensions or more, got shape {shape}")
-    if metadata.dtype.kind not in "fV":
-        raise NotImplementedError(
-            f'"{name}" not implemented for {metadata.dtype}. Convert it with .to() to a floating '
-            f"dtype."
-        )
+    check_dtype(name, metadata.dtype, FLOATING)
     channels = shape[1]
     count = metadata.size // channels if channels else 0
     if training and count == 1:

@@ -17,9 +17,10 @@ from asyncgrad.ops.api.reduction import mean
 from asyncgrad.ops.api.shape import cat, flatten
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, category, check_device
+from asyncgrad.ops.promotion import as_tensor_operand, check_device
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, held_elements, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
@@ -181,8 +182,7 @@ max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
 
 def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[Any, Any]:
     """The maxima of the windows, with their indices in the planes if `return_indices`."""
-    if x._metadata.dtype.kind in "bc":
-        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    check_dtype(name, x._metadata.dtype, REAL)
     if len(window.kernel) == 3:
         return _peaks_of_layers(name, x, window, return_indices)
     out = R.max_pool(x, window)
@@ -264,8 +264,7 @@ avg_pool2d, avg_pool3d = map(_avg_pool, (2, 3))
 
 
 def _means(name: str, x: Tensor, window: Window, counts: Counts) -> Any:
-    if category(x._metadata.dtype) == 0 or x._metadata.is_complex:
-        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    check_dtype(name, x._metadata.dtype, REAL)
     if len(window.kernel) == 2:
         return R.avg_pool(x, window, counts)
     whole = x._metadata.dtype.kind in "iu"
@@ -316,8 +315,7 @@ def _sizes(name: str, x: Tensor, output_size: Ints, ndim: int) -> tuple[int, ...
             f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the first are "
             f"not empty, but got input of size {list(shape)}"
         )
-    if x._metadata.dtype.kind not in "fV":
-        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    check_dtype(name, x._metadata.dtype, FLOATING)
     wanted = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
     if len(wanted) != ndim:
         raise RuntimeError(
@@ -486,8 +484,7 @@ def _fractional(
             f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor. Expected input to "
             f"have non-zero size for non-batch dimensions, but got: {list(shape)}"
         )
-    if x._metadata.dtype.kind not in "fV":
-        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}')
+    check_dtype(name, x._metadata.dtype, FLOATING)
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     sizes = for_each(name, "output_size", output_size, ndim)
     for n, k, size in zip(shape[-ndim:], kernel, sizes, strict=True):
@@ -619,8 +616,7 @@ def _unpooled(
             f"{name}: Expected shape of indices to be same as that of the input tensor "
             f"({list(shape)}) but got indices tensor with shape: {list(at._metadata.shape)}"
         )
-    if x._metadata.dtype.kind in "bc":
-        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}')
+    check_dtype(name, x._metadata.dtype, REAL)
     check_device(name, x, at)
     if at._batched:
         return by_parts(_unpooled, x, at, kernel_size, stride, padding, output_size, ndim)

@@ -20,6 +20,7 @@ from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype
 from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
@@ -300,16 +301,9 @@ def randint_like(
 # -- by tensors of parameters ---------------------------------------------------------------------
 
 
-def _check_floating(name: str, x: Tensor, *, complex_too: bool = False) -> None:
-    if category(x._metadata.dtype) != 2 and not (complex_too and x._metadata.is_complex):
-        raise NotImplementedError(
-            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to().'
-        )
-
-
-def _floating(name: str, x: Tensor, *, complex_too: bool = False) -> Any:
-    """The tensor's values on the host."""
-    _check_floating(name, x, complex_too=complex_too)
+def _floating(name: str, x: Tensor) -> Any:
+    """The values of a floating tensor on the host."""
+    check_dtype(name, x._metadata.dtype, FLOATING)
     return _on_host(x)
 
 
@@ -363,7 +357,7 @@ def bernoulli(
             return out
     source = source_of(generator)
     if p is None and x._metadata.device.streamed:
-        _check_floating("bernoulli", x)
+        check_dtype("bernoulli", x._metadata.dtype, FLOATING)
         throws = source.uniform(x._metadata.shape, np.dtype("float64"))
         return R.bernoulli(x, _there(x, _below, throws))
     values = _trials(source, x, _floating("bernoulli", x) if p is None else p)
@@ -385,8 +379,7 @@ def _trials(source: Generator, x: Tensor, p: Any) -> Any:
         raise TypeError(f"bernoulli(): argument 'p' must be float, not {type(p).__name__}")
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    if x._metadata.is_complex:
-        raise NotImplementedError(f'"bernoulli" not implemented for {x._metadata.dtype}.')
+    check_dtype("bernoulli", x._metadata.dtype, f"{REAL}b")
     return _placed(x, source.uniform(x._metadata.shape, np.dtype("float64")) < p)
 
 
@@ -672,8 +665,7 @@ def uniform_(
         low, high = _bounds("uniform_", ("from", "to"), (low, high), args, kwargs)
         low, high = _real("uniform_", "from", low), _real("uniform_", "to", high)
     dtype = x._metadata.dtype
-    if category(dtype) < 2:
-        raise NotImplementedError(f'"uniform_" not implemented for {dtype}: it is not floating.')
+    check_dtype("uniform_", dtype, INEXACT)
     if low == 0 and high == 1:
         return _fill(x, source_of(generator).uniform(x._metadata.shape, dtype), "uniform_")
     largest = _largest(dtype)
@@ -785,8 +777,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     metadata = x._metadata
     if not 0 < chance < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={chance}")
-    if category(metadata.dtype) in {0, 3}:
-        raise NotImplementedError(f'"geometric_" not implemented for {metadata.dtype}.')
+    check_dtype("geometric_", metadata.dtype, REAL)
     values = source_of(generator).draw("geometric", chance, metadata.shape, many=metadata.size)
     return _fill(x, values, "geometric_")
 
@@ -805,8 +796,7 @@ def log_normal_(
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
     metadata = x._metadata
-    if category(metadata.dtype) != 2:
-        raise NotImplementedError(f'"log_normal_" not implemented for {metadata.dtype}.')
+    check_dtype("log_normal_", metadata.dtype, FLOATING)
     values = source_of(generator).draw("lognormal", mean, std, metadata.shape, many=metadata.size)
     return _fill(x, values, "log_normal_")
 
@@ -827,9 +817,9 @@ def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwa
         args = (0, *args)
     low, high = _bounds("random_", ("from", "to"), (0, None), args, kwargs)
     if high is None:
-        if dtype.kind == "c":
-            words = f'"random_" not implemented for {dtype}.'
-            raise NotImplementedError(words) if not low else RuntimeError(words)
+        if dtype.kind == "c" and low:
+            raise RuntimeError(f'"random_" not implemented for {dtype}.')
+        check_dtype("random_", dtype, f"{REAL}b")
         high = _beyond(dtype)
     return _fill(x, _integers("random_", source_of(generator), low, high, shape, dtype), "random_")
 

@@ -27,6 +27,7 @@ from asyncgrad.ops.api.shape import (
 )
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node
 from asyncgrad.ops.promotion import as_tensor_operand
@@ -120,8 +121,7 @@ def trace(input: Tensor) -> Tensor:
     x = as_tensor_operand(input, "trace", 1)
     if len(x._metadata.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")
-    if x._metadata.dtype.kind == "b":
-        raise NotImplementedError("\"trace\" not implemented for 'Bool'. Convert it with .long().")
+    check_dtype("trace", x._metadata.dtype, f"{REAL}c")
     return diagonal(x).sum()
 
 

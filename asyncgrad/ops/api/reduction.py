@@ -14,6 +14,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import watch
 from asyncgrad.ops.promotion import (
@@ -465,9 +466,8 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
     x = as_tensor_operand(input, "cumsum", 1)
     metadata = x._metadata
     if dtype is not None or metadata.special:
-        if dtype is not None and np.dtype(dtype).kind == "b":
-            raise NotImplementedError('"cumsum" not implemented for bool. Sum integers.')
         x = _summed(x, dtype)
+        check_dtype("cumsum", x._metadata.dtype, f"{REAL}c")
     return R.cumsum(x, one_dim("cumsum", dim, len(metadata.shape)))
 
 

@@ -26,6 +26,7 @@ from asyncgrad.ops.api.reduction import cumsum
 from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
 from asyncgrad.ops.arguments import check_bool, one_dim
 from asyncgrad.ops.batching import by_parts, for_each
+from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node, renamed
 from asyncgrad.ops.promotion import (
@@ -213,7 +214,7 @@ def _check_reduction(
     check_bool(name, "include_self", include_self)
     kind = x._metadata.dtype.kind
     if (kind == "b" and reduce == "mean") or (kind == "c" and reduce in {"amax", "amin"}):
-        raise NotImplementedError(f'"{name}" by {reduce} not implemented for {x.dtype}')
+        refuse(f"{name} by {reduce}", x._metadata.dtype)
 
 
 @writes

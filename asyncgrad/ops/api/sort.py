@@ -10,8 +10,9 @@ from asyncgrad.ops.api.reduction import selected
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.bfloat16 import sortable
+from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes, writes_exactly
@@ -184,8 +185,7 @@ def _found(
     x = as_tensor_operand(input, name, 1)
     check_bool(name, "keepdim", keepdim)
     metadata = x._metadata
-    if metadata.is_complex or (metadata.dtype.kind == "b" and name != "mode"):
-        raise NotImplementedError(f'"{name}" not implemented for {metadata.dtype}')
+    check_dtype(name, metadata.dtype, f"{REAL}b" if name == "mode" else REAL)
     shape = metadata.shape
     axis = one_dim(name, dim, len(shape))
     if x._batched:
@@ -222,10 +222,7 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
             return _found(name, f"{name}_along", along, input, dim, keepdim, place)
         if keepdim is not False:
             raise TypeError(f"{name}() missing 1 required positional argument: 'dim'")
-        x = as_tensor_operand(input, name, 1)
-        if x._metadata.dtype.kind in "bc":
-            raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
-        return getattr(R, name)(x)
+        return getattr(R, name)(operand_of(REAL, input, name))
 
     doc = f"""{doc}
 

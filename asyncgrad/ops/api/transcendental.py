@@ -9,6 +9,7 @@ from asyncgrad.ops.api.composite import logaddexp
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype, result_dtype
@@ -103,8 +104,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
         eps: probabilities are clamped to [eps, 1 - eps]; outside there is no gradient.
     """
     x = _floating(input, "logit")
-    if x._metadata.is_complex:
-        raise NotImplementedError(f'"logit" not implemented for {x._metadata.dtype}')
+    check_dtype("logit", x._metadata.dtype, FLOATING)
     return R.logit(x if eps is None else R.clamp(x, eps, 1 - eps))
 
 
@@ -114,8 +114,7 @@ def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) ->
     def function(input: Tensor, other: Tensor | Number) -> Tensor:
         x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
         for operand in (x, y):
-            if operand._metadata.is_complex:
-                raise NotImplementedError(f'"{name}" not implemented for complex tensors.')
+            check_dtype(name, operand._metadata.dtype, f"{REAL}b")
         return where(first_wins(x, y) | R.isnan(y), x, y)
 
     return writes(one_node(f"{name.capitalize()}Backward0")(named(function, name, doc)))

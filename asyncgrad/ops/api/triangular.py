@@ -13,9 +13,10 @@ from asyncgrad.ops.api.matrices import alike, beside, matrices
 from asyncgrad.ops.api.shape import narrow, tril, triu
 from asyncgrad.ops.arguments import check_bool
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.dtype import INEXACT
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
@@ -41,10 +42,7 @@ def _reordered(x: Tensor, order: Array) -> Any:
 
 def _eliminated(name: str, A: Tensor, pivot: bool) -> tuple[Any, Any, Any]:
     """The packed LU decomposition, and the arrays of pivots and of the rows' order."""
-    x = as_tensor_operand(A, name, 1)
-    if x._metadata.dtype.kind in "iub":
-        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}. Convert it with .to().')
-    x = matrices(name, x)
+    x = matrices(name, operand_of(INEXACT, A, name))
     check_bool(name, "pivot", pivot)
     if not pivot:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented. Pass pivot=True.")

@@ -15,6 +15,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
@@ -31,11 +32,6 @@ _LN10 = math.log(10)
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 #: Elements up to which NumPy's sign is faster than two comparisons.
 _FEW = 2048
-
-
-def refuse(name: str, dtype: np.dtype[Any]) -> None:
-    """Raise NotImplementedError, as PyTorch does, for a dtype that a function does not support."""
-    raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
 
 
 def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:

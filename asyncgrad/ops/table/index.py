@@ -12,6 +12,7 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import Op, Refused, linear, operation
 from asyncgrad.ops.tensors.sparse_rows import Rows
 
@@ -89,7 +90,7 @@ def _zeros_plus(xp: Library, g: Array, shape: tuple[int, ...], index: tuple[Any,
 
 def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
     """Add in place at an index of arrays and full slices; half precision in float32."""
-    if out.dtype.itemsize == 2 and out.dtype.kind not in "iu":
+    if is_half(out.dtype):
         wide = out.astype(xp.float32)
         _add_at(xp, wide, index, g.astype(xp.float32))
         out[...] = wide

@@ -13,9 +13,10 @@ import numpy as np
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
+from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.fused import masked, widening
 from asyncgrad.ops.op import Op, fused, linear, operation
-from asyncgrad.ops.table.elementwise import refuse, sgn
+from asyncgrad.ops.table.elementwise import sgn
 from asyncgrad.ops.table.shape import kept_shape
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _SMALL = 4096
 def _total(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     """The sum; half precision is added up in float32."""
     dtype = x.dtype
-    if dtype.itemsize == 2 and dtype.kind not in "iu":
+    if is_half(dtype):
         return xp.add.reduce(x, dims, xp.float32, None, keepdim).astype(dtype)
     return xp.add.reduce(x, dims, dtype, None, keepdim)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.dtype import INEXACT, check_dtype
 from asyncgrad.ops.op import operation
-from asyncgrad.ops.table.elementwise import refuse
 
 if TYPE_CHECKING:
     from asyncgrad.types import Array, Library, Namespace, Value
@@ -56,8 +56,7 @@ def _log_of_two(xp: Library, x: Array, y: Array) -> Any:
 
 @without_fp_errors
 def _logcumsumexp(xp: Library, x: Array, dim: int) -> Any:
-    if x.dtype.kind in "iub":
-        refuse("logcumsumexp", x.dtype)
+    check_dtype("logcumsumexp", x.dtype, INEXACT)
     if not x.ndim:
         return x.copy()
     if x.__class__ is np.ndarray and x.dtype.kind == "f":

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.dtype import FLOATING, check_dtype, refuse
+from asyncgrad.ops.fused import widened
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Refused, binary, operation, unary
 from asyncgrad.ops.special import special_function
-from asyncgrad.ops.table.elementwise import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +34,9 @@ def _special(name: str, function: str = "") -> Callable[..., Any]:
 
 
 def _computed(xp: Library, name: str, function: str, x: Array, *before: int) -> Any:
-    if x.dtype.kind not in "fV":
-        refuse(name, x.dtype)
-    known = x if x.dtype.itemsize > 2 else x.astype(xp.float32)
-    return special_function(name, function)(*before, known).astype(x.dtype, copy=False)
+    check_dtype(name, x.dtype, FLOATING)
+    found = special_function(name, function)(*before, widened(x))
+    return found.astype(x.dtype, copy=False)
 
 
 @without_fp_errors
@@ -98,10 +98,8 @@ def _special_of_two(
     """A special function of two numbers, without a derivative by the first one."""
 
     def compute(xp: Library, x: Array, y: Array) -> Any:
-        if x.dtype.kind not in "fV":
-            refuse(name, x.dtype)
-        wide = x.dtype if x.dtype.itemsize > 2 else xp.float32
-        out = special_function(name, function)(x.astype(wide), y.astype(wide))
+        check_dtype(name, x.dtype, FLOATING)
+        out = special_function(name, function)(widened(x), widened(y))
         return out.astype(x.dtype, copy=False)
 
     def rule(F: Namespace, g: Value, x: Value, y: Value) -> Any:

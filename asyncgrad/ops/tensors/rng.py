@@ -20,6 +20,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import check_randomness
+from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 
@@ -195,7 +196,7 @@ class Generator:
             return (numbers.astype(np.float32) / (1 << bits)).astype(dtype)
         if dtype.kind == "c":
             return self._both_parts(self.uniform, shape, dtype)
-        raise NotImplementedError(f"uniform: not implemented for {dtype}: it is not floating")
+        return refuse("uniform", dtype)
 
     def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Standard normal numbers; for complex ones, both parts together have variance 1.
@@ -215,7 +216,7 @@ class Generator:
             values = self._both_parts(self.normal, shape, dtype)
             values *= 0.5**0.5
             return values
-        raise NotImplementedError(f"normal: not implemented for {dtype}: it is not floating")
+        return refuse("normal", dtype)
 
     def _both_parts(self, one: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         real = np.dtype(f"f{dtype.itemsize // 2}")

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from asyncgrad.ops.dtype import is_half
+
 #: The array flags that are read before an array is written to.
 _FLAGS = SimpleNamespace(writeable=True, c_contiguous=False)
 #: Functions that map 0 to 0, so that the missing rows stay zero.
@@ -87,7 +89,7 @@ class Rows(NDArrayOperatorsMixin):
 
     def _added(self, places: Any, count: int) -> Any:
         """The rows added up at their places; half precision in float32."""
-        dtype = np.float32 if self.dtype.itemsize == 2 else self.dtype
+        dtype = np.float32 if is_half(self.dtype) else self.dtype
         out = np.zeros((count, *self.shape[1:]), dtype)
         np.add.at(out, places, self.values)
         return out.astype(self.dtype, copy=False)
