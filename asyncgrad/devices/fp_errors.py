@@ -2,6 +2,7 @@
 
 `without_fp_errors` is the way to do so. What it does is written out, with `fp_errors_ignored`,
 where the call of one function more would cost over 1 %: in small kernels and where passes start.
+Kernels of gradients run within passes, where the warnings are off.
 
 NumPy keeps its error state in a context variable. `np.errstate` costs a microsecond, four times as
 much as a function of few elements; setting the variable itself costs a tenth of that.

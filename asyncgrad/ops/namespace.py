@@ -20,7 +20,7 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
 from asyncgrad.ops.device_check import in_one_place, know
-from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.dtype import DType, refuse
 from asyncgrad.ops.fused import PART, assign, parts_of
 from asyncgrad.ops.memory import is_dense, repeats, unlocked
 from asyncgrad.ops.recorded import RECORDED as RECORDED
@@ -225,12 +225,10 @@ def add_raw_function(op: Op) -> None:
 def _of_real(name: str, function: Any) -> Any:
     """Wrap a function to refuse complex numbers."""
 
-    def call(x: Any) -> Any:
+    def call(x: Any, *others: Any) -> Any:
         if x.dtype.kind == "c":
-            raise NotImplementedError(
-                f'"{name}" not implemented for {x.dtype}. Take its real part.'
-            )
-        return function(x)
+            refuse(name, x.dtype)
+        return function(x, *others)
 
     return call
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, for_each, level_of, mapped
 from asyncgrad.ops.dtype import REAL, check_dtype, refuse
@@ -427,6 +427,7 @@ def logspace(
     return from_host("logspace", array, place_of("logspace", device), requires_grad)
 
 
+@without_fp_errors
 def _line(
     name: str, start: Tensor | Number, end: Tensor | Number, steps: object, dtype: DTypeLike | None,
     base: Any,
@@ -461,15 +462,9 @@ def _line(
     places = np.arange(max(half, count - half), dtype=np.float64)
     rest = places[: count - half][::-1]
     values = np.concatenate((first + step * places[:half], last - step * rest))
-    for token in fp_errors_ignored:
-        try:
-            if base is not None:
-                values = np.power(complex(base) if is_complex else float(base), values)
-            out = values.astype(wanted, copy=False)
-        finally:
-            restore_fp_errors(token)
-        break
-    return out
+    if base is not None:
+        values = np.power(complex(base) if is_complex else float(base), values)
+    return values.astype(wanted, copy=False)
 
 
 @makes

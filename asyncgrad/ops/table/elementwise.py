@@ -35,10 +35,7 @@ _FEW = 2048
 
 
 def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
-    """Call a library's function without warnings, and refuse dtypes of other kinds.
-
-    `trusting` is the library's name of the function, for callers that have checked the dtype.
-    """
+    """Call a library's function without warnings, and refuse dtypes of other kinds."""
     function = function or name
     # The kind "V" is bfloat16's, which is floating, too.
     kinds = f"{kinds}V" if "f" in kinds else kinds
@@ -54,7 +51,6 @@ def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
             break
         return out
 
-    call.trusting = function  # type: ignore[attr-defined]
     return call
 
 
@@ -181,12 +177,6 @@ sgn = elementwise()(signs_of)
 
 def _sgn(xp: Library, x: Array) -> Any:
     return x.copy() if x.dtype.kind == "b" else sgn(xp, x)
-
-
-def _sign(xp: Library, x: Array) -> Any:
-    if x.dtype.kind == "c":
-        refuse("sign", x.dtype)
-    return _sgn(xp, x)
 
 
 @without_fp_errors
@@ -762,7 +752,13 @@ OPS = (
         doc="Each element, or 0 where it is negative; the gradient at 0 is 0.",
         out=False,
     ),
-    _constant("sign", _sign, doc="-1, 0 or 1 for each element; the gradient is 0.", exact_out=True),
+    _constant(
+        "sign",
+        _sgn,
+        of_real=True,
+        doc="-1, 0 or 1 for each element; the gradient is 0.",
+        exact_out=True,
+    ),
     _constant(
         "floor",
         _only("iuf", "floor"),
@@ -873,7 +869,8 @@ OPS = (
     ),
     binary(
         "maximum",
-        forward=_only("biuf", "maximum"),
+        forward=IgnoringFpErrors("maximum"),
+        of_real=True,
         pulls={
             "x": lambda F, g, x, y: F.shared(g, x < y, x == y),
             "y": lambda F, g, x, y: F.shared(g, y < x, x == y),
@@ -886,7 +883,8 @@ OPS = (
     ),
     binary(
         "minimum",
-        forward=_only("biuf", "minimum"),
+        forward=IgnoringFpErrors("minimum"),
+        of_real=True,
         pulls={
             "x": lambda F, g, x, y: F.shared(g, x > y, x == y),
             "y": lambda F, g, x, y: F.shared(g, y > x, x == y),
@@ -1018,28 +1016,32 @@ OPS = (
     ),
     binary(
         "lt",
-        forward=_only("biuf", "lt", "less"),
+        forward=IgnoringFpErrors("less"),
+        of_real=True,
         exact=True,
         doc="Where `input` is less than `other`, broadcast: bool, without a gradient.",
         public="lt less",
     ),
     binary(
         "le",
-        forward=_only("biuf", "le", "less_equal"),
+        forward=IgnoringFpErrors("less_equal"),
+        of_real=True,
         exact=True,
         doc="Where `input` is at most `other`, broadcast: bool, without a gradient.",
         public="le less_equal",
     ),
     binary(
         "gt",
-        forward=_only("biuf", "gt", "greater"),
+        forward=IgnoringFpErrors("greater"),
+        of_real=True,
         exact=True,
         doc="Where `input` is greater than `other`, broadcast: bool, without a gradient.",
         public="gt greater",
     ),
     binary(
         "ge",
-        forward=_only("biuf", "ge", "greater_equal"),
+        forward=IgnoringFpErrors("greater_equal"),
+        of_real=True,
         exact=True,
         doc="Where `input` is at least `other`, broadcast: bool, without a gradient.",
         public="ge greater_equal",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
-from asyncgrad.ops.dtype import is_half, refuse
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import masked, widening
 from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import sgn
@@ -231,12 +231,7 @@ def _std_gradient(
 
 def _over(xp: Library, g: Array, out: Array) -> Any:
     """A quotient, and 0 where the divisor is 0."""
-    for token in fp_errors_ignored:
-        try:
-            quotient = xp.divide(g, out)
-        finally:
-            restore_fp_errors(token)
-        break
+    quotient = xp.divide(g, out)
     if xp.ndarray is np.ndarray and xp.count_nonzero(out) == out.size:
         return quotient
     return xp.where(out == 0, out.dtype.type(0), quotient)
@@ -332,13 +327,7 @@ def _extreme_gradient(
         count = int(xp.count_nonzero(hits)) or math.nan
     else:
         count = xp.add.reduce(hits, dims, x.dtype, None, True)
-    for token in fp_errors_ignored:
-        try:
-            result = xp.multiply(hits, g / count)
-        finally:
-            restore_fp_errors(token)
-        break
-    return result
+    return xp.multiply(hits, g / count)
 
 
 def _extreme_push(F: Namespace, t: Value, x: Value, out: Value, dims: Shape, keepdim: bool) -> Any:
@@ -347,16 +336,12 @@ def _extreme_push(F: Namespace, t: Value, x: Value, out: Value, dims: Shape, kee
 
 
 def _extreme(name: str, method: str) -> Op:
-    def forward(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
-        if x.dtype.kind == "c":
-            refuse(name, x.dtype)
-        return getattr(x, method)(dims, None, keepdim)
-
     return operation(
         name,
-        forward,
+        lambda xp, x, dims, keepdim: getattr(x, method)(dims, None, keepdim),
         "x",
         "dims keepdim",
+        of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": _extreme_push},
         batch=batch_rules.over_dims,
@@ -414,21 +399,20 @@ def _sorted(xp: Library, x: Array) -> Any:
     return xp.sort(sortable(x.reshape(-1)))
 
 
-def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1) -> Op:
-    def forward(xp: Library, x: Array) -> Any:
-        if x.dtype.kind == "c":
-            refuse(name, x.dtype)
-        return getattr(x, method)() if isinstance(method, str) else method(xp, x)
-
+def _whole(
+    name: str, forward: Callable[..., Any], overload: int, batch: Callable[..., Any] | None = None
+) -> Op:
+    """A function that picks one element of a whole tensor."""
     return operation(
         name,
         forward,
         "x",
+        of_real=True,
         pulls={"x": fused(_whole_gradient, _whole_pull)},
         pushes={"x": _whole_push},
         node=f"{name.capitalize()}Backward{overload}",
         cost=lambda x: 2 * x._metadata.cost,
-        batch=batch_rules.extremum if isinstance(method, str) else None,
+        batch=batch,
     )
 
 
@@ -532,15 +516,9 @@ def _logsumexp_gradient(
 ) -> Any:
     if len(dims) < x.ndim and not keepdim:
         g, out = _kept(g, x.shape, dims), _kept(out, x.shape, dims)
-    for token in fp_errors_ignored:
-        try:
-            e = xp.asarray(xp.subtract(x, out))
-            xp.exp(e, e)
-            result = xp.multiply(e, g, e)
-        finally:
-            restore_fp_errors(token)
-        break
-    return result
+    e = xp.asarray(xp.subtract(x, out))
+    xp.exp(e, e)
+    return xp.multiply(e, g, e)
 
 
 def _logsumexp_push(
@@ -633,22 +611,16 @@ def _vector_norm_gradient(
     if math.isinf(ord):
         return _shared(xp, g, x, out, dims)
     size = xp.abs(x)
-    for token in fp_errors_ignored:
-        try:
-            if ord < 1:
-                steep = xp.where(size == 0, size.dtype.type(0), xp.power(size, ord - 1))
-                return sgn(xp, x) * steep * (g * xp.power(out, 1 - ord))
-            if ord == 3:
-                steep = xp.multiply(x, size)
-            elif ord < 2:
-                steep = sgn(xp, x) * xp.power(size, ord - 1)
-            else:
-                steep = xp.multiply(x, xp.power(size, ord - 2))
-            result = xp.multiply(steep, _over(xp, g, xp.power(out, ord - 1)))
-        finally:
-            restore_fp_errors(token)
-        break
-    return result
+    if ord < 1:
+        steep = xp.where(size == 0, size.dtype.type(0), xp.power(size, ord - 1))
+        return sgn(xp, x) * steep * (g * xp.power(out, 1 - ord))
+    if ord == 3:
+        steep = xp.multiply(x, size)
+    elif ord < 2:
+        steep = sgn(xp, x) * xp.power(size, ord - 1)
+    else:
+        steep = xp.multiply(x, xp.power(size, ord - 2))
+    return xp.multiply(steep, _over(xp, g, xp.power(out, ord - 1)))
 
 
 def _vector_norm_push(
@@ -680,20 +652,16 @@ def _polar(xp: Library, x: Array) -> Any:
     return xp.matmul(u, vh)
 
 
+@without_fp_errors
 def _polar_tangent(xp: Library, t: Array, x: Array) -> Any:
     """The change of the unitary factor of `x` along `t`; this linear map is self-adjoint."""
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     uh, v = _adjoint(u), _adjoint(vh)
-    for token in fp_errors_ignored:
-        try:
-            inner = xp.matmul(xp.matmul(uh, t), v)
-            turned = (inner - _adjoint(inner)) / (s[..., :, None] + s[..., None, :])
-            left = (t - xp.matmul(u, xp.matmul(uh, t))) @ (v / s[..., None, :])
-            right = (u / s[..., None, :]).swapaxes(-1, -2).conj()
-            right = right @ (t - xp.matmul(xp.matmul(t, v), vh))
-        finally:
-            restore_fp_errors(token)
-        break
+    inner = xp.matmul(xp.matmul(uh, t), v)
+    turned = (inner - _adjoint(inner)) / (s[..., :, None] + s[..., None, :])
+    left = (t - xp.matmul(u, xp.matmul(uh, t))) @ (v / s[..., None, :])
+    right = (u / s[..., None, :]).swapaxes(-1, -2).conj()
+    right = right @ (t - xp.matmul(xp.matmul(t, v), vh))
     return xp.matmul(xp.matmul(u, turned), vh) + xp.matmul(left, vh) + xp.matmul(u, right)
 
 
@@ -799,8 +767,8 @@ OPS = (
     ),
     _extreme("amax", "max"),
     _extreme("amin", "min"),
-    _whole("max", "max"),
-    _whole("min", "min"),
+    _whole("max", lambda xp, x: x.max(), 1, batch_rules.extremum),
+    _whole("min", lambda xp, x: x.min(), 1, batch_rules.extremum),
     _whole("median", _median, 0),
     _whole("nanmedian", _nanmedian, 0),
     selection("max_along", "MaxBackward0"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.dtype import FLOATING, check_dtype, refuse
+from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.fused import widened
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Refused, binary, operation, unary
@@ -53,17 +53,6 @@ def _lgamma(xp: Library, x: Array) -> Any:
     return xp.where(x == -math.inf, x.dtype.type(math.inf), out)
 
 
-def _real(name: str, function: str) -> Callable[..., Any]:
-    """Wrap a library's function to refuse complex numbers."""
-
-    def compute(xp: Library, x: Array, y: Array) -> Any:
-        if x.dtype.kind == "c":
-            refuse(name, x.dtype)
-        return getattr(xp, function)(x, y)
-
-    return without_fp_errors(compute)
-
-
 def _acosh_slope(F: Namespace, x: Value) -> Any:
     if x.dtype.kind == "c":
         return F.rsqrt(x - 1) * F.rsqrt(x + 1)
@@ -80,8 +69,6 @@ def _times_logarithm(
 
     @without_fp_errors
     def compute(xp: Library, x: Array, y: Array) -> Any:
-        if x.dtype.kind == "c":
-            refuse(name, x.dtype)
         product = x * getattr(xp, log)(y)
         return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
 
@@ -89,7 +76,7 @@ def _times_logarithm(
         return F.mask(getattr(F, name)(g, y), ~((x == 0) & (y <= least)))
 
     rules = {"x": rule_x, "y": lambda F, g, x, y: F.div(F.mul(g, x), inside(y))}
-    return binary(name, forward=compute, pulls=rules, linear=True, **more)
+    return binary(name, forward=compute, pulls=rules, linear=True, of_real=True, **more)
 
 
 def _special_of_two(
@@ -426,7 +413,8 @@ OPS = (
         "hypot",
         lambda F, x, out: F.div(x, out),
         lambda F, y, out: F.div(y, out),
-        _real("hypot", "hypot"),
+        IgnoringFpErrors("hypot"),
+        of_real=True,
         numbers="none",
         doc="The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast.",
     ),
@@ -434,11 +422,13 @@ OPS = (
         "logaddexp",
         lambda F, x, y: F.reciprocal(F.exp(y - x) + 1),
         lambda F, x, y: F.reciprocal(F.exp(x - y) + 1),
-        _real("logaddexp", "logaddexp"),
+        IgnoringFpErrors("logaddexp"),
+        of_real=True,
     ),
     binary(
         "copysign",
-        forward=_real("copysign", "copysign"),
+        forward=IgnoringFpErrors("copysign"),
+        of_real=True,
         pulls={"x": _same_sign, "y": lambda F, g: F.zeros_of(g)},
         linear=True,
         doc="The absolute values of `input` with the signs of `other`.",
@@ -454,7 +444,8 @@ OPS = (
     ),
     binary(
         "nextafter",
-        forward=_real("nextafter", "nextafter"),
+        forward=IgnoringFpErrors("nextafter"),
+        of_real=True,
         pulls={"x": lambda F, g, x, y: F.mask(g, x != y), "y": lambda F, g: F.zeros_of(g)},
         linear=True,
         numbers="none",
