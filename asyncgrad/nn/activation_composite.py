@@ -166,7 +166,7 @@ class Threshold(FunctionModule, function=F.threshold):
         self._keep(locals())
 
 
-class _Shrink(FunctionModule):
+class _Shrink(FunctionModule, shown=(), unnamed=("lambd",)):
     """The base of functions that are zero near zero.
 
     Args:
@@ -175,10 +175,6 @@ class _Shrink(FunctionModule):
 
     def __init__(self, lambd: float = 0.5) -> None:
         self._keep(locals())
-
-    def extra_repr(self) -> str:
-        """The bound `lambd`, without its name."""
-        return f"{self.lambd}"
 
 
 class Hardshrink(_Shrink, function=F.hardshrink):

@@ -6,7 +6,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
 
 
-class _Dropout(FunctionModule):
+class _Dropout(FunctionModule, shown=("p", "inplace")):
     """The base of all kinds of dropout.
 
     Args:
@@ -21,10 +21,6 @@ class _Dropout(FunctionModule):
         if not 0 <= p <= 1:
             raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
         self._keep(locals())
-
-    def extra_repr(self) -> str:
-        """Both options, whatever they are."""
-        return f"p={self.p}, inplace={self.inplace}"
 
 
 class Dropout(_Dropout, function=F.dropout):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.generated import compiled, postponed, show
@@ -35,7 +36,9 @@ class FunctionModule(Module):
         inputs: the arguments of `forward`: the function's first ones, and others that are None if
             they are not given, written as "name=None".
         members: parameters and buffers that are passed on, as the options are.
-        shown: the options that `repr` shows, all if None; `inplace` only if it is True.
+        shown: the options that `repr` shows; all if None, but `inplace` only if it is True. Of a
+            parameter it shows whether there is one.
+        unnamed: the options that it shows without their names, before the others.
         buffers: the options that become buffers.
     """
 
@@ -52,25 +55,29 @@ class FunctionModule(Module):
     _inputs: tuple[str, ...] = ("input",)
     _members: tuple[str, ...] = ()
     _shown: tuple[str, ...] | None = None
+    _unnamed: tuple[str, ...] = ()
     _option_buffers: tuple[str, ...] = ()
 
     def __init_subclass__(
         cls, function: Callable[..., Any] | None = None, inputs: tuple[str, ...] | None = None,
         members: tuple[str, ...] | None = None, shown: tuple[str, ...] | None = None,
-        buffers: tuple[str, ...] | None = None, **kwargs: Any,
+        unnamed: tuple[str, ...] | None = None, buffers: tuple[str, ...] | None = None,
+        **kwargs: Any,
     ) -> None:  # fmt: skip
         """Read the declaration, and make `forward` and `extra_repr`."""
         super().__init_subclass__(**kwargs)
         cls._inputs = cls._inputs if inputs is None else inputs
         cls._members = cls._members if members is None else members
         cls._shown = cls._shown if shown is None else shown
+        cls._unnamed = cls._unnamed if unnamed is None else unnamed
         cls._option_buffers = cls._option_buffers if buffers is None else buffers
         if function is None and shown is None:
             return
         if cls.__init__ is not Module.__init__:
             _, *names = sum(_arguments(cls.__init__), ())
             cls._options = tuple(name for name in names if name not in _NOT_KEPT)
-        if cls._options and cls._shown != () and cls.extra_repr is Module.extra_repr:
+        shows = cls._unnamed or (cls._options if cls._shown is None else cls._shown)
+        if shows and cls.extra_repr is Module.extra_repr:
             cls.extra_repr = _extra_repr  # type: ignore[assignment]
         if function is not None:
             cls.forward = _forward(cls, function)  # type: ignore[method-assign]
@@ -88,14 +95,15 @@ class FunctionModule(Module):
 
 def _extra_repr(self: FunctionModule) -> str:
     """The options, as `repr` shows them."""
-    names = self._options if self._shown is None else self._shown
-    values = {name: getattr(self, name) for name in names}
-    if not values.get("inplace", True):
-        del values["inplace"]
-    return ", ".join(
-        f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}"
-        for name, value in values.items()
-    )
+    parts = [f"{getattr(self, name)}" for name in self._unnamed]
+    for name in self._options if self._shown is None else self._shown:
+        value = getattr(self, name)
+        if name in self._parameters or isinstance(value, Variable):
+            value = value is not None
+        if name == "inplace" and self._shown is None and not value:
+            continue
+        parts.append(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}")
+    return ", ".join(parts)
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

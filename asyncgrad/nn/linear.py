@@ -43,13 +43,8 @@ class _Affine(FunctionModule):
         )
         self.reset_parameters()
 
-    def extra_repr(self) -> str:
-        """The sizes, and whether there is a bias."""
-        sizes = "".join(f"{name}={getattr(self, name)}, " for name in self._options)
-        return f"{sizes}bias={self.bias is not None}"
 
-
-class Linear(_Affine, shown=("in_features", "out_features")):
+class Linear(_Affine, shown=("in_features", "out_features", "bias")):
     """`x @ weight.T + bias`.
 
     Args:
@@ -80,8 +75,9 @@ class Linear(_Affine, shown=("in_features", "out_features")):
 
 
 class Bilinear(
-    _Affine, function=F.bilinear, inputs=("input1", "input2"), members=("weight", "bias")
-):
+    _Affine, function=F.bilinear, inputs=("input1", "input2"), members=("weight", "bias"),
+    shown=("in1_features", "in2_features", "out_features", "bias"),
+):  # fmt: skip
     """`x1 @ weight @ x2 + bias`, for each of several matrices.
 
     Args:
@@ -98,9 +94,7 @@ class Bilinear(
 
     if TYPE_CHECKING:
 
-        def forward(  # type: ignore[override]
-            self, input1: Tensor, input2: Tensor
-        ) -> Tensor:  # fmt: skip
+        def forward(self, input1: Tensor, input2: Tensor) -> Tensor:  # type: ignore[override]
             """Call the function with the options."""
 
     def __init__(

@@ -21,9 +21,7 @@ class _Loss(FunctionModule, inputs=("input", "target"), shown=()):
 
     if TYPE_CHECKING:
 
-        def forward(  # type: ignore[override]
-            self, input: Tensor, target: Tensor
-        ) -> Tensor:  # fmt: skip
+        def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
             """Call the function with the options."""
 
     def __init__(
@@ -196,9 +194,7 @@ class CosineSimilarity(FunctionModule, function=F.cosine_similarity, inputs=("x1
 
     if TYPE_CHECKING:
 
-        def forward(  # type: ignore[override]
-            self, x1: Tensor, x2: Tensor
-        ) -> Tensor:  # fmt: skip
+        def forward(self, x1: Tensor, x2: Tensor) -> Tensor:  # type: ignore[override]
             """Call the function with the options."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:

@@ -21,9 +21,7 @@ class _MarginLoss(_Loss, inputs=("input1", "input2", "target"), shown=()):
 
     if TYPE_CHECKING:
 
-        def forward(  # type: ignore[override]
-            self, input1: Tensor, input2: Tensor, target: Tensor
-        ) -> Tensor:  # fmt: skip
+        def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
             """Call the function with the options."""
 
     def __init__(
@@ -81,9 +79,7 @@ class _TripletLoss(_Loss, inputs=("anchor", "positive", "negative"), shown=()):
 
     if TYPE_CHECKING:
 
-        def forward(  # type: ignore[override]
-            self, anchor: Tensor, positive: Tensor, negative: Tensor
-        ) -> Tensor:  # fmt: skip
+        def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:  # type: ignore[override]
             """Call the function with the options."""
 
 
@@ -142,9 +138,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs=("log_input", "t
 
     if TYPE_CHECKING:
 
-        def forward(  # type: ignore[override]
-            self, log_input: Tensor, target: Tensor
-        ) -> Tensor:  # fmt: skip
+        def forward(self, log_input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
             """Call the function with the options."""
 
     def __init__(
@@ -166,9 +160,7 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs=("input", "tar
 
     if TYPE_CHECKING:
 
-        def forward(  # type: ignore[override]
-            self, input: Tensor, target: Tensor, var: Tensor | float
-        ) -> Tensor:  # fmt: skip
+        def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:  # type: ignore[override]
             """Call the function with the options."""
 
     def __init__(

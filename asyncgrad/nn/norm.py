@@ -40,8 +40,9 @@ class _Scaled(FunctionModule, members=("weight", "bias")):
 
 
 class _BatchNorm(
-    _Scaled, shown=("num_features", "eps", "momentum", "affine", "track_running_stats")
-):
+    _Scaled, unnamed=("num_features",),
+    shown=("eps", "momentum", "affine", "bias", "track_running_stats"),
+):  # fmt: skip
     """The base of batch norms, for inputs with any number of axes."""
 
     #: State dicts have `num_batches_tracked` since version 2.
@@ -111,14 +112,6 @@ class _BatchNorm(
             state_dict.setdefault(key, self.num_batches_tracked)
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-
-    def extra_repr(self) -> str:
-        """The size and options, as `repr` shows them."""
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, bias={self.bias is not None}, "
-            f"track_running_stats={self.track_running_stats}"
         )
 
 
@@ -232,7 +225,9 @@ class InstanceNorm3d(_InstanceNorm):
     _axes = (4, 5)
 
 
-class LocalResponseNorm(FunctionModule, function=F.local_response_norm):
+class LocalResponseNorm(
+    FunctionModule, function=F.local_response_norm, unnamed=("size",), shown=("alpha", "beta", "k")
+):
     """Divides by a power of the mean square over neighbouring channels.
 
     Args:
@@ -245,12 +240,11 @@ class LocalResponseNorm(FunctionModule, function=F.local_response_norm):
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         self._keep(locals())
 
-    def extra_repr(self) -> str:
-        """The options, the first one without its name."""
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
-
-class LayerNorm(_Scaled, function=F.layer_norm):
+class LayerNorm(
+    _Scaled, function=F.layer_norm, unnamed=("normalized_shape",),
+    shown=("eps", "elementwise_affine", "bias"),
+):  # fmt: skip
     """Normalises over the last axes.
 
     Args:
@@ -272,15 +266,11 @@ class LayerNorm(_Scaled, function=F.layer_norm):
         wanted = {"weight": elementwise_affine, "bias": elementwise_affine and bias}
         self._add_parameters(normalized_shape, wanted, device, dtype)
 
-    def extra_repr(self) -> str:
-        """The shape and options, as `repr` shows them."""
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, "
-            f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
-        )
 
-
-class GroupNorm(_Scaled, function=F.group_norm):
+class GroupNorm(
+    _Scaled, function=F.group_norm, unnamed=("num_groups", "num_channels"),
+    shown=("eps", "affine", "bias"),
+):  # fmt: skip
     """Normalises groups of channels.
 
     Args:
@@ -308,15 +298,11 @@ class GroupNorm(_Scaled, function=F.group_norm):
         wanted = {"weight": affine, "bias": affine and bias}
         self._add_parameters((num_channels,), wanted, device, dtype)
 
-    def extra_repr(self) -> str:
-        """The numbers and options, as `repr` shows them."""
-        return (
-            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
-            f"bias={self.bias is not None}"
-        )
 
-
-class RMSNorm(_Scaled, function=F.rms_norm):
+class RMSNorm(
+    _Scaled, function=F.rms_norm, unnamed=("normalized_shape",),
+    shown=("eps", "elementwise_affine"),
+):  # fmt: skip
     """Divides by the root of the mean square over the last axes.
 
     Args:
@@ -335,12 +321,6 @@ class RMSNorm(_Scaled, function=F.rms_norm):
         normalized_shape = _shape(normalized_shape)
         self._keep(locals())
         self._add_parameters(normalized_shape, {"weight": elementwise_affine}, device, dtype)
-
-    def extra_repr(self) -> str:
-        """The shape and options, as `repr` shows them."""
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-        )
 
 
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

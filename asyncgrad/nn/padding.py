@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
@@ -19,11 +19,24 @@ class _Pad(Module):
 
     Args:
         padding: the widths: a number, or one for each side, the last axis first.
+
+    Class arguments; those that a subclass does not give are inherited:
+        axes: the number of axes that are padded.
+        mode: how, in the words of `nn.functional.pad`.
     """
 
-    #: The number of axes that are padded, and the padding mode.
     _axes: int
     _mode: PadMode
+
+    def __init_subclass__(
+        cls, axes: int | None = None, mode: PadMode | None = None, **kwargs: Any
+    ) -> None:
+        """Read the declaration."""
+        super().__init_subclass__(**kwargs)
+        if axes is not None:
+            cls._axes = axes
+        if mode is not None:
+            cls._mode = mode
 
     def __init__(self, padding: Ints) -> None:
         super().__init__()
@@ -38,46 +51,32 @@ class _Pad(Module):
         return f"{self.padding}"
 
 
-class ReflectionPad1d(_Pad):
+class ReflectionPad1d(_Pad, axes=1, mode="reflect"):
     """Reflection padding of a line. The argument is that of `ZeroPad1d`."""
 
-    _axes, _mode = 1, "reflect"
 
-
-class ReflectionPad2d(_Pad):
+class ReflectionPad2d(_Pad, axes=2, mode="reflect"):
     """Reflection padding of an image. The argument is that of `ZeroPad2d`."""
 
-    _axes, _mode = 2, "reflect"
 
-
-class ReflectionPad3d(_Pad):
+class ReflectionPad3d(_Pad, axes=3, mode="reflect"):
     """Reflection padding of a volume. The argument is that of `ZeroPad3d`."""
 
-    _axes, _mode = 3, "reflect"
 
-
-class ReplicationPad1d(_Pad):
+class ReplicationPad1d(_Pad, axes=1, mode="replicate"):
     """Replication padding of a line, by its ends. The argument is that of `ZeroPad1d`."""
 
-    _axes, _mode = 1, "replicate"
 
-
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_Pad, axes=2, mode="replicate"):
     """Replication padding of an image, by its edges. The argument is that of `ZeroPad2d`."""
 
-    _axes, _mode = 2, "replicate"
 
-
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_Pad, axes=3, mode="replicate"):
     """Replication padding of a volume, by its faces. The argument is that of `ZeroPad3d`."""
 
-    _axes, _mode = 3, "replicate"
 
-
-class _CircularPad(_Pad):
+class _CircularPad(_Pad, mode="circular"):
     """Circular padding: the input continues at its other end."""
-
-    _mode = "circular"
 
     def forward(self, input: Tensor) -> Tensor:
         """The padded input."""
@@ -87,33 +86,25 @@ class _CircularPad(_Pad):
         return super().forward(input)
 
 
-class CircularPad1d(_CircularPad):
+class CircularPad1d(_CircularPad, axes=1):
     """Circular padding of a line. The argument is that of `ZeroPad1d`."""
 
-    _axes = 1
 
-
-class CircularPad2d(_CircularPad):
+class CircularPad2d(_CircularPad, axes=2):
     """Circular padding of an image. The argument is that of `ZeroPad2d`."""
 
-    _axes = 2
 
-
-class CircularPad3d(_CircularPad):
+class CircularPad3d(_CircularPad, axes=3):
     """Circular padding of a volume. The argument is that of `ZeroPad3d`."""
 
-    _axes = 3
 
-
-class _ConstantPad(_Pad):
+class _ConstantPad(_Pad, mode="constant"):
     """Padding with one number.
 
     Args:
         padding: the widths: a number, or one for each side, the last axis first.
         value: the number.
     """
-
-    _mode = "constant"
 
     def __init__(self, padding: Ints, value: float) -> None:
         super().__init__(padding)
@@ -128,22 +119,16 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPad, axes=1):
     """Padding with one number for a line."""
 
-    _axes = 1
 
-
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPad, axes=2):
     """Padding with one number for an image."""
 
-    _axes = 2
 
-
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPad, axes=3):
     """Padding with one number for a volume."""
-
-    _axes = 3
 
 
 class _ZeroPad(_ConstantPad):
@@ -161,19 +146,13 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-class ZeroPad1d(_ZeroPad):
+class ZeroPad1d(_ZeroPad, axes=1):
     """Zero padding of a line."""
 
-    _axes = 1
 
-
-class ZeroPad2d(_ZeroPad):
+class ZeroPad2d(_ZeroPad, axes=2):
     """Zero padding of an image."""
 
-    _axes = 2
 
-
-class ZeroPad3d(_ZeroPad):
+class ZeroPad3d(_ZeroPad, axes=3):
     """Zero padding of a volume."""
-
-    _axes = 3

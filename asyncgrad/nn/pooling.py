@@ -69,7 +69,7 @@ class _MaxUnpool(FunctionModule, inputs=("input", "indices", "output_size=None")
 
         def forward(  # type: ignore[override]
             self, input: Tensor, indices: Tensor, output_size: Ints | None = None
-        ) -> Tensor:  # fmt: skip
+        ) -> Tensor:
             """Call the function with the options."""
 
     _ndim: int

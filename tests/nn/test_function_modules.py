@@ -84,6 +84,11 @@ def test_a_subclass_may_have_arguments_and_a_forward_of_its_own():
     assert repr(Scaled(3.0)) == "Scaled()"
 
 
+def test_repr_says_that_there_is_a_bias_even_if_it_is_computed():
+    layer = nn.utils.prune.identity(nn.Linear(2, 1), "bias")
+    assert repr(layer) == "Linear(in_features=2, out_features=1, bias=True)"
+
+
 def test_a_traceback_shows_the_call():
     with pytest.raises(RuntimeError, match="Expected 3D or 4D") as caught:
         nn.MaxPool2d(2)(ag.ones(3))
