@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     default_dtype,
 )
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.new_tensors import from_host, new_shape, place_of, sequence_shape
 from asyncgrad.ops.tensors.out import as_made, makes, writes
@@ -39,6 +40,7 @@ from asyncgrad.ops.tensors.transfer import on_host
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.devices import Device
     from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Library
@@ -53,17 +55,39 @@ METHODS = (
 )  # fmt: skip
 
 _INT64 = np.dtype("int64")
+#: Draws numbers as an array: `draw(source, shape, dtype)`.
+_Draw: TypeAlias = "Callable[[Generator, tuple[int, ...], np.dtype[Any]], Any]"
 
 
 # -- by shape -------------------------------------------------------------------------------------
 
 
-@makes
-@drawn_anew
-def rand(
-    *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
-    dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+def _filled(
+    name: str, draw: _Draw, shape: tuple[int, ...], dtype: np.dtype[Any], place: Device,
+    generator: Generator | None, requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """A tensor of random numbers; within a `vmap`, of its own for each example."""
+    if current().batch is not None:
+        return drawn(lambda whole: _filled(name, draw, whole, dtype, place, generator), shape)
+    return from_host(name, draw(source_of(generator), shape, dtype), place, requires_grad)
+
+
+def _by_shape(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
+    def function(
+        *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
+        dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+        requires_grad: bool = False,
+    ) -> Tensor:  # fmt: skip
+        wanted = default_dtype() if dtype is None else as_dtype(name, dtype)
+        shape, place = new_shape(name, sizes, size), place_of(name, device)
+        return _filled(name, draw, shape, wanted, place, generator, requires_grad)
+
+    return makes(drawn_anew(named(function, name, doc)))
+
+
+rand = _by_shape(
+    "rand",
+    Generator.uniform,
     """Numbers uniform in [0, 1); for complex dtypes, both parts are; see `zeros`.
 
     Args:
@@ -74,28 +98,13 @@ def rand(
     Raises:
         RuntimeError: if a length is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
-    """
-    wanted = default_dtype() if dtype is None else as_dtype("rand", dtype)
-    shape = new_shape("rand", sizes, size)
-    if current().batch is not None:
-        return drawn(partial(rand, generator=generator, dtype=wanted, device=device), shape)
-    array = source_of(generator).uniform(shape, wanted)
-    return from_host("rand", array, place_of("rand", device), requires_grad)
-
-
-@makes
-@drawn_anew
-def randn(
-    *sizes: Ints, size: Ints | None = None, generator: Generator | None = None,
-    dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """Standard normal numbers; complex ones have variance 1 in both parts together. See `rand`."""
-    wanted = default_dtype() if dtype is None else as_dtype("randn", dtype)
-    shape = new_shape("randn", sizes, size)
-    if current().batch is not None:
-        return drawn(partial(randn, generator=generator, dtype=wanted, device=device), shape)
-    array = source_of(generator).normal(shape, wanted)
-    return from_host("randn", array, place_of("randn", device), requires_grad)
+    """,
+)
+randn = _by_shape(
+    "randn",
+    Generator.normal,
+    "Standard normal numbers; complex ones have variance 1 in both parts together. See `rand`.",
+)
 
 
 @makes
@@ -131,16 +140,13 @@ def randint(
         given[place] = bound
     least, beyond, lengths = given
     wanted = _INT64 if dtype is None else as_dtype("randint", dtype)
-    shape = sequence_shape("randint", lengths)
-    if current().batch is not None:
-        bounded = partial(randint, least or 0, beyond)
-        return drawn(partial(bounded, generator=generator, dtype=wanted, device=device), shape)
-    array = _integers("randint", source_of(generator), least, beyond, shape, wanted)
-    return from_host("randint", array, place_of("randint", device), requires_grad)
+    shape, there = sequence_shape("randint", lengths), place_of("randint", device)
+    draw = partial(_integers, "randint", least, beyond)
+    return _filled("randint", draw, shape, wanted, there, generator, requires_grad)
 
 
 def _integers(
-    name: str, source: Generator, low: int | None, high: int, shape: tuple[int, ...],
+    name: str, low: int | None, high: int, source: Generator, shape: tuple[int, ...],
     dtype: np.dtype[Any],
 ) -> Any:  # fmt: skip
     """Integers in [low, high) that a dtype can hold."""
@@ -239,34 +245,25 @@ def _like(
     return x._metadata.shape, wanted, place_of(name, device, x)
 
 
-@as_made
-@drawn_anew
-def rand_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None, requires_grad: bool = False,
-    memory_format: memory_format | None = None,
-) -> Tensor:  # fmt: skip
-    """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
-    shape, wanted, place = _like("rand_like", input, dtype, device, memory_format)
-    if current().batch is not None:
-        return drawn(partial(rand, generator=generator, dtype=wanted, device=device), shape)
-    array = source_of(generator).uniform(shape, wanted)
-    return from_host("rand_like", array, place, requires_grad)
+def _by_example(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
+    def function(
+        input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None, requires_grad: bool = False,
+        memory_format: memory_format | None = None,
+    ) -> Tensor:  # fmt: skip
+        shape, wanted, place = _like(name, input, dtype, device, memory_format)
+        return _filled(name, draw, shape, wanted, place, generator, requires_grad)
+
+    return as_made(drawn_anew(named(function, name, doc)))
 
 
-@as_made
-@drawn_anew
-def randn_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None, requires_grad: bool = False,
-    memory_format: memory_format | None = None,
-) -> Tensor:  # fmt: skip
-    """Standard normal numbers, in the shape, dtype and place of another tensor; see `randn`."""
-    shape, wanted, place = _like("randn_like", input, dtype, device, memory_format)
-    if current().batch is not None:
-        return drawn(partial(randn, generator=generator, dtype=wanted, device=device), shape)
-    array = source_of(generator).normal(shape, wanted)
-    return from_host("randn_like", array, place, requires_grad)
+_SAME = "in the shape, dtype and place of another tensor"
+rand_like = _by_example(
+    "rand_like", Generator.uniform, f"Numbers uniform in [0, 1), {_SAME}; see `rand`."
+)
+randn_like = _by_example(
+    "randn_like", Generator.normal, f"Standard normal numbers, {_SAME}; see `randn`."
+)
 
 
 @as_made
@@ -291,11 +288,8 @@ def randint_like(
         raise TypeError("randint_like() received an invalid combination of arguments: pass a high "
                         "or a low and a high")  # fmt: skip
     least = given[0] if len(given) == 2 else 0
-    if current().batch is not None:
-        bounded = partial(randint, least, given[-1])
-        return drawn(partial(bounded, generator=generator, dtype=wanted, device=device), shape)
-    array = _integers("randint_like", source_of(generator), least, given[-1], shape, wanted)
-    return from_host("randint_like", array, place, requires_grad)
+    draw = partial(_integers, "randint_like", least, given[-1])
+    return _filled("randint_like", draw, shape, wanted, place, generator, requires_grad)
 
 
 # -- by tensors of parameters ---------------------------------------------------------------------
@@ -470,21 +464,15 @@ def normal(
                 "normal() received an invalid combination of arguments: two numbers need a size"
             )
         wanted = default_dtype() if dtype is None else as_dtype("normal", dtype)
-        if current().batch is not None:
-
-            def numbers(shape: tuple[int, ...]) -> Any:
-                return normal(mean, std, shape, generator=generator, dtype=wanted, device=device)
-
-            return drawn(numbers, sequence_shape("normal", size))
-        drawn_shape = sequence_shape("normal", size)
-        array = _normal(source_of(generator), mean, std, drawn_shape, wanted)
-        return from_host("normal", array, place_of("normal", device), requires_grad)
+        place, draw = place_of("normal", device), partial(_normal, mean, std)
+        wide = sequence_shape("normal", size)
+        return _filled("normal", draw, wide, wanted, place, generator, requires_grad)
     if size is not None:
         raise TypeError(
             "normal() received an invalid combination of arguments: size is for numbers"
         )
     if current().batch is not None:
-        unit = randn_like(mean + std, generator=generator)  # type: ignore[arg-type]
+        unit = randn_like(mean + std, generator=generator)
         return mean + std * unit
     shape = first._metadata.shape
     both = isinstance(mean, Variable) and isinstance(std, Variable)
@@ -493,7 +481,7 @@ def normal(
         shape = np.broadcast_shapes(shape, std._metadata.shape)
     middle = _on_host(mean) if isinstance(mean, Variable) else mean
     spread = _on_host(std) if isinstance(std, Variable) else std
-    numbers = _normal(source_of(generator), middle, spread, shape, first._metadata.dtype)
+    numbers = _normal(middle, spread, source_of(generator), shape, first._metadata.dtype)
     values = _placed(first, numbers)
     if both:
         return R.normal(mean, std, values)
@@ -501,8 +489,8 @@ def normal(
 
 
 def _normal(
-    source: Generator, mean: Any, std: Any, shape: tuple[int, ...], dtype: np.dtype[Any],
-) -> Any:  # fmt: skip
+    mean: Any, std: Any, source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Any:
     """Normal numbers as an array."""
     if isinstance(std, np.ndarray):
         if std.dtype.kind == "c":
@@ -693,7 +681,7 @@ def normal_(
     """
     x, mean, std = _filled_with("normal_", input, mean=mean, std=std)
     metadata = x._metadata
-    values = _normal(source_of(generator), mean, std, metadata.shape, metadata.dtype)
+    values = _normal(mean, std, source_of(generator), metadata.shape, metadata.dtype)
     return _fill(x, values, "normal_")
 
 
@@ -821,7 +809,7 @@ def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwa
             raise RuntimeError(f'"random_" not implemented for {dtype}.')
         check_dtype("random_", dtype, f"{REAL}b")
         high = _beyond(dtype)
-    return _fill(x, _integers("random_", source_of(generator), low, high, shape, dtype), "random_")
+    return _fill(x, _integers("random_", low, high, source_of(generator), shape, dtype), "random_")
 
 
 def _beyond(dtype: np.dtype[Any]) -> int:

@@ -20,7 +20,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import check_randomness
-from asyncgrad.ops.dtype import refuse
+from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 
@@ -183,17 +183,13 @@ class Generator:
         Raises:
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
-        many = prod(shape)
-        if dtype.kind == "f" and dtype.itemsize > 2:
-            if many < _LARGE:
-                with self._lock:
-                    return self._random.random(shape, dtype)
-            return self.draw("random", shape, dtype, many=many)
-        if dtype.name in _BITS:
+        if is_half(dtype):
             # Rounded float32 numbers could be 1.
             bits = _BITS[dtype.name]
-            numbers = self.draw("integers", 0, 1 << bits, shape, np.uint16, many=many)
+            numbers = self.draw("integers", 0, 1 << bits, shape, np.uint16, many=prod(shape))
             return (numbers.astype(np.float32) / (1 << bits)).astype(dtype)
+        if dtype.kind == "f":
+            return self.draw("random", shape, dtype, many=prod(shape))
         if dtype.kind == "c":
             return self._both_parts(self.uniform, shape, dtype)
         return refuse("uniform", dtype)
@@ -204,14 +200,10 @@ class Generator:
         Raises:
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
-        many = prod(shape)
-        if dtype.kind == "f" and dtype.itemsize > 2:
-            if many < _LARGE:
-                with self._lock:
-                    return self._random.standard_normal(shape, dtype)
-            return self.draw("standard_normal", shape, dtype, many=many)
-        if dtype.name in _BITS:
-            return self.draw("standard_normal", shape, np.float32, many=many).astype(dtype)
+        if is_half(dtype):
+            return self.normal(shape, np.dtype("float32")).astype(dtype)
+        if dtype.kind == "f":
+            return self.draw("standard_normal", shape, dtype, many=prod(shape))
         if dtype.kind == "c":
             values = self._both_parts(self.normal, shape, dtype)
             values *= 0.5**0.5
