@@ -18,15 +18,9 @@ class SyncBatchNorm(_BatchNorm):
     """Batch norm of inputs with any number of axes; this process is the only one.
 
     Args:
-        num_features: how many features there are, the length of the second axis.
-        eps: added to the variance.
-        momentum: the weight of a new batch in the running values; None for their plain mean.
-        affine: learn a scale and shift.
-        track_running_stats: keep running values, and use them in evaluation mode.
         process_group: must be None, as there are no other processes.
-        device: the device of parameters and buffers.
-        dtype: their dtype.
-        bias: learn a shift.
+
+    The other arguments are those of `BatchNorm1d`.
 
     Raises:
         ValueError: if there is a process group; in a call, if the input has less than two axes.

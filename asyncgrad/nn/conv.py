@@ -272,21 +272,12 @@ class ConvTranspose1d(_Transposed):
     """The adjoint of a convolution of lines.
 
     Args:
-        in_channels: the channels of the input.
-        out_channels: the channels of the output.
-        kernel_size: the size of the kernel, a number or one for each axis.
-        stride: the distance between kernels in the output, likewise.
-        padding: the width that is cut off the output on both sides.
-        output_padding: the width that is added to the output at its end.
-        groups: each group of outputs depends only on its group of input channels.
-        bias: add a bias.
-        dilation: the distance between the kernel's elements.
+        stride: the distance between kernels in the output, a number or one for each axis.
+        padding: the width that is cut off the output on both sides, likewise.
+        output_padding: the width that is added to the output at its end, likewise.
         padding_mode: "zeros".
-        device: the device of the parameters.
-        dtype: their dtype.
 
-    Raises:
-        ValueError: if the channels are not divisible by the groups, or an option is unknown.
+    The other arguments are those of `Conv1d`.
     """
 
     _ndim = 1

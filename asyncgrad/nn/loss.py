@@ -140,11 +140,9 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
     """The cross entropy of logits and classes.
 
     Args:
-        weight: a weight for each class.
-        ignore_index: a class that does not count.
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
 
-    The other arguments are those of `L1Loss`.
+    The other arguments are those of `NLLLoss`.
     """
 
     def __init__(

@@ -155,25 +155,20 @@ class _AdaptiveAvgPool(FunctionModule):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d):
-    """The means of `output_size` windows that divide a line nearly evenly."""
-
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d):
-    """The means of windows that divide an image nearly evenly.
-
-    Args:
-        output_size: the number of windows, or one for rows and one for columns; None for as many
-            as there are elements.
-    """
-
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d):
-    """The means of windows that divide a volume nearly evenly.
+    """The means of windows that divide a line nearly evenly.
 
     Args:
         output_size: the number of windows, or one for each axis; None for as many as there are
             elements.
     """
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d):
+    """The means of windows that divide an image nearly evenly; see `AdaptiveAvgPool1d`."""
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d):
+    """The means of windows that divide a volume nearly evenly; see `AdaptiveAvgPool1d`."""
 
 
 class _AdaptiveMaxPool(FunctionModule, shown=("output_size",)):
@@ -184,31 +179,25 @@ class _AdaptiveMaxPool(FunctionModule, shown=("output_size",)):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d):
-    """The greatest elements of `output_size` windows that divide a line nearly evenly.
+    """The greatest elements of windows that divide a line nearly evenly.
 
     Args:
-        output_size: the number of windows.
-        return_indices: also return the elements' indices.
+        output_size: as for `AdaptiveAvgPool1d`.
+        return_indices: also return the elements' indices in their line, image or volume.
     """
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d):
     """The greatest elements of windows that divide an image nearly evenly.
 
-    Args:
-        output_size: the number of windows, or one for rows and one for columns; None for as many
-            as there are elements.
-        return_indices: also return the elements' indices in their planes.
+    The arguments are those of `AdaptiveMaxPool1d`.
     """
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
     """The greatest elements of windows that divide a volume nearly evenly.
 
-    Args:
-        output_size: the number of windows, or one for each axis; None for as many as there are
-            elements.
-        return_indices: also return the elements' indices in their volumes.
+    The arguments are those of `AdaptiveMaxPool1d`.
     """
 
 

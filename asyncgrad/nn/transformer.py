@@ -128,21 +128,12 @@ class Transformer(Module):
     """An encoder of one sequence, and a decoder of another that attends to the encoder's output.
 
     Args:
-        d_model: the features of an element.
-        nhead: the heads of attention.
         num_encoder_layers: the layers of the encoder.
         num_decoder_layers: the layers of the decoder.
-        dim_feedforward: as in `TransformerEncoderLayer`, like all that follow.
-        dropout: the probability of being dropped in training.
-        activation: the activation between the linear maps.
         custom_encoder: replaces the encoder.
         custom_decoder: replaces the decoder.
-        layer_norm_eps: added to the variance in norms.
-        batch_first: inputs are (batch, length, features) instead of (length, batch, features).
-        norm_first: apply norms before attention and feedforward, not after.
-        bias: linear maps and norms have biases.
-        device: the device of the parameters.
-        dtype: their dtype.
+
+    The other arguments are those of `TransformerEncoderLayer`.
     """
 
     def __init__(
