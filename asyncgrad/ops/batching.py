@@ -14,6 +14,7 @@ from asyncgrad._unbound import unbound
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batch_rules import Call, by_example, in_front
 from asyncgrad.ops.namespace import RECORDED
 
@@ -165,6 +166,15 @@ def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
     if not isinstance(out, tuple):
         return lift_batch(out, level)
     return _again(out, [lift_batch(part, level) for part in out])
+
+
+def mapped_along(name: str, function: Callable[..., Any], x: Any, dim: int, *tensors: Any) -> Any:
+    """`mapped` for a function `function(x, dim, *tensors)` that works along an axis."""
+    shape = x._metadata.shape
+    axis = one_dim(name, dim, len(shape))
+    if not shape:
+        return by_parts(function, x, dim, *tensors)
+    return mapped(lambda batch, *others: function(batch, axis + 1, *others), x, *tensors)
 
 
 def _again(like: tuple[Any, ...], parts: list[Any]) -> Any:

@@ -190,6 +190,11 @@ def as_tensor_operand(value: Any, name: str, place: int) -> Any:
     raise refusal(value, name, place)
 
 
+def tensor_operands(name: str, *values: Any) -> list[Any]:
+    """Return a function's first arguments, which have to be tensors."""
+    return [as_tensor_operand(value, name, place) for place, value in enumerate(values, 1)]
+
+
 def operand_of(kinds: str, value: Any, name: str) -> Any:
     """Return a first operand that is a tensor of a dtype of these kinds; raise for any other."""
     if not isinstance(value, Variable):

@@ -14,7 +14,7 @@ from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.dtype import FLOATING, REAL
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand, operand_of
+from asyncgrad.ops.promotion import as_tensor_operand, operand_of, tensor_operands
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
 
@@ -166,7 +166,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Raises:
         RuntimeError: if the number of slopes or their dtype does not fit.
     """
-    x, slopes = as_tensor_operand(input, "prelu", 1), as_tensor_operand(weight, "prelu", 2)
+    x, slopes = tensor_operands("prelu", input, weight)
     if x.dtype != slopes.dtype:
         raise RuntimeError(f"prelu: Type promoting not supported. Got {x.dtype} and {slopes.dtype}")
     if slopes.ndim > 1:
@@ -232,8 +232,7 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norms of `x1 - x2 + eps` over the last axis, broadcast."""
-    x = as_tensor_operand(x1, "pairwise_distance", 1)
-    y = as_tensor_operand(x2, "pairwise_distance", 2)
+    x, y = tensor_operands("pairwise_distance", x1, x2)
     return vector_norm(R.add(R.sub(x, y), eps), p, -1, keepdim)
 
 

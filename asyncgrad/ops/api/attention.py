@@ -12,7 +12,7 @@ from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.promotion import as_tensor_operand, cast, tensor_operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,7 @@ def attention(
 ) -> Any:  # fmt: skip
     """`scaled_dot_product_attention` with a function that drops weights."""
     name = "scaled_dot_product_attention"
-    q = as_tensor_operand(query, name, 1)
-    k = as_tensor_operand(key, name, 2)
-    v = as_tensor_operand(value, name, 3)
+    q, k, v = tensor_operands(name, query, key, value)
     mask = None if attn_mask is None else as_tensor_operand(attn_mask, name, 4)
     _check(name, q, k, v, mask, is_causal)
     if mask is not None and mask._metadata.dtype.kind != "b":

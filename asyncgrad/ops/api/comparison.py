@@ -16,7 +16,14 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    check_device,
+    refusal,
+    tensor_operands,
+)
 from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
@@ -45,8 +52,8 @@ def _made(like: Tensor, array: Array) -> Any:
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape."""
-    first = as_tensor_operand(input, "is_same_size", 1)
-    return bool(first._metadata.shape == as_tensor_operand(other, "is_same_size", 2).shape)
+    x, y = tensor_operands("is_same_size", input, other)
+    return bool(x._metadata.shape == y._metadata.shape)
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
@@ -78,7 +85,7 @@ def isclose(
     Raises:
         RuntimeError: if the dtypes differ, or a tolerance is negative.
     """
-    x, y = as_tensor_operand(input, "isclose", 1), as_tensor_operand(other, "isclose", 2)
+    x, y = tensor_operands("isclose", input, other)
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
             f"isclose: {x._metadata.dtype} did not match {y._metadata.dtype}. Convert one with "

@@ -8,7 +8,12 @@ import numpy as np
 
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand, check_broadcast, check_device
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    check_broadcast,
+    check_device,
+    tensor_operands,
+)
 from asyncgrad.ops.tensors.out import writes_exactly
 
 if TYPE_CHECKING:
@@ -99,7 +104,7 @@ def imag(input: Tensor) -> Tensor:
 
 def _checked(name: str, first: Tensor, second: Tensor) -> tuple[Any, Any]:
     """Check that two tensors are real, of one dtype, and can be broadcast."""
-    x, y = as_tensor_operand(first, name, 1), as_tensor_operand(second, name, 2)
+    x, y = tensor_operands(name, first, second)
     one, other = x._metadata.dtype, y._metadata.dtype
     if one not in _REAL or other not in _REAL:
         raise RuntimeError(

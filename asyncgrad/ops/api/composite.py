@@ -21,7 +21,14 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.dtype import INEXACT, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, one_node, renamed
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category, operand_of, result_dtype
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    operand_of,
+    result_dtype,
+    tensor_operands,
+)
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
@@ -76,7 +83,7 @@ def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number
 
 def _in_one_dtype(name: str, *operands: object) -> list[Any]:
     """Convert the operands to the dtype of the result."""
-    tensors = [as_tensor_operand(x, name, place) for place, x in enumerate(operands, 1)]
+    tensors = tensor_operands(name, *operands)
     dtype = result_dtype(*tensors)
     return [cast(x, dtype) for x in tensors]
 
@@ -98,13 +105,13 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     Raises:
         RuntimeError: if both `tensor1` and `tensor2` are integers.
     """
-    operands = [as_tensor_operand(z, "addcdiv", n) for n, z in enumerate((tensor1, tensor2), 2)]
-    if all(category(z._metadata.dtype) < 2 for z in operands):
+    operands = tensor_operands("addcdiv", input, tensor1, tensor2)
+    if all(category(z._metadata.dtype) < 2 for z in operands[1:]):
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported. Convert the tensors to a "
             "floating dtype first."
         )
-    x, y, z = _in_one_dtype("addcdiv", input, *operands)
+    x, y, z = _in_one_dtype("addcdiv", *operands)
     return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
 
 
@@ -163,7 +170,7 @@ def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
     Raises:
         RuntimeError: if the dtypes differ.
     """
-    x, y = as_tensor_operand(input, "lerp", 1), as_tensor_operand(end, "lerp", 2)
+    x, y = tensor_operands("lerp", input, end)
     dtypes = {z._metadata.dtype for z in (x, y, weight) if isinstance(z, Variable)}
     if len(dtypes) > 1:
         raise RuntimeError(
@@ -280,8 +287,8 @@ def frexp(input: Tensor) -> return_types.frexp:
 @writes
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """`input * 2**other`, broadcast."""
-    x = as_tensor_operand(input, "ldexp", 1)
-    return R.mul(x, R.pow(2.0, as_tensor_operand(other, "ldexp", 2)))
+    x, y = tensor_operands("ldexp", input, other)
+    return R.mul(x, R.pow(2.0, y))
 
 
 @writes
@@ -292,7 +299,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         NotImplementedError: if both are integers.
     """
-    x, y = as_tensor_operand(input, "logaddexp", 1), as_tensor_operand(other, "logaddexp", 2)
+    x, y = tensor_operands("logaddexp", input, other)
     dtype = result_dtype(x, y)
     check_dtype("logaddexp", dtype, INEXACT)
     x, y = cast(x, dtype), cast(y, dtype)

@@ -14,7 +14,7 @@ from asyncgrad.ops.api.shape import expand
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, check_device
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, check_device, tensor_operands
 from asyncgrad.ops.tensors.new_tensors import from_host
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def cdist(
     name = "cdist"
     if compute_mode not in words(DistanceMode):
         raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode")
-    x, y = as_tensor_operand(x1, name, 1), as_tensor_operand(x2, name, 2)
+    x, y = tensor_operands(name, x1, x2)
     p = _order(name, p)
     for place, operand in enumerate((x, y), 1):
         _check_dtype(name, operand)

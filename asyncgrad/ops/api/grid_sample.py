@@ -16,7 +16,7 @@ from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, check_device
+from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
 from asyncgrad.ops.tensors.new_tensors import from_host
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def grid_sample(
             f"{name}(): expected padding_mode to be one of {_PADDINGS}, but got: {padding_mode!r}"
         )
     aligned = _aligned(name, align_corners)
-    x, places = as_tensor_operand(input, name, 1), as_tensor_operand(grid, name, 2)
+    x, places = tensor_operands(name, input, grid)
     _check_grid(x, places, mode)
     check_device(name, x, places)
     if places._batched:

@@ -27,6 +27,7 @@ from asyncgrad.ops.promotion import (
     category,
     default_dtype,
     number_argument,
+    tensor_operands,
 )
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
@@ -406,7 +407,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     Raises:
         RuntimeError: if they are not vectors.
     """
-    vectors = [as_tensor_operand(x, "cartesian_prod", i) for i, x in enumerate(tensors, 1)]
+    vectors = tensor_operands("cartesian_prod", *tensors)
     for x in vectors:
         if len(x._metadata.shape) != 1:
             raise RuntimeError(

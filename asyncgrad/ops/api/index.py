@@ -26,7 +26,7 @@ from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.ops.api.shape import broadcast_tensors, expand
 from asyncgrad.ops.arguments import one_dim, one_int
-from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped
+from asyncgrad.ops.batching import by_parts, for_each, level_of, lift_batch, mapped, mapped_along
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename, renamed
@@ -38,6 +38,7 @@ from asyncgrad.ops.promotion import (
     cast,
     check_device,
     constant,
+    tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
@@ -46,7 +47,7 @@ from asyncgrad.ops.tensors.out import writes_exactly
 from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, Index, Library, Number
@@ -567,7 +568,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
     """
     x = as_tensor_operand(input, "gather", 1)
     if getattr(index, "_batched", False):
-        return mapped_along(gather, x, dim, index)
+        return mapped_along("gather", gather, x, dim, index)
     axis, numbers = axis_and_numbers("gather", x, dim, index)
     shape = x._metadata.shape
     if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
@@ -591,8 +592,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     Raises:
         RuntimeError: if the numbers of axes differ or a number is out of range.
     """
-    x = as_tensor_operand(input, "take_along_dim", 1)
-    index = as_tensor_operand(indices, "take_along_dim", 2)
+    x, index = tensor_operands("take_along_dim", input, indices)
     if not index._batched:
         _numbers("take_along_dim", index, RuntimeError)
     if dim is None:
@@ -617,23 +617,10 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     )
 
 
-def mapped_along(function: Callable[..., Any], x: Tensor, dim: int, *others: Any) -> Any:
-    """Apply a function along an axis of tensors that are batched by `vmap`."""
-    shape = x._metadata.shape
-    axis = one_dim(function.__name__, dim, len(shape))
-    if not shape or not all(isinstance(other, Variable) for other in others):
-        return by_parts(function, x, dim, *others)
-    return mapped(lambda batch, *rest: function(batch, axis + 1, *rest), x, *others)
-
-
 def _wrapped_gather(x: Tensor, axis: int, index: Tensor) -> Any:
     """`gather` in which negative numbers count from the end."""
     if index._batched:
-        return (
-            mapped(lambda batch, at: _wrapped_gather(batch, axis + 1, at), x, index)
-            if (x._metadata.shape)
-            else by_parts(_wrapped_gather, x, axis, index)
-        )
+        return mapped_along("take_along_dim", _wrapped_gather, x, axis, index)
     numbers, metadata = index._array, index._metadata
     size = x._metadata.shape[axis] if x._metadata.shape else 1
     if metadata.device.streamed:
@@ -850,10 +837,11 @@ def _scatter_into(
         )
     if getattr(index, "_batched", False):
 
-        def scattered(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
+        def scattered(x: Tensor, dim: int, index: Tensor, src: Tensor | Number = src) -> Any:
             return _scatter_into(R.clone(x), dim, index, src, reduce, name)
 
-        return in_place.copy(x, mapped_along(scattered, x, dim, index, src), name)
+        tensors = (index, src) if isinstance(src, Variable) else (index,)
+        return in_place.copy(x, mapped_along(name, scattered, x, dim, *tensors), name)
     axis, numbers = axis_and_numbers(name, x, dim, index)
     shape = x._metadata.shape
     src = scattered_values(x, src, numbers, name)
@@ -920,8 +908,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     Raises:
         RuntimeError: if `mask` is not boolean, or the shapes do not fit.
     """
-    x = as_tensor_operand(input, "masked_select", 1)
-    mask = as_tensor_operand(mask, "masked_select", 2)
+    x, mask = tensor_operands("masked_select", input, mask)
     if mask._metadata.dtype != np.bool_:
         raise RuntimeError(
             f"masked_select: expected BoolTensor for mask, got {mask._metadata.dtype}. Compare it "
@@ -973,8 +960,7 @@ def embedding(
             pass, if both `sparse` and `scale_grad_by_freq` are set.
         IndexError: if there is no such row.
     """
-    weight = as_tensor_operand(weight, "embedding", 2)
-    index = as_tensor_operand(input, "embedding", 1)
+    index, weight = tensor_operands("embedding", input, weight)
     shape = weight._metadata.shape
     if len(shape) != 2:
         raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {list(shape)}")

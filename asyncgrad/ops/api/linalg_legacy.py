@@ -12,7 +12,7 @@ from asyncgrad.ops.api.shape import narrow, tril
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
-from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
+from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes, tensor_operands
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
 
@@ -269,7 +269,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     Args:
         other: a tensor.
     """
-    x, y = as_tensor_operand(input, "kron", 1), as_tensor_operand(other, "kron", 2)
+    x, y = tensor_operands("kron", input, other)
     # In type promotion, a tensor without dimensions has full weight here.
     dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
     x, y = cast(x, dtype), cast(y, dtype)

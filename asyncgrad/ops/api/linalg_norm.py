@@ -26,6 +26,7 @@ from asyncgrad.ops.promotion import (
     category,
     check_broadcast,
     result_dtype,
+    tensor_operands,
 )
 from asyncgrad.ops.table.matrices import Parts
 from asyncgrad.ops.tensors.new_tensors import leaf
@@ -466,7 +467,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         dim: the axis of the vectors.
     """
     name = "linalg.vecdot"
-    a, b = as_tensor_operand(x, name, 1), as_tensor_operand(y, name, 2)
+    a, b = tensor_operands(name, x, y)
     check_broadcast(name, a, b)
     dtype = result_dtype(a, b)
     a, b = cast(a, dtype), cast(b, dtype)
@@ -496,7 +497,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 def crossed(name: str, input: Tensor, other: Tensor, dim: int) -> Any:
     """The cross products along an axis."""
-    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
+    x, y = tensor_operands(name, input, other)
     a, b = x._metadata.shape, y._metadata.shape
     if len(a) != len(b):
         raise RuntimeError(

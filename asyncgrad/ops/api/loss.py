@@ -30,6 +30,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     operand_of,
     result_dtype,
+    tensor_operands,
 )
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ def kl_div(
             "major release.",
             stacklevel=2,
         )
-    operands = [as_tensor_operand(part, "kl_div", n) for n, part in enumerate((input, target), 1)]
+    operands = tensor_operands("kl_div", input, target)
     if any(category(operand._metadata.dtype) < 2 for operand in operands):
         raise RuntimeError("kl_div: Integral inputs not supported. Convert them with .to().")
     # As in PyTorch's arithmetic, a tensor without axes has less weight in type promotion.
@@ -316,8 +317,7 @@ def kl_div(
 
 
 def _same_size(name: str, input: Tensor, target: Tensor, message: str) -> tuple[Any, Any]:
-    x = as_tensor_operand(input, name, 1)
-    y = as_tensor_operand(target, name, 2)
+    x, y = tensor_operands(name, input, target)
     if x._metadata.shape != y._metadata.shape:
         raise ValueError(f"{name}: " + message.format(y._metadata.shape, x._metadata.shape))
     return x, y
@@ -744,8 +744,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x2: a tensor that can be broadcast against the first.
         eps: the lower bound of the norms.
     """
-    x = as_tensor_operand(x1, "cosine_similarity", 1)
-    y = as_tensor_operand(x2, "cosine_similarity", 2)
+    x, y = tensor_operands("cosine_similarity", x1, x2)
     if category(result_dtype(x, y)) < 2:
         raise RuntimeError(
             f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "

@@ -14,7 +14,7 @@ from asyncgrad.ops.api.loss import chosen_reduction, in_dtype, reduced
 from asyncgrad.ops.api.shape import reshape, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand, constant
+from asyncgrad.ops.promotion import constant, tensor_operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 #: PyTorch adds this to squared norms.
 _COSINE_EPS = 1e-12
-
-
-def _operands(name: str, *values: object) -> list[Any]:
-    return [as_tensor_operand(value, name, place) for place, value in enumerate(values, 1)]
 
 
 def _at_least_0(x: Tensor) -> Any:
@@ -53,7 +49,7 @@ def margin_ranking_loss(
         RuntimeError: if the numbers of axes differ.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    a, b, y = _operands("margin_ranking_loss", input1, input2, target)
+    a, b, y = tensor_operands("margin_ranking_loss", input1, input2, target)
     if not a.ndim == b.ndim == y.ndim:
         raise RuntimeError(
             f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
@@ -76,7 +72,7 @@ def hinge_embedding_loss(
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _operands("hinge_embedding_loss", input, target)
+    x, y = tensor_operands("hinge_embedding_loss", input, target)
     far = where(y != 1, _at_least_0(margin - x), 0.0)
     return reduced(far + where(y != -1, x, 0.0), reduction)
 
@@ -99,7 +95,7 @@ def cosine_embedding_loss(
         RuntimeError: if the numbers of axes do not fit.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    a, b, y = _operands("cosine_embedding_loss", input1, input2, target)
+    a, b, y = tensor_operands("cosine_embedding_loss", input1, input2, target)
     if y.ndim > 1:
         raise RuntimeError(
             f"0D or 1D target tensor expected, multi-target not supported: cosine_embedding_loss "
@@ -130,7 +126,7 @@ def soft_margin_loss(
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _operands("soft_margin_loss", input, target)
+    x, y = tensor_operands("soft_margin_loss", input, target)
     return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-y * x)), x), reduction)
 
 
@@ -195,7 +191,7 @@ def _triplets(
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     reduction = chosen_reduction(reduction)
-    a, p, n = _operands("triplet_margin_loss", anchor, positive, negative)
+    a, p, n = tensor_operands("triplet_margin_loss", anchor, positive, negative)
     if not a.ndim == p.ndim == n.ndim:
         raise RuntimeError(
             f"The anchor, positive, and negative tensors are expected to have the same number of "
@@ -225,7 +221,7 @@ def poisson_nll_loss(
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _operands("poisson_nll_loss", input, target)
+    x, y = tensor_operands("poisson_nll_loss", input, target)
     losses = x.exp() - y * x if log_input else x - y * (x + eps).log()
     if full:
         stirling = y * y.log() - y + 0.5 * (2 * math.pi * y).log()
@@ -251,7 +247,7 @@ def gaussian_nll_loss(
     Raises:
         ValueError: for another reduction, a variance of another shape or a negative one.
     """
-    x, y = _operands("gaussian_nll_loss", input, target)
+    x, y = tensor_operands("gaussian_nll_loss", input, target)
     v: Any = var if isinstance(var, Variable) else constant(var, x).expand(x.shape)
     if v.shape != x.shape:
         if v.shape == x.shape[:-1]:
@@ -291,7 +287,7 @@ def multi_margin_loss(
     name = "multi_margin_loss"
     if p not in {1, 2}:
         raise ValueError(f"only p == 1 and p == 2 supported, {name} got {p}")
-    x, y = _operands(name, input, target)
+    x, y = tensor_operands(name, input, target)
     if x.ndim > 2 or (x.ndim and not x.shape[-1]) or y.ndim > 1:
         raise RuntimeError(
             f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
@@ -340,7 +336,7 @@ def multilabel_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
-    x, y = _operands(name, input, target)
+    x, y = tensor_operands(name, input, target)
     if x.ndim > 2 or (x.ndim and not x.shape[-1]):
         raise RuntimeError(
             f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
@@ -373,7 +369,7 @@ def multilabel_soft_margin_loss(
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
-    x, y = _operands("multilabel_soft_margin_loss", input, target)
+    x, y = tensor_operands("multilabel_soft_margin_loss", input, target)
     losses = -(y * logsigmoid(x) + (1 - y) * logsigmoid(-x))
     if weight is not None:
         losses = losses * weight

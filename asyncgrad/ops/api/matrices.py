@@ -17,7 +17,7 @@ from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import as_tensor_operand, category, tensor_operands
 from asyncgrad.ops.table.matrices import Parts, bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
@@ -290,8 +290,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
         RuntimeError: if the lengths do not fit.
         LinAlgError: if the map is singular.
     """
-    x = as_tensor_operand(A, "linalg.tensorsolve", 1)
-    y = as_tensor_operand(B, "linalg.tensorsolve", 2)
+    x, y = tensor_operands("linalg.tensorsolve", A, B)
     if dims is not None:
         ndim = len(x._metadata.shape)
         last = [one_dim("linalg.tensorsolve", dim, ndim) for dim in dims]

@@ -23,7 +23,7 @@ from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, tensor_operands
 from asyncgrad.ops.signatures import named
 
 if TYPE_CHECKING:
@@ -253,8 +253,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     Returns:
         Of shape (..., k).
     """
-    x, y = as_tensor_operand(input1, "bilinear", 1), as_tensor_operand(input2, "bilinear", 2)
-    w = as_tensor_operand(weight, "bilinear", 3)
+    x, y, w = tensor_operands("bilinear", input1, input2, weight)
     if x.ndim != y.ndim:
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {x.ndim} and {y.ndim}")
     if x.shape[:-1] != y.shape[:-1]:

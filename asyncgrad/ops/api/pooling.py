@@ -20,7 +20,7 @@ from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_tensor_operand, check_device
+from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, held_elements, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
@@ -594,7 +594,7 @@ def _unpooled(
     output_size: Sequence[int] | None, ndim: int,
 ) -> Any:  # fmt: skip
     name = f"max_unpool{ndim}d"
-    x, at = as_tensor_operand(input, name, 1), as_tensor_operand(indices, name, 2)
+    x, at = tensor_operands(name, input, indices)
     shape = x._metadata.shape
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     strides = kernel if stride is None else for_each(name, "stride", stride, ndim)

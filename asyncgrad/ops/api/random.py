@@ -29,6 +29,7 @@ from asyncgrad.ops.promotion import (
     category,
     check_broadcast,
     default_dtype,
+    tensor_operands,
 )
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import assign
@@ -417,7 +418,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         ValueError: for a dtype that is not floating.
         RuntimeError: if these are no probabilities.
     """
-    x, y = as_tensor_operand(count, "binomial", 1), as_tensor_operand(prob, "binomial", 2)
+    x, y = tensor_operands("binomial", count, prob)
     for what, z in (("count", x), ("prob", y)):
         if category(z._metadata.dtype) != 2:
             raise ValueError(

@@ -13,7 +13,7 @@ from asyncgrad.core.recording import followed, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
-from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.batching import by_parts, mapped, mapped_along
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import watch
@@ -291,9 +291,7 @@ def _with_index(name: str) -> Callable[..., Any]:
         shape = metadata.shape
         axis = one_dim(name, dim, len(shape))
         if x._batched:
-            if not shape:
-                return by_parts(reduce, x, dim, keepdim)
-            return mapped(lambda batch: reduce(batch, axis + 1, keepdim), x)
+            return mapped_along(name, lambda x, axis: reduce(x, axis, keepdim), x, axis)
         F = metadata.F
         if not shape:
             return kind(*selected(x, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
@@ -357,10 +355,9 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
                 )
             _no_identity(name, shape, (axis,))
         if x._batched:
-            if axis is None or not shape:
+            if axis is None:
                 return by_parts(reduce, x, dim, keepdim)
-            own = axis + 1
-            return mapped(lambda batch: reduce(batch, own, keepdim), x)
+            return mapped_along(name, lambda x, axis: reduce(x, axis, keepdim), x, axis)
         F = metadata.F
         if not shape:
             axis, keepdim = None, False

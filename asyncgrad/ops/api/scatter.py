@@ -18,14 +18,13 @@ from asyncgrad.ops.api.index import (
     copied,
     index_put,
     index_select,
-    mapped_along,
     rows_to_change,
     scattered_values,
 )
 from asyncgrad.ops.api.reduction import cumsum
 from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
 from asyncgrad.ops.arguments import check_bool, one_dim
-from asyncgrad.ops.batching import by_parts, for_each
+from asyncgrad.ops.batching import by_parts, for_each, mapped_along
 from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node, renamed
@@ -36,6 +35,7 @@ from asyncgrad.ops.promotion import (
     check_device,
     constant,
     refusal,
+    tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
@@ -250,7 +250,7 @@ def scatter_reduce(
         def example(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
             return scatter_reduce(x, dim, index, src, reduce, include_self=include_self)
 
-        return mapped_along(example, x, dim, index, y)
+        return mapped_along(name, example, x, dim, index, y)
     axis, numbers = axis_and_numbers(name, x, dim, index)
     shape = x._metadata.shape
     y = scattered_values(x, y, numbers, name)
@@ -312,8 +312,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         IndexError: if a number is out of range, or the numbers of elements differ.
         RuntimeError: if the dtypes do not fit.
     """
-    x, y = as_tensor_operand(input, "put", 1), as_tensor_operand(source, "put", 3)
-    at = as_tensor_operand(index, "put", 2)
+    x, at, y = tensor_operands("put", input, index, source)
     if at._metadata.dtype != np.int64:
         raise RuntimeError(f"put(): Expected a long tensor for index, but got {at.dtype}")
     if x._metadata.dtype != y._metadata.dtype:
@@ -346,8 +345,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         RuntimeError: if the mask is not a bool tensor, the dtypes differ, or there are too few
             elements.
     """
-    x, y = (as_tensor_operand(z, "masked_scatter", n) for z, n in ((input, 1), (source, 3)))
-    mask = as_tensor_operand(mask, "masked_scatter", 2)
+    x, mask, y = tensor_operands("masked_scatter", input, mask, source)
     if mask._metadata.dtype.kind != "b":
         raise RuntimeError(
             f"masked_scatter_ only supports boolean masks, but got mask with dtype "
@@ -392,7 +390,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
         IndexError: if a number is out of range.
         RuntimeError: if the index is not int64.
     """
-    x, at = as_tensor_operand(input, "take", 1), as_tensor_operand(index, "take", 2)
+    x, at = tensor_operands("take", input, index)
     if at._metadata.dtype != np.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")
     check_device("take", x, at)

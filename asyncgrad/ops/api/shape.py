@@ -22,7 +22,14 @@ from asyncgrad.ops.dtype import DTYPES
 from asyncgrad.ops.dtype_device import as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, check_device, promote_dtypes
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    cast,
+    check_device,
+    promote_dtypes,
+    tensor_operands,
+)
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.split_nodes import (
@@ -361,7 +368,7 @@ def broadcast_to(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tenso
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Tensors expanded to the shape that they are broadcast to."""
-    parts = [as_tensor_operand(x, "broadcast_tensors", i + 1) for i, x in enumerate(tensors)]
+    parts = tensor_operands("broadcast_tensors", *tensors)
     shapes = [x._metadata.shape for x in parts]
     try:
         shape = np.broadcast_shapes(*shapes)
@@ -386,7 +393,7 @@ def meshgrid(
         RuntimeError: if there are no tensors, their dtypes differ or they have more axes.
     """
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Variable) else tensors
-    parts = [as_tensor_operand(x, "meshgrid", i + 1) for i, x in enumerate(given)]
+    parts = tensor_operands("meshgrid", *given)
     if not parts:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing is not None and indexing not in words(Indexing):

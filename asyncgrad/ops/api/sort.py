@@ -8,7 +8,7 @@ from asyncgrad.core.recording import followed, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
-from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.batching import mapped_along
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
@@ -51,7 +51,7 @@ def sort(
         RuntimeError: for complex numbers.
     """
     if getattr(input, "_batched", False):
-        return _mapped_along(sort, input, dim, descending)
+        return mapped_along("sort", lambda x, axis: sort(x, axis, descending), input, dim)
     if stable is not None:
         check_bool("sort", "stable", stable)
     x, order, axis = _ordered("sort", input, dim, descending)
@@ -64,17 +64,9 @@ def argsort(
 ) -> Tensor:
     """The indices that sort the elements along an axis; see `sort`."""
     if getattr(input, "_batched", False):
-        return _mapped_along(argsort, input, dim, descending)
+        return mapped_along("argsort", lambda x, axis: argsort(x, axis, descending), input, dim)
     x, order, _ = _ordered("argsort", input, dim, descending)
     return leaf("argsort", order, x._metadata.device)
-
-
-def _mapped_along(function: Callable[..., Any], x: Tensor, dim: int, descending: bool) -> Any:
-    """`sort` or `argsort` of one example of a batch."""
-    if not x.shape:
-        return by_parts(function, x, dim, descending)
-    axis = one_dim(function.__name__, dim, len(x.shape))
-    return mapped(lambda batch: function(batch, axis + 1, descending), x)
 
 
 def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any, Any, int]:
@@ -138,9 +130,7 @@ def topk(
             f"{shape}"
         )
     if x._batched:
-        if not shape:
-            return by_parts(topk, x, k, dim, largest)
-        return mapped(lambda batch: topk(batch, k, axis + 1, largest), x)
+        return mapped_along("topk", lambda x, axis: topk(x, k, axis, largest), x, axis)
 
     def places(array: Array) -> Any:
         if shape:
@@ -189,9 +179,7 @@ def _found(
     shape = metadata.shape
     axis = one_dim(name, dim, len(shape))
     if x._batched:
-        if not shape:
-            return by_parts(function, x, dim)
-        return mapped(lambda batch: function(batch, axis + 1), x)
+        return mapped_along(name, function, x, axis)
     xp = metadata.F.xp
     kind = getattr(return_types, name)
     if not shape:

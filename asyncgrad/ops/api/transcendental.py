@@ -12,7 +12,14 @@ from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.dtype import FLOATING, REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype, result_dtype
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    default_dtype,
+    result_dtype,
+    tensor_operands,
+)
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table import transcendental as table
 from asyncgrad.ops.tensors.out import writes
@@ -112,7 +119,7 @@ def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) ->
     """The greater or less of two elements; NaN is only chosen if both are NaN."""
 
     def function(input: Tensor, other: Tensor | Number) -> Tensor:
-        x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
+        x, y = tensor_operands(name, input, other)
         for operand in (x, y):
             check_dtype(name, operand._metadata.dtype, f"{REAL}b")
         return where(first_wins(x, y) | R.isnan(y), x, y)
@@ -135,7 +142,7 @@ fmin = _with_numbers(
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
-    x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
+    x, y = tensor_operands("logaddexp2", input, other)
     dtype = result_dtype(x, y)
     x, y = cast(x, dtype), cast(y, dtype)
     return R.mul_scalar(logaddexp(R.mul_scalar(x, log2), R.mul_scalar(y, log2)), 1 / log2)
@@ -149,7 +156,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
         RuntimeError: for complex numbers, or if the dtypes differ.
         NotImplementedError: in the backward pass: there is no derivative.
     """
-    x, at_zero = as_tensor_operand(input, "heaviside", 1), as_tensor_operand(values, "heaviside", 2)
+    x, at_zero = tensor_operands("heaviside", input, values)
     if x._metadata.is_complex or at_zero._metadata.is_complex:
         raise RuntimeError("heaviside is not yet implemented for complex tensors.")
     if x._metadata.dtype != at_zero._metadata.dtype:

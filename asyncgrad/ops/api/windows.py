@@ -12,7 +12,7 @@ from asyncgrad.ops.api.strided import as_strided
 from asyncgrad.ops.arguments import is_expandable, one_dim, one_int, one_shape
 from asyncgrad.ops.batching import for_each
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, tensor_operands
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def diagonal_scatter(
     Raises:
         RuntimeError: if `src` has another shape, or the two axes are one.
     """
-    x = as_tensor_operand(input, "diagonal_scatter", 1)
-    y = as_tensor_operand(src, "diagonal_scatter", 2)
+    x, y = tensor_operands("diagonal_scatter", input, src)
     out = for_each(R.clone(x), y)
     part = diagonal(out, offset, dim1, dim2)
     if part._metadata.shape != y._metadata.shape:
