@@ -8,10 +8,13 @@ time.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.recorded import RECORDED as R
 from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ALL = slice(None)
 
@@ -24,6 +27,8 @@ class Call(NamedTuple):
     size: int
     #: For each input, whether its first axis is the batch.
     flags: tuple[bool, ...]
+    #: The names of the op's attributes.
+    attributes: tuple[str, ...] = ()
 
 
 # -- small parts ----------------------------------------------------------------------------------
@@ -95,6 +100,28 @@ def alike(call: Call, *arguments: Any) -> Any:
 
 # -- axes -----------------------------------------------------------------------------------------
 
+#: What attributes that name axes of an example are for the batch, by their names in the rows:
+#: `change(value, size)`.
+_FOR_BATCH: dict[str, Callable[[Any, int], Any]] = {
+    "dim": lambda dim, size: dim + 1,
+    "dim1": lambda dim, size: dim + 1,
+    "dim2": lambda dim, size: dim + 1,
+    "dims": lambda dims, size: _shifted(dims),
+    "order": lambda order, size: (0, *_shifted(order)),
+    "shape": lambda shape, size: (size, *shape),
+    "widths": lambda widths, size: ((0, 0), *widths),
+}
+
+
+def over_axes(call: Call, *arguments: Any) -> Any:
+    """Leave the batch axis in front, and shift the axes that attributes name."""
+    count = len(call.flags)
+    attributes = [
+        _FOR_BATCH[name](value, call.size) if name in _FOR_BATCH else value
+        for name, value in zip(call.attributes, arguments[count:], strict=True)
+    ]
+    return getattr(R, call.name)(*full(call, arguments[:count]), *attributes)
+
 
 def extremum(call: Call, x: Any) -> Any:
     return getattr(R, "a" + call.name)(x, tuple(range(1, len(x.shape))), False)
@@ -119,63 +146,6 @@ def line(call: Call, x: Any, dim: int) -> Any:
     if len(x.shape) == 1:
         return R.reshape(getattr(R, call.name)(R.reshape(x, (call.size, 1)), 1), x.shape)
     return getattr(R, call.name)(x, dim + 1)
-
-
-def over_dims(call: Call, x: Any, dims: tuple[int, ...], *attributes: Any) -> Any:
-    """Shift an op's axes by the batch axis."""
-    return getattr(R, call.name)(x, _shifted(dims), *attributes)
-
-
-def over_second(call: Call, x: Any, first: Any, dims: tuple[int, ...], *attributes: Any) -> Any:
-    """Shift an op's axes, which are its second attribute, by the batch axis."""
-    return getattr(R, call.name)(x, first, _shifted(dims), *attributes)
-
-
-def over_dim(call: Call, x: Any, dim: int, *attributes: Any) -> Any:
-    """Shift an op's axis by the batch axis."""
-    return getattr(R, call.name)(x, dim + 1, *attributes)
-
-
-def pair_over_dim(call: Call, x: Any, y: Any, dim: int, *attributes: Any) -> Any:
-    """Repeat what is unbatched of two inputs, and shift the axis by the batch axis."""
-    return getattr(R, call.name)(*full(call, (x, y)), dim + 1, *attributes)
-
-
-def reshape(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
-    """Keep the batch axis before the new ones."""
-    return R.reshape(x, (call.size, *shape))
-
-
-def permute(call: Call, x: Any, order: tuple[int, ...]) -> Any:
-    """Keep the batch axis in front."""
-    return R.permute(x, (0, *_shifted(order)))
-
-
-def pad_zeros(call: Call, x: Any, shape: tuple[int, ...], dim: int, start: int) -> Any:
-    """Put each example into zeros."""
-    return R.pad_zeros(x, (call.size, *shape), dim + 1, start)
-
-
-def diagonal(call: Call, x: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """The examples' diagonals."""
-    return R.diagonal(x, offset, dim1 + 1, dim2 + 1)
-
-
-def put_diagonal(
-    call: Call, x: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
-) -> Any:
-    """Zeros with a diagonal in each example."""
-    return R.put_diagonal(x, (call.size, *shape), offset, dim1 + 1, dim2 + 1)
-
-
-def pad(call: Call, x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
-    """Pad the examples' axes, not that of the batch."""
-    return R.pad(x, ((0, 0), *widths), value)
-
-
-def spread(call: Call, x: Any, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> Any:
-    """Repeat each example over the axes that were reduced."""
-    return R.spread(x, (call.size, *shape), _shifted(dims), keepdim)
 
 
 def repeat(call: Call, x: Any, repeats: tuple[int, ...]) -> Any:

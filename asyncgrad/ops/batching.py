@@ -117,7 +117,8 @@ def evaluate(op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[A
     rule = op.batch or by_example
     flags = tuple([x._batched and x._level is level for x in inputs])
     values = [x._value if flag else x for x, flag in zip(inputs, flags, strict=True)]
-    return lift_batch(rule(Call(op.name, level.size, flags), *values, *attributes), level)
+    call = Call(op.name, level.size, flags, op.attributes)
+    return lift_batch(rule(call, *values, *attributes), level)
 
 
 def batch_of(x: Any, level: Level) -> Any:

@@ -541,7 +541,7 @@ OPS = (
         node="NllLossBackward0",
         cost=_lines_cost,
     ),
-    operation("log_sums", _log_sums, "x", "dim", batch=batch_rules.over_dim),
+    operation("log_sums", _log_sums, "x", "dim", batch=batch_rules.over_axes),
     operation("class_weights", _class_weights, "x", "dim target counts smooth weight"),
     linear(
         "nll_loss",
@@ -582,6 +582,6 @@ OPS = (
         },
         node="SumBackward1",
         cost=_lines_cost,
-        batch=batch_rules.pair_over_dim,
+        batch=batch_rules.over_axes,
     ),
 )

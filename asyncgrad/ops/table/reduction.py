@@ -344,7 +344,7 @@ def _extreme(name: str, method: str) -> Op:
         of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": _extreme_push},
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     )
 
 
@@ -708,7 +708,7 @@ OPS = (
         kernel=_sum_back,
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
         cost=_sum_cost,
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     linear(
         "sum_to",
@@ -725,7 +725,7 @@ OPS = (
         lambda F, g, dims, keepdim: F.sum(g, dims, keepdim),
         attributes=("shape", "dims", "keepdim"),
         node="ExpandBackward0",
-        batch=batch_rules.spread,
+        batch=batch_rules.over_axes,
     ),
     linear(
         "mean",
@@ -735,7 +735,7 @@ OPS = (
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "var",
@@ -744,7 +744,7 @@ OPS = (
         "dims correction keepdim",
         pulls={"x": fused(_var_gradient, _var_pull)},
         pushes={"x": _var_push},
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "std",
@@ -753,7 +753,7 @@ OPS = (
         "dims correction keepdim",
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "prod",
@@ -763,7 +763,7 @@ OPS = (
         pulls={"x": _prod_pull},
         pushes={"x": _prod_push},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     _extreme("amax", "max"),
     _extreme("amin", "min"),
@@ -797,7 +797,7 @@ OPS = (
         "dims keepdim",
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
         pushes={"x": _logsumexp_push},
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "vector_norm",
@@ -807,7 +807,7 @@ OPS = (
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
         pushes={"x": _vector_norm_push},
         node="LinalgVectorNormBackward0",
-        batch=batch_rules.over_second,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "nuclear_norm",

@@ -250,7 +250,7 @@ OPS = (
         lambda F, g, x_shape: F.reshape(g, x_shape),
         attributes=("shape",),
         node="ViewBackward0",
-        batch=batch_rules.reshape,
+        batch=batch_rules.over_axes,
     ),
     _view(
         "permute",
@@ -258,14 +258,14 @@ OPS = (
         lambda F, g, order: F.permute(g, inverse(order)),
         attributes=("order",),
         variant=("order", lambda order: getattr(order, "node", "PermuteBackward0")),
-        batch=batch_rules.permute,
+        batch=batch_rules.over_axes,
     ),
     _view(
         "unsqueeze",
         lambda xp, x, dim: x.reshape((*x.shape[:dim], 1, *x.shape[dim:])),
         lambda F, g, dim: F.squeeze(g, (dim,)),
         attributes=("dim",),
-        batch=batch_rules.over_dim,
+        batch=batch_rules.over_axes,
     ),
     _view(
         "squeeze",
@@ -273,7 +273,7 @@ OPS = (
         lambda F, g, x_shape, dims: F.reshape(g, x_shape),
         attributes=("dims",),
         variant=("dims", lambda dims: getattr(dims, "node", "SqueezeBackward2")),
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     linear(
         "narrow",
@@ -282,7 +282,7 @@ OPS = (
         attributes=("dim", "start", "length"),
         view=True,
         node="SliceBackward0",
-        batch=batch_rules.over_dim,
+        batch=batch_rules.over_axes,
     ),
     linear(
         "pad_zeros",
@@ -290,7 +290,7 @@ OPS = (
         lambda F, g, x_shape, dim, start: F.narrow(g, dim, start, x_shape[dim]),
         attributes=("shape", "dim", "start"),
         fresh=False,
-        batch=batch_rules.pad_zeros,
+        batch=batch_rules.over_axes,
     ),
     Op(
         "cat",
@@ -341,14 +341,14 @@ OPS = (
         lambda xp, x, dims: xp.flip(x, dims).copy(),
         lambda F, g, dims: F.flip(g, dims),
         attributes=("dims",),
-        batch=batch_rules.over_dims,
+        batch=batch_rules.over_axes,
     ),
     linear(
         "roll",
         lambda xp, x, shifts, dims: xp.roll(x, shifts, dims),
         lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims),
         attributes=("shifts", "dims"),
-        batch=batch_rules.over_second,
+        batch=batch_rules.over_axes,
     ),
     linear(
         "repeat",
@@ -378,7 +378,7 @@ OPS = (
         lambda F, g, x_shape, offset, dim1, dim2: F.put_diagonal(g, x_shape, offset, dim1, dim2),
         attributes=("offset", "dim1", "dim2"),
         view=True,
-        batch=batch_rules.diagonal,
+        batch=batch_rules.over_axes,
     ),
     # Not a view: some layouts of a gradient do not allow one.
     linear(
@@ -403,7 +403,7 @@ OPS = (
         attributes=("shape", "offset", "dim1", "dim2"),
         fresh=False,
         node="DiagEmbedBackward0",
-        batch=batch_rules.put_diagonal,
+        batch=batch_rules.over_axes,
     ),
     operation(
         "pad",
@@ -413,6 +413,6 @@ OPS = (
         pulls={"x": _pad_adjoint},
         pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
         node="ConstantPadNdBackward0",
-        batch=batch_rules.pad,
+        batch=batch_rules.over_axes,
     ),
 )
