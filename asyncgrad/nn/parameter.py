@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from asyncgrad.types import DeviceLike, DTypeLike
 
 
+def _values(kind: str, data: Tensor | None) -> Tensor:
+    """The tensor that a parameter or buffer is made of; an empty one if None."""
+    if data is None:
+        return zeros(0)
+    if not isinstance(data, Variable):
+        raise TypeError(
+            f"cannot create a {kind} from {type(data).__name__}: a Tensor is needed. Make one with "
+            f"asyncgrad.tensor() or asyncgrad.from_numpy()."
+        )
+    return data
+
+
 class Parameter(Tensor):
     """A leaf tensor that a module lists among its parameters when it is assigned as an attribute.
 
@@ -33,13 +45,7 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         """Share the data's memory and version counter, but not its history."""
-        if data is None:
-            data = zeros(0)
-        if not isinstance(data, Variable):
-            raise TypeError(
-                f"cannot create a Parameter from {type(data).__name__}: a Tensor is needed. Make "
-                f"one with asyncgrad.tensor() or asyncgrad.from_numpy()."
-            )
+        data = _values("Parameter", data)
         if requires_grad and category(data._metadata.dtype) < 2:
             raise RuntimeError(
                 f"Only Tensors of floating point and complex dtype can require gradients, got "
@@ -100,13 +106,7 @@ class Buffer(Tensor):
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Self:
         """Share the data's memory and version counter, but not its history."""
-        if data is None:
-            data = zeros(0)
-        if not isinstance(data, Variable):
-            raise TypeError(
-                f"cannot create a Buffer from {type(data).__name__}: a Tensor is needed. Make one "
-                f"with asyncgrad.tensor() or asyncgrad.from_numpy()."
-            )
+        data = _values("Buffer", data)
         self = super().__new__(cls)
         source = data.detach()
         for name in ("_array", "_metadata", "_edge", "_counter", "_autograd"):

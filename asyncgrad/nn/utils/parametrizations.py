@@ -159,6 +159,13 @@ class _SpectralNorm(Module):
         return value
 
 
+def _tensor_of(module: Module, name: str) -> Tensor:
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    return weight
+
+
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
@@ -186,9 +193,7 @@ def spectral_norm(
         >>> tuple(layer.weight.shape)
         (2, 3)
     """
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor):
-        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    weight = _tensor_of(module, name)
     function = _SpectralNorm(weight, n_power_iterations, rows_axis(module, dim), eps)
     return register_parametrization(module, name, function)
 
@@ -320,9 +325,7 @@ def orthogonal(
         >>> ag.allclose(layer.weight.mT @ layer.weight, ag.eye(2, dtype=ag.float64))
         True
     """
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor):
-        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    weight = _tensor_of(module, name)
     if weight.ndim < 2:
         raise ValueError(
             f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions."

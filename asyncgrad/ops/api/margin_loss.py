@@ -264,6 +264,17 @@ def gaussian_nll_loss(
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
 
+def _classes(name: str, scores: Tensor, *, fits: bool = True) -> int:
+    """The number of classes that scores are for; raises unless they are of one or two axes."""
+    shape = scores.shape
+    if not fits or len(shape) > 2 or (shape and not shape[-1]):
+        raise RuntimeError(
+            f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+            f"{shape}"
+        )
+    return shape[-1] if shape else 1
+
+
 @one_node("MultiMarginLossBackward0")
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
@@ -288,12 +299,7 @@ def multi_margin_loss(
     if p not in {1, 2}:
         raise ValueError(f"only p == 1 and p == 2 supported, {name} got {p}")
     x, y = tensor_operands(name, input, target)
-    if x.ndim > 2 or (x.ndim and not x.shape[-1]) or y.ndim > 1:
-        raise RuntimeError(
-            f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
-            f"{x.shape}"
-        )
-    classes = x.shape[-1] if x.ndim else 1
+    classes = _classes(name, x, fits=y.ndim < 2)
     rows = reshape(x, (-1, classes)) if x.ndim < 2 else x
     if y.numel() != rows.shape[0]:
         raise RuntimeError(f"{name}: inconsistent target size, got: {y.shape} for input {x.shape}")
@@ -337,14 +343,9 @@ def multilabel_margin_loss(
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
     x, y = tensor_operands(name, input, target)
-    if x.ndim > 2 or (x.ndim and not x.shape[-1]):
-        raise RuntimeError(
-            f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
-            f"{x.shape}"
-        )
+    classes = _classes(name, x)
     if y.shape != x.shape:
         raise RuntimeError(f"{name}: inconsistent target size: {y.shape} for input of {x.shape}")
-    classes = x.shape[-1] if x.ndim else 1
     rows, lists = reshape(x, (-1, classes)), reshape(y, (-1, classes))
     listed = (lists == -1).cumsum(1) == 0
     lists = lists.masked_fill(listed.logical_not(), 0)

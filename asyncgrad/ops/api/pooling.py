@@ -22,7 +22,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
 from asyncgrad.ops.signatures import named
-from asyncgrad.ops.table.pooling import Counts, Window, held_elements, peak_indices, peak_places
+from asyncgrad.ops.table.pooling import Counts, Window, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes, writes_exactly
 
@@ -282,13 +282,8 @@ def _means(name: str, x: Tensor, window: Window, counts: Counts) -> Any:
 
 def _divisors(x: Tensor, window: Window, counts: Counts) -> Any:
     """The divisors of the windows' sums: a number, or a tensor of integers."""
-    if counts.override is not None:
-        return counts.override
-    lengths = held_elements(window, counts.include_pad)
-    if lengths is None:
-        return prod(window.kernel)
-    numbers = np.prod(np.meshgrid(*lengths, indexing="ij"), axis=0)
-    return from_host("avg_pool3d", numbers.astype(x._metadata.dtype), x._metadata.device)
+    found = divisors(np, window, counts, x._metadata.dtype)
+    return found if isinstance(found, int) else from_host("avg_pool3d", found, x._metadata.device)
 
 
 # -- adaptive -------------------------------------------------------------------------------------

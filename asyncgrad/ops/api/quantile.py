@@ -60,7 +60,7 @@ def msort(input: Tensor) -> Tensor:
     return sort(input, 0).values
 
 
-def _so_far(name: str) -> Callable[..., Any]:
+def _so_far(name: str, greatest: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     ufunc: Any = np.maximum if name == "cummax" else np.minimum
 
@@ -81,7 +81,6 @@ def _so_far(name: str) -> Callable[..., Any]:
         places = np.where(hits, np.arange(array.shape[axis]).reshape(shape), 0)
         return _at(kind, x, np.maximum.accumulate(places, axis=axis), axis, True)
 
-    greatest = "greatest" if name == "cummax" else "smallest"
     doc = f"""The {greatest} elements up to each along an axis, and where they are.
 
     Args:
@@ -90,8 +89,8 @@ def _so_far(name: str) -> Callable[..., Any]:
     return writes(named(scan, name, doc))
 
 
-cummax = _so_far("cummax")
-cummin = _so_far("cummin")
+cummax = _so_far("cummax", "greatest")
+cummin = _so_far("cummin", "smallest")
 
 
 def _quantiles(

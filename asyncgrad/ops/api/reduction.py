@@ -239,7 +239,7 @@ def _needs_dim(name: str) -> RuntimeError:
     )
 
 
-def _extreme(name: str) -> Callable[..., Any]:
+def _extreme(name: str, greatest: str) -> Callable[..., Any]:
     def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Tensor:
         x = _operand(name, input, keepdim)
         metadata = x._metadata
@@ -251,7 +251,6 @@ def _extreme(name: str) -> Callable[..., Any]:
             _no_identity(name, shape, dims)
         return getattr(R, name)(x, dims, keepdim)
 
-    greatest = "greatest" if name == "amax" else "smallest"
     doc = f"""The {greatest} elements over some axes; the gradient is shared among ties.
 
     Args:
@@ -265,11 +264,11 @@ def _extreme(name: str) -> Callable[..., Any]:
     return writes_exactly(named(reduce, name, doc))
 
 
-amax = _extreme("amax")
-amin = _extreme("amin")
+amax = _extreme("amax", "greatest")
+amin = _extreme("amin", "smallest")
 
 
-def _with_index(name: str) -> Callable[..., Any]:
+def _with_index(name: str, greatest: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     pick = {"max": "argmax", "min": "argmin"}[name]
 
@@ -302,7 +301,6 @@ def _with_index(name: str) -> Callable[..., Any]:
             followed(indices, argmax if name == "max" else argmin, x, axis, True)
         return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
 
-    greatest = "greatest" if name == "max" else "smallest"
     doc = f"""The {greatest} element of all, along an axis, or of each pair.
 
     Args:
@@ -335,11 +333,11 @@ def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> 
     return out, places
 
 
-max = _with_index("max")
-min = _with_index("min")
+max = _with_index("max", "greatest")
+min = _with_index("min", "smallest")
 
 
-def _arg_extreme(name: str) -> Callable[..., Tensor]:
+def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
     def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         x = _operand(name, input, keepdim)
         metadata = x._metadata
@@ -369,7 +367,6 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
             followed(array, reduce, x, dim, keepdim)
         return leaf(name, array, metadata.device)
 
-    greatest = "greatest" if name == "argmax" else "smallest"
     doc = f"""The index of the {greatest} element, the first of several; no gradient.
 
     Args:
@@ -383,8 +380,8 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
     return writes_exactly(named(reduce, name, doc))
 
 
-argmax = _arg_extreme("argmax")
-argmin = _arg_extreme("argmin")
+argmax = _arg_extreme("argmax", "greatest")
+argmin = _arg_extreme("argmin", "smallest")
 
 
 def _logical(name: str) -> Callable[..., Tensor]:

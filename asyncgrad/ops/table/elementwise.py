@@ -383,6 +383,31 @@ def _inverse_square(F: Namespace, x: Value, y: Value) -> Any:
     return F.mask(F.reciprocal(square), square != 0)
 
 
+def ufunc(name: str, d: Callable[..., Any] | Over, doc: str, function: str = "", **more: Any) -> Op:
+    """A library's function as an op; PyTorch has it by the library's name, too, if they differ."""
+    if function:
+        more["public"] = f"{name} {function}"
+    return unary(name, d, IgnoringFpErrors(function or name), doc=doc, **more)
+
+
+def _property(name: str, what: str) -> Op:
+    """Where elements have a property."""
+    doc = f"Where elements are {what}: bool, without a gradient."
+    return unary(name, forward=name, doc=doc, in_place=False, out=False)
+
+
+def _comparison(name: str, forward: Any, relation: str, **more: Any) -> Op:
+    """Where a relation holds between two elements, or an element and a number."""
+    doc = f"Where `input` {relation} `other`, broadcast: bool, without a gradient."
+    return binary(name, forward=forward, exact=True, doc=doc, **more)
+
+
+def _ordering(name: str, function: str, relation: str) -> Op:
+    """A comparison of real numbers, which PyTorch has by the library's name, too."""
+    forward = IgnoringFpErrors(function)
+    return _comparison(name, forward, relation, of_real=True, public=f"{name} {function}")
+
+
 def _constant(name: str, forward: Callable[..., Any], **more: Any) -> Op:
     """A piecewise constant function, with derivative 0."""
     return unary(
@@ -410,14 +435,10 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
     )
 
 
-def _remainder(
-    name: str, function: Callable[..., Any], quotient: str, **more: Any
-) -> tuple[Op, Op]:
-    """The remainder of a division by a number, and by a tensor; `quotient` names its op."""
-    forward = _integer_division(name, function)
-    node = f"{name.capitalize()}Backward"
-    by_number = operation(
-        f"{name}_scalar",
+def _shift(name: str, forward: Any, node: str, **more: Any) -> Op:
+    """An op with a number whose derivative by the tensor is 1."""
+    return operation(
+        name,
         forward,
         "x",
         "scalar",
@@ -425,9 +446,19 @@ def _remainder(
         linear=True,
         fresh=False,
         passes=True,
-        node=f"{node}0",
+        node=node,
         batch=batch_rules.same,
+        **more,
     )
+
+
+def _remainder(
+    name: str, function: Callable[..., Any], quotient: str, **more: Any
+) -> tuple[Op, Op]:
+    """The remainder of a division by a number, and by a tensor; `quotient` names its op."""
+    forward = _integer_division(name, function)
+    node = f"{name.capitalize()}Backward"
+    by_number = _shift(f"{name}_scalar", forward, f"{node}0")
     pulls = {"x": lambda F, g: g, "y": lambda F, g, x, y: F.neg(g * getattr(F, quotient)(x, y))}
     more.update(linear=True, fresh=False, node=f"{node}1", promotes="any")
     return by_number, binary(name, forward=forward, pulls=pulls, **more)
@@ -467,32 +498,8 @@ OPS = (
         frees=("scalar",),
         batch=batch_rules.same,
     ),
-    operation(
-        "add_scalar",
-        "add",
-        "x",
-        "scalar",
-        pulls={"x": lambda F, g: g},
-        linear=True,
-        fresh=False,
-        passes=True,
-        node="AddBackward0",
-        arity=2,
-        batch=batch_rules.same,
-    ),
-    operation(
-        "sub_scalar",
-        "subtract",
-        "x",
-        "scalar",
-        pulls={"x": lambda F, g: g},
-        linear=True,
-        fresh=False,
-        passes=True,
-        node="SubBackward0",
-        arity=2,
-        batch=batch_rules.same,
-    ),
+    _shift("add_scalar", "add", "AddBackward0", arity=2),
+    _shift("sub_scalar", "subtract", "SubBackward0", arity=2),
     operation(
         "rsub_scalar",
         lambda xp, x, scalar: xp.subtract(scalar, x),
@@ -608,64 +615,34 @@ OPS = (
         doc="Each element divided by its absolute value, and 0 at 0.",
         exact_out=True,
     ),
-    unary(
-        "reciprocal",
-        lambda F, out: -(out * out),
-        IgnoringFpErrors("reciprocal"),
-        doc="1 / x of each element.",
-    ),
-    unary(
+    ufunc("reciprocal", lambda F, out: -(out * out), "1 / x of each element."),
+    ufunc(
         "square",
         lambda F, x: 2 * x,
-        IgnoringFpErrors("square"),
+        "Each element times itself.",
         node="PowBackward0",
         promotes="integer",
-        doc="Each element times itself.",
     ),
-    unary(
-        "sqrt",
-        lambda F, out: F.div(0.5, out),
-        IgnoringFpErrors("sqrt"),
-        doc="The square root of each element.",
-    ),
+    ufunc("sqrt", lambda F, out: F.div(0.5, out), "The square root of each element."),
     unary(
         "rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt, doc="1 / sqrt(x) of each element."
     ),
-    unary(
-        "exp", lambda F, out: out, IgnoringFpErrors("exp"), doc="e to the power of each element."
-    ),
-    unary(
+    ufunc("exp", lambda F, out: out, "e to the power of each element."),
+    ufunc(
         "exp2",
         lambda F, out: out * _LN2,
-        IgnoringFpErrors("exp2"),
-        doc="2 to the power of each element.",
+        "2 to the power of each element.",
         public="exp2 special.exp2",
     ),
-    unary(
+    ufunc(
         "expm1",
         lambda F, out: out + 1,
-        IgnoringFpErrors("expm1"),
-        doc="exp(x) - 1 of each element, exact near 0.",
+        "exp(x) - 1 of each element, exact near 0.",
         public="expm1 special.expm1",
     ),
-    unary(
-        "log",
-        Over(lambda F, x: x),
-        IgnoringFpErrors("log"),
-        doc="The natural logarithm of each element.",
-    ),
-    unary(
-        "log2",
-        Over(lambda F, x: x * _LN2),
-        IgnoringFpErrors("log2"),
-        doc="The logarithm to base 2 of each element.",
-    ),
-    unary(
-        "log10",
-        Over(lambda F, x: x * _LN10),
-        IgnoringFpErrors("log10"),
-        doc="The logarithm to base 10 of each element.",
-    ),
+    ufunc("log", Over(lambda F, x: x), "The natural logarithm of each element."),
+    ufunc("log2", Over(lambda F, x: x * _LN2), "The logarithm to base 2 of each element."),
+    ufunc("log10", Over(lambda F, x: x * _LN10), "The logarithm to base 10 of each element."),
     unary(
         "log1p",
         Over(lambda F, x: x + 1),
@@ -674,49 +651,21 @@ OPS = (
         doc="log(1 + x) of each element, exact near 0.",
         public="log1p special.log1p",
     ),
-    unary("sin", lambda F, x: F.cos(x), IgnoringFpErrors("sin"), doc="The sine of each element."),
-    unary(
-        "cos", lambda F, x: -F.sin(x), IgnoringFpErrors("cos"), doc="The cosine of each element."
+    ufunc("sin", lambda F, x: F.cos(x), "The sine of each element."),
+    ufunc("cos", lambda F, x: -F.sin(x), "The cosine of each element."),
+    ufunc("tan", lambda F, out: out * out + 1, "The tangent of each element."),
+    ufunc("asin", lambda F, x: F.rsqrt(1 - x * x), "The inverse sine of each element.", "arcsin"),
+    ufunc(
+        "acos", lambda F, x: -F.rsqrt(1 - x * x), "The inverse cosine of each element.", "arccos"
     ),
-    unary(
-        "tan",
-        lambda F, out: out * out + 1,
-        IgnoringFpErrors("tan"),
-        doc="The tangent of each element.",
-    ),
-    unary(
-        "asin",
-        lambda F, x: F.rsqrt(1 - x * x),
-        IgnoringFpErrors("arcsin"),
-        doc="The inverse sine of each element.",
-        public="asin arcsin",
-    ),
-    unary(
-        "acos",
-        lambda F, x: -F.rsqrt(1 - x * x),
-        IgnoringFpErrors("arccos"),
-        doc="The inverse cosine of each element.",
-        public="acos arccos",
-    ),
-    unary(
+    ufunc(
         "atan",
         lambda F, x: F.reciprocal(x * x + 1),
-        IgnoringFpErrors("arctan"),
-        doc="The inverse tangent of each element.",
-        public="atan arctan",
+        "The inverse tangent of each element.",
+        "arctan",
     ),
-    unary(
-        "sinh",
-        lambda F, x: F.cosh(x),
-        IgnoringFpErrors("sinh"),
-        doc="The hyperbolic sine of each element.",
-    ),
-    unary(
-        "cosh",
-        lambda F, x: F.sinh(x),
-        IgnoringFpErrors("cosh"),
-        doc="The hyperbolic cosine of each element.",
-    ),
+    ufunc("sinh", lambda F, x: F.cosh(x), "The hyperbolic sine of each element."),
+    ufunc("cosh", lambda F, x: F.sinh(x), "The hyperbolic cosine of each element."),
     unary(
         "tanh",
         lambda F, out: 1 - out * out,
@@ -978,74 +927,17 @@ OPS = (
     ),
     # Ops without a derivative.
     unary("zero", forward=lambda xp, x: xp.zeros_like(x)),
-    unary(
-        "isnan",
-        forward="isnan",
-        doc="Where elements are NaN: bool, without a gradient.",
-        in_place=False,
-        out=False,
-    ),
-    unary(
-        "isinf",
-        forward="isinf",
-        doc="Where elements are infinite: bool, without a gradient.",
-        in_place=False,
-        out=False,
-    ),
-    unary(
-        "isfinite",
-        forward="isfinite",
-        doc="Where elements are neither infinite nor NaN: bool, without a gradient.",
-        in_place=False,
-        out=False,
-    ),
+    _property("isnan", "NaN"),
+    _property("isinf", "infinite"),
+    _property("isfinite", "neither infinite nor NaN"),
     unary("logical_not", forward="logical_not"),
     unary("bitwise_not", forward=_only("biu", "bitwise_not", "invert")),
-    binary(
-        "eq",
-        forward="equal",
-        exact=True,
-        doc="Where `input` equals `other`, broadcast: bool, without a gradient.",
-    ),
-    binary(
-        "ne",
-        forward="not_equal",
-        exact=True,
-        doc="Where `input` differs from `other`, broadcast: bool, without a gradient.",
-        public="ne not_equal",
-    ),
-    binary(
-        "lt",
-        forward=IgnoringFpErrors("less"),
-        of_real=True,
-        exact=True,
-        doc="Where `input` is less than `other`, broadcast: bool, without a gradient.",
-        public="lt less",
-    ),
-    binary(
-        "le",
-        forward=IgnoringFpErrors("less_equal"),
-        of_real=True,
-        exact=True,
-        doc="Where `input` is at most `other`, broadcast: bool, without a gradient.",
-        public="le less_equal",
-    ),
-    binary(
-        "gt",
-        forward=IgnoringFpErrors("greater"),
-        of_real=True,
-        exact=True,
-        doc="Where `input` is greater than `other`, broadcast: bool, without a gradient.",
-        public="gt greater",
-    ),
-    binary(
-        "ge",
-        forward=IgnoringFpErrors("greater_equal"),
-        of_real=True,
-        exact=True,
-        doc="Where `input` is at least `other`, broadcast: bool, without a gradient.",
-        public="ge greater_equal",
-    ),
+    _comparison("eq", "equal", "equals"),
+    _comparison("ne", "not_equal", "differs from", public="ne not_equal"),
+    _ordering("lt", "less", "is less than"),
+    _ordering("le", "less_equal", "is at most"),
+    _ordering("gt", "greater", "is greater than"),
+    _ordering("ge", "greater_equal", "is at least"),
     binary(
         "logical_and",
         forward="logical_and",

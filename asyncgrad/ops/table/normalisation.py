@@ -391,10 +391,7 @@ def _batch_pull(
     if not F.fused:
         return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
     xp, dtype = F.xp, x.dtype
-    arrays: tuple[Any, ...] = (g, x, weight)
-    if dtype.itemsize <= 2:
-        arrays = tuple(array.astype(np.float32) for array in arrays)
-    slopes, images, factors = arrays
+    slopes, images, factors = map(widened, (g, x, weight))
     mean, variance = kept[0]
     inverse = 1 / xp.sqrt(variance + eps)
     plain, product = _gradient_sums(xp, _channels(slopes), _channels(images), mean)

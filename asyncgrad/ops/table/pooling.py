@@ -256,19 +256,21 @@ class Counts(NamedTuple):
     override: int | None
 
 
-def _divisors(xp: Library, window: Window, counts: Counts, dtype: np.dtype[Any]) -> Any:
-    """The divisor: one number, or one for each window."""
+def divisors(xp: Library, window: Window, counts: Counts, dtype: np.dtype[Any]) -> Any:
+    """The divisor: one number, or an array of one for each window."""
     if counts.override is not None:
         return counts.override
-    lengths = held_elements(window, counts.include_pad)
+    lengths = _held_elements(window, counts.include_pad)
     if lengths is None:
         return prod(window.kernel)
-    rows, columns = (xp.asarray(held, dtype) for held in lengths)
-    return rows[:, None] * columns
+    first, *others = (xp.asarray(held, dtype) for held in lengths)
+    for held in others:
+        first = first[..., None] * held
+    return first
 
 
 @functools.lru_cache(1024)
-def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | None:
+def _held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | None:
     """How many elements the windows have along each axis; None if all are full."""
     lengths = []
     uniform = True
@@ -287,10 +289,10 @@ def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | 
 def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
     lead = x.shape[:-2]
     x = _planes(x)
-    divisors = _divisors(xp, window, counts, x.dtype)
+    numbers = divisors(xp, window, counts, x.dtype)
     if _is_small(x):
         totals = _windows(x, window, 0).sum(axis=1).reshape(-1, *window.out)
-        totals /= divisors
+        totals /= numbers
         return totals.reshape(*lead, *window.out)
     out = xp.empty((len(x), *window.out), x.dtype)
     sides = window.sides()
@@ -300,9 +302,9 @@ def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
         total = _summed(xp, rows, [(..., step) for step in window.steps(1)])
         if x.dtype.kind == "i":
             # Integer division rounded towards zero.
-            out[block] = (total - xp.fmod(total, divisors)) // divisors
+            out[block] = (total - xp.fmod(total, numbers)) // numbers
         else:
-            xp.divide(total, divisors, out[block])
+            xp.divide(total, numbers, out[block])
     return out.reshape(*lead, *window.out)
 
 
@@ -320,9 +322,9 @@ def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     """The adjoint of the means: share each element of `y` among the elements of its window."""
     lead = y.shape[:-2]
     y = _planes(y)
-    divisors = _divisors(xp, window, counts, y.dtype)
+    numbers = divisors(xp, window, counts, y.dtype)
     if _is_small(y):
-        share = (y / divisors).reshape(-1, 1).repeat(prod(window.kernel), 1)
+        share = (y / numbers).reshape(-1, 1).repeat(prod(window.kernel), 1)
         shape = (*lead, *window.image)
         return _collected(shape, _numbered(len(y), window).reshape(-1), share)
     out = xp.empty((len(y), *window.image), y.dtype)
@@ -331,7 +333,7 @@ def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     )
     inner = _inner(window)
     for block in blocks_of(out):
-        share = y[block] / divisors
+        share = y[block] / numbers
         columns = xp.zeros((len(share), window.out[0], width), y.dtype)
         for step in window.steps(1):
             columns[..., step] += share

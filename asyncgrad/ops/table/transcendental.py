@@ -13,6 +13,7 @@ from asyncgrad.ops.fused import widened
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Refused, binary, operation, unary
 from asyncgrad.ops.special import special_function
+from asyncgrad.ops.table.elementwise import ufunc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +25,28 @@ _ROOT_HALF = math.sqrt(0.5)
 _LEAST_NORMAL = sys.float_info.min
 
 
-def _special(name: str, function: str = "") -> Callable[..., Any]:
-    """A real special function by SciPy's name; half precision is computed in float32."""
+def _special(
+    name: str, d: Callable[..., Any], doc: str, function: str = "", *, public: str = "", **more: Any
+) -> Op:
+    """A function of SciPy's, by its name there, as an op.
+
+    Args:
+        d: the local derivative.
+        doc: the public function's docstring.
+        function: SciPy's name, if it is another.
+        public: where the function is public; in `special`, if it is not said.
+        more: fields of `Op`.
+    """
 
     def compute(xp: Library, x: Array) -> Any:
         return _computed(xp, name, function or name, x)
 
-    return without_fp_errors(compute)
+    public = public or f"special.{name}"
+    return unary(name, d, without_fp_errors(compute), doc=doc, public=public, **more)
 
 
 def _computed(xp: Library, name: str, function: str, x: Array, *before: int) -> Any:
+    """A special function by SciPy's name; half precision is computed in float32."""
     check_dtype(name, x.dtype, FLOATING)
     found = special_function(name, function)(*before, widened(x))
     return found.astype(x.dtype, copy=False)
@@ -154,39 +167,24 @@ def _same_sign(F: Namespace, g: Value, x: Value, out: Value) -> Any:
 
 
 OPS = (
-    unary(
-        "asinh",
-        lambda F, x: F.rsqrt(x * x + 1),
-        IgnoringFpErrors("arcsinh"),
-        doc="The inverse hyperbolic sine.",
-        public="asinh arcsinh",
-    ),
-    unary(
-        "acosh",
-        _acosh_slope,
-        IgnoringFpErrors("arccosh"),
-        doc="The inverse hyperbolic cosine, NaN below 1.",
-        public="acosh arccosh",
-    ),
-    unary(
+    ufunc("asinh", lambda F, x: F.rsqrt(x * x + 1), "The inverse hyperbolic sine.", "arcsinh"),
+    ufunc("acosh", _acosh_slope, "The inverse hyperbolic cosine, NaN below 1.", "arccosh"),
+    ufunc(
         "atanh",
         lambda F, x: F.reciprocal(1 - x * x),
-        IgnoringFpErrors("arctanh"),
-        doc="The inverse hyperbolic tangent, NaN beyond -1 and 1.",
-        public="atanh arctanh",
+        "The inverse hyperbolic tangent, NaN beyond -1 and 1.",
+        "arctanh",
     ),
-    unary(
+    _special(
         "erfc",
         lambda F, x: F.exp(-(x * x)) * -_TWO_OVER_ROOT_PI,
-        _special("erfc"),
-        doc="One minus the error function.",
+        "One minus the error function.",
         public="erfc special.erfc",
     ),
-    unary(
+    _special(
         "erfinv",
         lambda F, out: F.exp(out * out) / _TWO_OVER_ROOT_PI,
-        _special("erfinv"),
-        doc="The inverse of the error function, NaN beyond -1 and 1.",
+        "The inverse of the error function, NaN beyond -1 and 1.",
         public="erfinv special.erfinv",
     ),
     unary(
@@ -202,11 +200,10 @@ OPS = (
         doc="The logarithm of the absolute value of the gamma function.",
         public="lgamma special.gammaln",
     ),
-    unary(
+    _special(
         "digamma",
         lambda F, x: F.polygamma(x, 1),
-        _special("digamma"),
-        doc="The derivative of the logarithm of the gamma function.",
+        "The derivative of the logarithm of the gamma function.",
         public="digamma special.digamma special.psi",
     ),
     operation(
@@ -218,83 +215,61 @@ OPS = (
         linear=True,
         batch=batch_rules.same,
     ),
-    unary(
+    _special(
         "entr",
         lambda F, x: -1 - F.log(x),
-        _special("entr"),
+        "`-x log(x)`: 0 at 0, and minus infinity below.",
         node="SpecialEntrBackward0",
-        doc="`-x log(x)`: 0 at 0, and minus infinity below.",
-        public="special.entr",
     ),
-    unary(
+    _special(
         "ndtr",
         lambda F, x: F.normal_pdf(x),
-        _special("ndtr"),
+        "The share of the standard normal distribution that lies below.",
         node="SpecialNdtrBackward0",
-        doc="The share of the standard normal distribution that lies below.",
-        public="special.ndtr",
     ),
-    unary(
+    _special(
         "ndtri",
         lambda F, out: F.exp(out * out * 0.5) * math.sqrt(2 * math.pi),
-        _special("ndtri"),
+        "The inverse of `ndtr`: infinite at 0 and 1, NaN beyond.",
         node="SpecialNdtriBackward0",
-        doc="The inverse of `ndtr`: infinite at 0 and 1, NaN beyond.",
-        public="special.ndtri",
     ),
-    unary(
+    _special(
         "log_ndtr",
         _log_ndtr_slope,
-        _special("log_ndtr"),
+        "The logarithm of `ndtr`, exact far below 0, too.",
         node="SpecialLogNdtrBackward0",
-        doc="The logarithm of `ndtr`, exact far below 0, too.",
-        public="special.log_ndtr",
     ),
-    unary(
+    _special(
         "erfcx",
         lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
-        _special("erfcx"),
+        "The complementary error function times `exp(x ** 2)`.",
         node="SpecialErfcxBackward0",
-        doc="The complementary error function times `exp(x ** 2)`.",
-        public="special.erfcx",
     ),
-    unary(
-        "sinc",
-        _sinc_slope,
-        IgnoringFpErrors("sinc"),
-        doc="`sin(pi x) / (pi x)`, and 1 at 0.",
-        public="sinc special.sinc",
-    ),
-    unary(
+    ufunc("sinc", _sinc_slope, "`sin(pi x) / (pi x)`, and 1 at 0.", public="sinc special.sinc"),
+    _special(
         "i0",
         lambda F, x: F.i1(x),
-        _special("i0"),
-        doc="The modified Bessel function of the first kind, of order 0.",
+        "The modified Bessel function of the first kind, of order 0.",
         public="i0 special.i0 special.modified_bessel_i0",
     ),
-    unary(
+    _special(
         "i0e",
         lambda F, x, out: F.i1e(x) - F.sgn(x) * out,
-        _special("i0e"),
+        "`i0`, times `exp(-|x|)`.",
         node="SpecialI0EBackward0",
-        doc="`i0`, times `exp(-|x|)`.",
-        public="special.i0e",
     ),
-    unary(
+    _special(
         "i1",
         lambda F, x, out: F.i0(x) - _bessel_over_itself(F, x, out),
-        _special("i1"),
+        "The modified Bessel function of the first kind, of order 1.",
         node="SpecialI1Backward0",
-        doc="The modified Bessel function of the first kind, of order 1.",
         public="special.i1 special.modified_bessel_i1",
     ),
-    unary(
+    _special(
         "i1e",
         lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _bessel_over_itself(F, x, out, scaled=True),
-        _special("i1e"),
+        "`i1`, times `exp(-|x|)`.",
         node="SpecialI1EBackward0",
-        doc="`i1`, times `exp(-|x|)`.",
-        public="special.i1e",
     ),
     binary(
         "heaviside",
@@ -305,61 +280,53 @@ OPS = (
         promotes="any",
         numbers="none",
     ),
-    unary(
+    _special(
         "bessel_j0",
         lambda F, x: -F.bessel_j1(x),
-        _special("bessel_j0", "j0"),
-        doc="The Bessel function of the first kind, of order 0.",
-        public="special.bessel_j0",
+        "The Bessel function of the first kind, of order 0.",
+        "j0",
     ),
-    unary(
+    _special(
         "bessel_j1",
         lambda F, x, out: F.bessel_j0(x) - _bessel_over_itself(F, x, out, -1),
-        _special("bessel_j1", "j1"),
-        doc="The Bessel function of the first kind, of order 1.",
-        public="special.bessel_j1",
+        "The Bessel function of the first kind, of order 1.",
+        "j1",
     ),
-    unary(
+    _special(
         "bessel_y0",
         lambda F, x: -F.bessel_y1(x),
-        _special("bessel_y0", "y0"),
-        doc="The Bessel function of the second kind, of order 0.",
-        public="special.bessel_y0",
+        "The Bessel function of the second kind, of order 0.",
+        "y0",
     ),
-    unary(
+    _special(
         "bessel_y1",
         lambda F, x, out: F.bessel_y0(x) - F.div(out, x),
-        _special("bessel_y1", "y1"),
-        doc="The Bessel function of the second kind, of order 1.",
-        public="special.bessel_y1",
+        "The Bessel function of the second kind, of order 1.",
+        "y1",
     ),
-    unary(
+    _special(
         "modified_bessel_k0",
         lambda F, x: -F.modified_bessel_k1(x),
-        _special("modified_bessel_k0", "k0"),
-        doc="The modified Bessel function of the second kind, of order 0.",
-        public="special.modified_bessel_k0",
+        "The modified Bessel function of the second kind, of order 0.",
+        "k0",
     ),
-    unary(
+    _special(
         "modified_bessel_k1",
         lambda F, x, out: -F.modified_bessel_k0(x) - F.div(out, x),
-        _special("modified_bessel_k1", "k1"),
-        doc="The modified Bessel function of the second kind, of order 1.",
-        public="special.modified_bessel_k1",
+        "The modified Bessel function of the second kind, of order 1.",
+        "k1",
     ),
-    unary(
+    _special(
         "scaled_modified_bessel_k0",
         lambda F, x, out: out - F.scaled_modified_bessel_k1(x),
-        _special("scaled_modified_bessel_k0", "k0e"),
-        doc="`modified_bessel_k0`, times `exp(x)`.",
-        public="special.scaled_modified_bessel_k0",
+        "`modified_bessel_k0`, times `exp(x)`.",
+        "k0e",
     ),
-    unary(
+    _special(
         "scaled_modified_bessel_k1",
         lambda F, x, out: out - F.scaled_modified_bessel_k0(x) - F.div(out, x),
-        _special("scaled_modified_bessel_k1", "k1e"),
-        doc="`modified_bessel_k1`, times `exp(x)`.",
-        public="special.scaled_modified_bessel_k1",
+        "`modified_bessel_k1`, times `exp(x)`.",
+        "k1e",
     ),
     _special_of_two(
         "zeta",

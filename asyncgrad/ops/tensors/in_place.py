@@ -40,7 +40,14 @@ from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.promotion import as_number, cast, category, constant, knows_no_tensors
+from asyncgrad.ops.promotion import (
+    as_number,
+    cast,
+    category,
+    constant,
+    knows_no_tensors,
+    number_argument,
+)
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.scalar_cast import fitted
@@ -223,11 +230,7 @@ def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
 def filling(name: str, value: Any, like: Any) -> Any:
     """The value that another tensor is filled with, as a tensor without axes."""
     if not isinstance(value, Variable):
-        number = as_number(value)
-        if number is None:
-            raise TypeError(
-                f"{name}(): argument 'value' must be Number, not {type(value).__name__}"
-            )
+        number = number_argument(name, "value", value)
         return constant(fitted(name, number, like._metadata.dtype), like)
     if value._metadata.shape:
         raise AutogradError(
