@@ -8,6 +8,9 @@ import numpy as np
 
 from asyncgrad.ops.bfloat16 import BFLOAT16
 
+#: The kinds of dtypes that functions take. The kind "V" is bfloat16's.
+FLOATING, INEXACT, REAL = "fV", "fVc", "fViu"
+
 
 class DType:
     """The dtype of a tensor's elements. NumPy accepts it as a dtype, and it equals NumPy's own.
@@ -70,7 +73,7 @@ def _make(known: np.dtype[Any]) -> DType:
     made: DType = object.__new__(DType)
     made.dtype = known
     made.is_complex = known.kind == "c"
-    made.is_floating_point = known.kind in "fV"
+    made.is_floating_point = known.kind in FLOATING
     made.is_signed = known.kind not in "bu"
     made.itemsize = known.itemsize
     return made
@@ -83,8 +86,6 @@ _NAMES = (
 _KNOWN = {known: _make(known) for known in map(np.dtype, _NAMES)}
 if BFLOAT16 is not None:
     _KNOWN[BFLOAT16] = _make(BFLOAT16)
-#: The kinds of dtypes that functions take. The kind "V" is bfloat16's.
-FLOATING, INEXACT, REAL = "fV", "fVc", "fViu"
 #: The types of what may stand for a dtype, besides strings.
 DTYPES = (DType, np.dtype, type)
 _COMPLEX = {"bfloat16": "complex64", "float32": "complex64", "float64": "complex128"}

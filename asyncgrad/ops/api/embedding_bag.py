@@ -14,6 +14,7 @@ from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.index import embedding, gather, index_add
 from asyncgrad.ops.api.shape import reshape
+from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import as_tensor_operand, category
 from asyncgrad.ops.tensors.transfer import on_host
@@ -171,7 +172,7 @@ def _check_numbers(numbers: Array, table: Tensor, shares: Tensor | None) -> None
         raise RuntimeError(
             f"embedding_bag: expected indices of dtype int64 or int32, got {numbers.dtype}"
         )
-    if table.dtype.kind not in "fV":
+    if table.dtype.kind not in FLOATING:
         raise RuntimeError(f"embedding_bag: expected a floating table, got {table.dtype}")
     if shares is not None and shares.dtype != table.dtype:
         raise RuntimeError(

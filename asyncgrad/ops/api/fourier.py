@@ -10,6 +10,7 @@ import numpy as np
 from asyncgrad.choices import FourierNorm, words
 from asyncgrad.ops.api.shape import roll
 from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, complex_dtype, default_dtype
@@ -42,7 +43,7 @@ def _floating(name: str, input: Tensor) -> Any:
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) < 2:
         return cast(x, default_dtype())
-    if x._metadata.dtype.itemsize < 4:
+    if is_half(x._metadata.dtype):
         raise RuntimeError(
             f"fft.{name}: Unsupported dtype {x._metadata.dtype}. Convert it with .to()."
         )

@@ -214,7 +214,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """
     name = "affine_grid"
     x = as_tensor_operand(theta, name, 1)
-    if x._metadata.dtype.kind not in "fV":
+    if x._metadata.dtype.kind not in FLOATING:
         raise ValueError(f"Expected theta to have floating point type, but got {x.dtype}")
     size = tuple(size)
     axes = len(size) - 2

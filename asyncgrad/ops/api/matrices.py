@@ -16,6 +16,7 @@ from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category, tensor_operands
 from asyncgrad.ops.table.matrices import Parts, bad_minor, zero_pivot
@@ -54,7 +55,7 @@ def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) 
             f"{name}: Expected a floating point or complex tensor as input. Got {dtype}. Convert "
             f"it with .to()."
         )
-    if dtype.itemsize < 4:
+    if is_half(dtype):
         raise RuntimeError(
             f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
         )

@@ -14,6 +14,7 @@ from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.sort import sort
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.signatures import named
@@ -101,7 +102,7 @@ def _quantiles(
     if level_of((x, q)) is not None:
         return by_parts(_quantiles, name, x, q, dim, keepdim, interpolation, skip)
     dtype = x._metadata.dtype
-    if dtype.kind != "f" or dtype.itemsize < 4:
+    if dtype.kind != "f" or is_half(dtype):
         raise RuntimeError(
             f"{name}() input tensor must be either float or double dtype, not {dtype}"
         )

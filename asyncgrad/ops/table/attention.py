@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.fused import share, silent, widening
+from asyncgrad.ops.fused import share, silent, widened, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import product_cost
 
@@ -178,11 +178,9 @@ def _gradients(
 ) -> Any:  # fmt: skip
     """The gradients by the wanted inputs; the scores are computed once for all of them."""
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
-    half = q.dtype if q.dtype.itemsize == 2 else None
     masks = _Mask(mask, causal, q.shape[:-2])
-    g, q, k, v, out = (_flat(x) for x in (g, q, k, v, out))
-    if half is not None:
-        g, q, k, v, out = (x.astype(np.float32) for x in (g, q, k, v, out))
+    dtype = q.dtype
+    g, q, k, v, out = (widened(_flat(x)) for x in (g, q, k, v, out))
     (sums,) = kept
     make = xp.empty if q.shape[1] else xp.zeros
     made = {key: make(x.shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
@@ -214,10 +212,7 @@ def _gradients(
                 )
 
     share(xp, compute, _tiles(len(q), q.shape[1], k.shape[1]))
-    results = [made[key].reshape(shapes[key]) for key in wanted]
-    if half is not None:
-        results = [result.astype(half) for result in results]
-    return tuple(results)
+    return tuple([made[key].reshape(shapes[key]).astype(dtype, copy=False) for key in wanted])
 
 
 def _weights(

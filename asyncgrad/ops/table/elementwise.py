@@ -15,7 +15,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.dtype import refuse
+from asyncgrad.ops.dtype import FLOATING, check_dtype, refuse
 from asyncgrad.ops.fused import FEW, ONES, ZEROS, bounded, elementwise, inverted, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
@@ -203,8 +203,7 @@ def _rsqrt(xp: Library, x: Array) -> Any:
 
 
 def _round(xp: Library, x: Array, decimals: int) -> Any:
-    if x.dtype.kind not in "fV":
-        refuse("round", x.dtype)
+    check_dtype("round", x.dtype, FLOATING)
     return xp.round(x, decimals)
 
 

@@ -282,6 +282,34 @@ def _into_zeros(name: str, forward: Callable[..., Any]) -> Op:
     )
 
 
+def _into(
+    name: str, forward: Callable[..., Any], kept: Callable[..., Any], adjoint: str, **more: Any
+) -> Op:
+    """An op that puts values at an index of an array.
+
+    Args:
+        kept: the part of a gradient, or of a tangent, that the array itself has.
+        adjoint: the op that puts a tangent of the values into zeros.
+        more: fields of `Op`.
+    """
+
+    def push(F: Namespace, t: Value, out_shape: Shape, index: Any) -> Any:
+        return getattr(F, adjoint)(t, out_shape, index)
+
+    return operation(
+        name,
+        without_fp_errors(forward),
+        "x value",
+        "index",
+        pulls={"x": kept, "value": lambda F, g, index: F.index(g, index)},
+        pushes={"x": kept, "value": push},
+        node="IndexPutBackward0",
+        batch=batch_rules.put,
+        host_indices=True,
+        **more,
+    )
+
+
 OPS = (
     linear(
         "getitem",
@@ -351,38 +379,8 @@ OPS = (
     ),
     _into_zeros("zeros_put", _zeros_put),
     # These two change their first input in place; the second has the shape of the indexed part.
-    operation(
-        "put",
-        without_fp_errors(_put),
-        "x value",
-        "index",
-        pulls={
-            "x": lambda F, g, index: F.zero_at(g, index),
-            "value": lambda F, g, index: F.index(g, index),
-        },
-        pushes={
-            "x": lambda F, t, index: F.zero_at(t, index),
-            "value": lambda F, t, out_shape, index: F.zeros_put(t, out_shape, index),
-        },
-        node="IndexPutBackward0",
-        batch=batch_rules.put,
-        host_indices=True,
-    ),
-    operation(
-        "put_add",
-        without_fp_errors(_put_add),
-        "x value",
-        "index",
-        pulls={"x": lambda F, g: g, "value": lambda F, g, index: F.index(g, index)},
-        pushes={
-            "x": lambda F, t: t,
-            "value": lambda F, t, out_shape, index: F.zeros_plus(t, out_shape, index),
-        },
-        fresh=False,
-        node="IndexPutBackward0",
-        batch=batch_rules.put,
-        host_indices=True,
-    ),
+    _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
+    _into("put_add", _put_add, lambda F, g: g, "zeros_plus", fresh=False),
     # What `scatter` with a reduction gives, which PyTorch has no derivative of.
     operation(
         "scattered",

@@ -16,6 +16,7 @@ import numpy as np
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.fused import widening
 from asyncgrad.ops.op import Refused, fused, operation, unrepeated
 from asyncgrad.ops.table.linalg import conjugate
 
@@ -710,11 +711,10 @@ _PADE_REACH = 5.37
 
 
 @without_fp_errors
+@widening
 def _matrix_exp(xp: Library, x: Array) -> Any:
     if not x.size:
         return x.copy()
-    if x.dtype.itemsize == 2:
-        return _matrix_exp(xp, x.astype(xp.float32)).astype(x.dtype)
     norms = abs(x).sum(-2).max(-1)
     known = xp.isfinite(norms) & (norms > 0)
     halvings = xp.ceil(xp.log2(xp.where(known, norms, 1) / _PADE_REACH)).clip(0, None)[

@@ -15,6 +15,7 @@ import numpy as np
 
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.columns import padded
+from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.fused import blocks_of, masked, widening
 from asyncgrad.ops.op import Op, linear, operation
 from asyncgrad.records import NamedTuple
@@ -77,7 +78,7 @@ def _planes(x: Array) -> Any:
 
 
 def _lowest(xp: Library, dtype: np.dtype[Any]) -> Any:
-    return -xp.inf if dtype.kind in "fV" else xp.iinfo(dtype).min
+    return -xp.inf if dtype.kind in FLOATING else xp.iinfo(dtype).min
 
 
 # -- few elements: all windows in one piece -------------------------------------------------------

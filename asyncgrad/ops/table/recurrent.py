@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import silent, total_of_rows
-from asyncgrad.ops.op import Op, operation
+from asyncgrad.ops.op import Op, Part, operation
 from asyncgrad.ops.table.linalg import product_cost
 
 if TYPE_CHECKING:
@@ -111,6 +111,16 @@ def _previous(product: Callable[..., Any], states: Array, first: Array, gradient
     return total
 
 
+def _pushes(push: Callable[..., Any], inputs: str) -> dict[str, Part]:
+    """The pushes by all inputs of `push(F, key, t, inputs...)`: the key is that input's name."""
+    names = tuple(inputs.split())
+
+    def by(key: str) -> Part:
+        return Part(names, lambda F, t, *values: push(F, key, t, *values))
+
+    return {key: by(key) for key in names}
+
+
 # -- the plain cell: h' = f(z + h w') -------------------------------------------------------------
 
 
@@ -204,11 +214,7 @@ def _plain(activation: str) -> Op:
         f"rnn_{activation}",
         forward,
         "z h w",
-        pushes={
-            "z": lambda F, t, z, h, w: push(F, "z", t, z, h, w),
-            "h": lambda F, t, z, h, w: push(F, "h", t, z, h, w),
-            "w": lambda F, t, z, h, w: push(F, "w", t, z, h, w),
-        },
+        pushes=_pushes(push, "z h w"),
         together=together,
         cost=_cost,
     )
@@ -614,14 +620,7 @@ OPS = (
         _lstm,
         "x h c v w b",
         "kept",
-        pushes={
-            "x": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "x", t, x, h, c, v, w, b),
-            "h": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "h", t, x, h, c, v, w, b),
-            "c": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "c", t, x, h, c, v, w, b),
-            "v": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "v", t, x, h, c, v, w, b),
-            "w": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "w", t, x, h, c, v, w, b),
-            "b": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "b", t, x, h, c, v, w, b),
-        },
+        pushes=_pushes(_lstm_push, "x h c v w b"),
         together=_lstm_together,
         cost=_lstm_cost,
     ),
@@ -630,12 +629,7 @@ OPS = (
         _gru,
         "z h w b",
         "kept",
-        pushes={
-            "z": lambda F, t, z, h, w, b: _gru_push(F, "z", t, z, h, w, b),
-            "h": lambda F, t, z, h, w, b: _gru_push(F, "h", t, z, h, w, b),
-            "w": lambda F, t, z, h, w, b: _gru_push(F, "w", t, z, h, w, b),
-            "b": lambda F, t, z, h, w, b: _gru_push(F, "b", t, z, h, w, b),
-        },
+        pushes=_pushes(_gru_push, "z h w b"),
         together=_gru_together,
         cost=_cost,
     ),
