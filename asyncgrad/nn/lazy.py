@@ -274,11 +274,7 @@ class _LazyNorm(_Lazy):
     _wanted = ("affine", "track_running_stats")
 
     def _count(self: Any, input: Tensor) -> int:
-        axes = self._axes
-        if input.ndim not in axes:
-            raise ValueError(
-                f"expected {' or '.join(f'{n}D' for n in axes)} input (got {input.ndim}D input)"
-            )
+        self._check_axes(input)
         return int(input.shape[1])
 
 

@@ -68,6 +68,13 @@ class _BatchNorm(
         wanted = {"weight": affine, "bias": affine and bias}
         self._add_parameters((num_features,), wanted, device, dtype)
 
+    def _check_axes(self, input: Tensor) -> None:
+        if self._axes and input.ndim not in self._axes:
+            raise ValueError(
+                f"expected {' or '.join(f'{axes}D' for axes in self._axes)} input (got "
+                f"{input.ndim}D input)"
+            )
+
     def reset_running_stats(self) -> None:
         """Reset the running mean, variance and count of batches."""
         if self.track_running_stats:
@@ -82,11 +89,7 @@ class _BatchNorm(
 
     def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each feature."""
-        if self._axes and input.ndim not in self._axes:
-            raise ValueError(
-                f"expected {' or '.join(f'{axes}D' for axes in self._axes)} input (got "
-                f"{input.ndim}D input)"
-            )
+        self._check_axes(input)
         factor = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked += 1
@@ -167,9 +170,8 @@ class _InstanceNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each channel of each example."""
+        self._check_axes(input)
         least, most = self._axes
-        if input.ndim not in self._axes:
-            raise ValueError(f"expected {least}D or {most}D input (got {input.ndim}D input)")
         channels = input.shape[int(input.ndim == most)]
         if channels != self.num_features:
             words = (

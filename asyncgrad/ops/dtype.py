@@ -102,6 +102,15 @@ def check_dtype(name: str, dtype: np.dtype[Any], kinds: str) -> None:
         refuse(name, dtype)
 
 
+def check_inexact(name: str, dtype: np.dtype[Any]) -> None:
+    """Raise RuntimeError, in the words of PyTorch's `linalg`, for integers and booleans."""
+    if dtype.kind not in INEXACT:
+        raise RuntimeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got {dtype}. Convert "
+            f"it with .to()."
+        )
+
+
 def refuse(name: str, dtype: np.dtype[Any]) -> None:
     """Raise the error for a dtype that a function does not support."""
     raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')

@@ -175,23 +175,20 @@ def _dropped(
             return _dropped(name, held, p, training, False, generator, channels, alpha=alpha)
 
         return change(x, f"{name}_", drop)
-    out = None
-    if current().batch is not None and p < 1:
+    if p == 1:
+        return R.mul_scalar(x, 0.0)
+    if current().batch is not None:
         own = None if channels is None else channels + 1
         out = drawn_for(
             lambda batch: _dropped(name, batch, p, True, False, generator, own, alpha=alpha), x
         )
-    if out is not None:
-        pass
-    elif p == 1:
-        out = R.mul_scalar(x, 0.0)
-    else:
-        chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
-        mask = _drawn(generator, chosen, p, shape)
-        if metadata.device is not CPU:
-            mask = metadata.F.xp.asarray(mask)
-        out = _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
-    return out
+        if out is not None:
+            return out
+    chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
+    mask = _drawn(generator, chosen, p, shape)
+    if metadata.device is not CPU:
+        mask = metadata.F.xp.asarray(mask)
+    return _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
 
 
 @called_anew

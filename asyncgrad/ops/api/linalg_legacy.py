@@ -13,7 +13,7 @@ from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes, tensor_operands
-from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
@@ -161,9 +161,8 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
         RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices.matrices("cholesky_inverse", input, square=True)
-    metadata = x._metadata
-    one = metadata.F.xp.eye(metadata.shape[-1], dtype=metadata.dtype)
-    return cholesky_solve(leaf("cholesky_inverse", one, metadata.device), x, upper)
+    one = new_beside("cholesky_inverse", x, "eye", x._metadata.shape[-1])
+    return cholesky_solve(one, x, upper)
 
 
 def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
@@ -235,11 +234,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
     values = matrices.svdvals(input)
     x = as_tensor_operand(input, "svd", 1)
     *lead, m, n = x._metadata.shape
-    F = x._metadata.F
-    u, v = (
-        leaf("svd", F.xp.zeros((*lead, k, k), dtype=x._metadata.dtype), x._metadata.device)
-        for k in (m, n)
-    )
+    u, v = (new_beside("svd", x, "zeros", (*lead, k, k)) for k in (m, n))
     return return_types.svd(u, values, v)
 
 

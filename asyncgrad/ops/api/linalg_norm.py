@@ -18,6 +18,7 @@ from asyncgrad.ops.api.matrices import alike, beside, inv, inv_ex, matrices
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.arguments import many_dims, one_dim, one_int
 from asyncgrad.ops.batching import bottom, by_parts, level_of
+from asyncgrad.ops.dtype import check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_number,
@@ -29,7 +30,7 @@ from asyncgrad.ops.promotion import (
     tensor_operands,
 )
 from asyncgrad.ops.table.matrices import Parts
-from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes, writes_exactly
 
 if TYPE_CHECKING:
@@ -128,11 +129,7 @@ def matrix_norm(
         order = as_number(ord)
         if order is None or abs(order) not in {1, 2, math.inf}:
             raise RuntimeError(f"{name}: Order {ord} not supported.")
-    if category(x._metadata.dtype) < 2:
-        raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got "
-            f"{x._metadata.dtype}. Convert it with .to()."
-        )
+    check_inexact(name, x._metadata.dtype)
     if order == "nuc" or abs(order) == 2:
         values = _singular_values(x, first, second, dtype)
         last = len(values._metadata.shape) - 1
@@ -202,9 +199,8 @@ def cond(A: Tensor, p: float | MatrixNorm | None = None) -> Tensor:
 
 def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
     """A constant real tensor on another tensor's device."""
-    F = x._metadata.F
     dtype = np.empty(0, x._metadata.dtype).real.dtype
-    return leaf("linalg", F.xp.full(shape, value, dtype=dtype), x._metadata.device)
+    return new_beside("linalg", x, "full", shape, value, dtype=dtype)
 
 
 # -- ranks and pseudo-inverses --------------------------------------------------------------------
@@ -338,9 +334,7 @@ def lstsq(
     return return_types.linalg_lstsq(
         solution,
         residuals,
-        leaf(name, x._metadata.F.xp.zeros(0, dtype=_INT64), x._metadata.device)
-        if driver == "gels"
-        else ranks,
+        new_beside(name, x, "zeros", 0, dtype=_INT64) if driver == "gels" else ranks,
         R.svd_values(x.detach(), Parts()) if valued else _constant(x, (0,), 0),
     )
 
@@ -372,8 +366,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
     if power < 0:
         x, power = inv(x), -power
     if power == 0:
-        metadata = x._metadata
-        one = leaf(name, metadata.F.xp.eye(a[-1], dtype=metadata.dtype), metadata.device)
+        one = new_beside(name, x, "eye", a[-1])
         return R.overwrite(x, one if len(a) == 2 else R.clone(R.expand(one, a), "C"))
     out: Any = None
     while power:
@@ -544,10 +537,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         raise RuntimeError(f"{name}: N must be greater than 1, got {count}")
     if category(base._metadata.dtype) < 2:
         base = cast(base, _INT64)
-    F = base._metadata.F
-    ones = F.xp.ones((*lengths, 1), dtype=base._metadata.dtype)
     column = R.unsqueeze(base, len(lengths))
-    columns = [leaf(name, ones, base._metadata.device)]
+    columns = [new_beside(name, base, "ones", (*lengths, 1))]
     for _ in range(count - 1):
         columns.append(R.mul(columns[-1], column))
     return shape.cat(columns[:count], -1)

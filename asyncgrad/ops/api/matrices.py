@@ -16,11 +16,11 @@ from asyncgrad.ops.api.elementwise import add, where
 from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.dtype import is_half
+from asyncgrad.ops.dtype import check_inexact, is_half
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, category, tensor_operands
+from asyncgrad.ops.promotion import as_tensor_operand, tensor_operands
 from asyncgrad.ops.table.matrices import Parts, bad_minor, zero_pivot
-from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
@@ -50,11 +50,7 @@ def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) 
         raise RuntimeError(
             f"{name}: The input tensor A must have at least 2 dimensions, got shape {shape}."
         )
-    if category(dtype) < 2:
-        raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {dtype}. Convert "
-            f"it with .to()."
-        )
+    check_inexact(name, dtype)
     if is_half(dtype):
         raise RuntimeError(
             f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
@@ -196,9 +192,7 @@ def solve_ex(
 
 
 def _no_info(x: Tensor) -> Any:
-    metadata = x._metadata
-    zeros = metadata.F.xp.zeros(metadata.shape[:-2], dtype=_INT32)
-    return leaf("linalg", zeros, metadata.device)
+    return new_beside("linalg", x, "zeros", x._metadata.shape[:-2], dtype=_INT32)
 
 
 def _with_info(
@@ -246,9 +240,8 @@ def solve_triangular(
     alike(name, x, y)
     triangle = triu if upper else tril
     if unitriangular:
-        metadata = x._metadata
-        ones = metadata.F.xp.eye(metadata.shape[-1], dtype=metadata.dtype)
-        x = add(triangle(x, 1 if upper else -1), leaf(name, ones, metadata.device))
+        ones = new_beside(name, x, "eye", x._metadata.shape[-1])
+        x = add(triangle(x, 1 if upper else -1), ones)
     else:
         x = triangle(x)
     return _solved(name, x, y, left, R.solve)
@@ -412,15 +405,10 @@ def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
         r = cat((R.qr_r(square, parts), others), -1)
     if whole:
         q = cat((q, R.qr_rest(x)), -1)
-        r = cat((r, _zeros(x, (*lead, m - n, n))), -2)
+        r = cat((r, new_beside("linalg.qr", x, "zeros", (*lead, m - n, n))), -2)
     if mode == "r":
-        q = _zeros(x, (0,))
+        q = new_beside("linalg.qr", x, "zeros", 0)
     return return_types.linalg_qr(q, r)
-
-
-def _zeros(x: Tensor, shape: tuple[int, ...]) -> Any:
-    metadata = x._metadata
-    return leaf("linalg", metadata.F.xp.zeros(shape, dtype=metadata.dtype), metadata.device)
 
 
 def _read_from(name: str, A: Tensor, UPLO: Triangle) -> tuple[Any, Parts]:

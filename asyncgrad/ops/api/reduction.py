@@ -14,7 +14,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped, mapped_along
-from asyncgrad.ops.dtype import REAL, check_dtype
+from asyncgrad.ops.dtype import REAL, check_dtype, check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import watch
 from asyncgrad.ops.promotion import (
@@ -554,11 +554,8 @@ def vector_norm(
             "linalg.vector_norm: Expected a non-complex scalar as the order of norm."
         )
     metadata = x._metadata
-    if metadata.special and category(metadata.dtype) < 2:
-        raise RuntimeError(
-            f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
-            f"{metadata.dtype}. Convert it first."
-        )
+    if metadata.special:
+        check_inexact("linalg.vector_norm", metadata.dtype)
     if dtype is not None:
         x = _norm_operand(x, np.dtype(dtype))
     shape = metadata.shape

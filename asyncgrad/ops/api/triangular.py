@@ -18,7 +18,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.table.matrices import eliminate
-from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import on_host
 
@@ -52,8 +52,7 @@ def _eliminated(name: str, A: Tensor, pivot: bool) -> tuple[Any, Any, Any]:
 
 
 def _ones(x: Tensor, n: int) -> Any:
-    F = x._metadata.F
-    return leaf("linalg.lu", F.xp.eye(n, dtype=x._metadata.dtype), x._metadata.device)
+    return new_beside("linalg.lu", x, "eye", n)
 
 
 def _triangles(packed: Tensor) -> tuple[Any, Any]:
@@ -232,7 +231,7 @@ def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple
         out: Any = by_parts(unpacked, x, at, data, permutation)
         return out
     metadata = x._metadata
-    none = leaf(name, metadata.F.xp.empty((0,), metadata.dtype), metadata.device)
+    none = new_beside(name, x, "empty", 0)
     rows = lower = upper = none
     if permutation:
         order = metadata.device.launching(_order_of)(

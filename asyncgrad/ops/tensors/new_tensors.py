@@ -52,6 +52,18 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
     return out
 
 
+def new_beside(name: str, x: Any, make: str, *arguments: Any, dtype: Any = None) -> Any:
+    """Make a leaf on the device of a tensor, and of its dtype unless there is another.
+
+    Args:
+        make: the library's function that makes the array, of these arguments.
+    """
+    metadata = x._metadata
+    dtype = metadata.dtype if dtype is None else dtype
+    array = getattr(metadata.F.xp, make)(*arguments, dtype=dtype)
+    return leaf(name, array, metadata.device)
+
+
 def from_host(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
     """Make a leaf of an array, which is copied to the device if it is on the host."""
     if device is not CPU and isinstance(array, np.ndarray):
