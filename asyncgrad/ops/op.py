@@ -272,7 +272,7 @@ def _in_place_of_inputs(
 def operation(
     name: str, forward: Any, inputs: str, attributes: str = "", *,
     pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
-    pushes: Mapping[str, Callable[..., Any]] | None = None,
+    pushes: Mapping[str, Callable[..., Any] | Part] | None = None,
     together: Callable[..., Any] | None = None, linear: bool = False, multilinear: bool = False,
     **more: Any,
 ) -> Op:  # fmt: skip

@@ -190,9 +190,12 @@ def as_tensor_operand(value: Any, name: str, place: int) -> Any:
     raise refusal(value, name, place)
 
 
-def tensor_operands(name: str, *values: Any) -> list[Any]:
+def tensor_operands(name: str, *values: Any) -> tuple[Any, ...]:
     """Return a function's first arguments, which have to be tensors."""
-    return [as_tensor_operand(value, name, place) for place, value in enumerate(values, 1)]
+    for place, value in enumerate(values, 1):
+        if not isinstance(value, Variable):
+            raise refusal(value, name, place)
+    return values
 
 
 def operand_of(kinds: str, value: Any, name: str) -> Any:

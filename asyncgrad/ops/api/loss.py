@@ -14,8 +14,6 @@ from asyncgrad.ops.api.activation import log_softmax, logsigmoid
 from asyncgrad.ops.api.index import getitem
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
-
-#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array
 
+#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["cosine_similarity"]
 
 

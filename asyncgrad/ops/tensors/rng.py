@@ -183,13 +183,18 @@ class Generator:
         Raises:
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
+        many = prod(shape)
+        if dtype.kind == "f" and dtype.itemsize > 2:
+            if many < _LARGE:
+                # Written out: few numbers take NumPy less time than `draw`.
+                with self._lock:
+                    return self._random.random(shape, dtype)
+            return self.draw("random", shape, dtype, many=many)
         if is_half(dtype):
             # Rounded float32 numbers could be 1.
             bits = _BITS[dtype.name]
-            numbers = self.draw("integers", 0, 1 << bits, shape, np.uint16, many=prod(shape))
+            numbers = self.draw("integers", 0, 1 << bits, shape, np.uint16, many=many)
             return (numbers.astype(np.float32) / (1 << bits)).astype(dtype)
-        if dtype.kind == "f":
-            return self.draw("random", shape, dtype, many=prod(shape))
         if dtype.kind == "c":
             return self._both_parts(self.uniform, shape, dtype)
         return refuse("uniform", dtype)
@@ -200,10 +205,14 @@ class Generator:
         Raises:
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
+        many = prod(shape)
+        if dtype.kind == "f" and dtype.itemsize > 2:
+            if many < _LARGE:
+                with self._lock:
+                    return self._random.standard_normal(shape, dtype)
+            return self.draw("standard_normal", shape, dtype, many=many)
         if is_half(dtype):
             return self.normal(shape, np.dtype("float32")).astype(dtype)
-        if dtype.kind == "f":
-            return self.draw("standard_normal", shape, dtype, many=prod(shape))
         if dtype.kind == "c":
             values = self._both_parts(self.normal, shape, dtype)
             values *= 0.5**0.5
