@@ -33,7 +33,7 @@ from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.ops.device_check import reason
 from asyncgrad.ops.generated import code_of, postponed
 from asyncgrad.ops.mode_hooks import in_modes, instead
-from asyncgrad.ops.namespace import OPS, RECORDED, IgnoringFpErrors, metadata_of
+from asyncgrad.ops.namespace import OPS, RECORDED, metadata_of
 from asyncgrad.ops.promotion import accept, as_tensor_operand, check_broadcast, promote_binary
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.template import Writer, arguments_of, is_pair, is_sequence
@@ -143,10 +143,8 @@ def _remembered(seen_by: dict[Any, Any], op: Op, known: Any, array: Any, kernel:
     """The metadata of a comparison's results, its kernel, and the library's own function."""
     if len(seen_by) >= _CACHE_LIMIT:
         seen_by.clear()
-    if isinstance(op.forward, IgnoringFpErrors) and not known.device.streamed:
-        fast = getattr(known.F.xp, op.forward.name)
-    else:
-        fast = kernel
+    own = getattr(op.forward, "name", None)
+    fast = kernel if own is None or known.device.streamed else getattr(known.F.xp, own)
     seen = seen_by[known] = (metadata_of(array, known.device), kernel, fast)
     return seen
 

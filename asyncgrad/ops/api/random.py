@@ -20,7 +20,7 @@ from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype
+from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype, refuse
 from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
@@ -80,8 +80,11 @@ def _by_shape(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
         requires_grad: bool = False,
     ) -> Tensor:  # fmt: skip
         wanted = default_dtype() if dtype is None else as_dtype(name, dtype)
-        shape, place = new_shape(name, sizes, size), place_of(name, device)
-        return _filled(name, draw, shape, wanted, place, generator, requires_grad)
+        shape = new_shape(name, sizes, size)
+        if current().batch is not None:
+            return _filled(name, draw, shape, wanted, place_of(name, device), generator)
+        array = draw(source_of(generator), shape, wanted)
+        return from_host(name, array, place_of(name, device), requires_grad)
 
     return makes(drawn_anew(named(function, name, doc)))
 
@@ -253,7 +256,9 @@ def _by_example(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
         memory_format: memory_format | None = None,
     ) -> Tensor:  # fmt: skip
         shape, wanted, place = _like(name, input, dtype, device, memory_format)
-        return _filled(name, draw, shape, wanted, place, generator, requires_grad)
+        if current().batch is not None:
+            return _filled(name, draw, shape, wanted, place, generator)
+        return from_host(name, draw(source_of(generator), shape, wanted), place, requires_grad)
 
     return as_made(drawn_anew(named(function, name, doc)))
 
@@ -374,7 +379,8 @@ def _trials(source: Generator, x: Tensor, p: Any) -> Any:
         raise TypeError(f"bernoulli(): argument 'p' must be float, not {type(p).__name__}")
     elif not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    check_dtype("bernoulli", x._metadata.dtype, f"{REAL}b")
+    if x._metadata.is_complex:
+        refuse("bernoulli", x._metadata.dtype)
     return _placed(x, source.uniform(x._metadata.shape, np.dtype("float64")) < p)
 
 

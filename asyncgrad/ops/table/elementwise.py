@@ -35,7 +35,10 @@ _FEW = 2048
 
 
 def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
-    """Call a library's function without warnings, and refuse dtypes of other kinds."""
+    """Call a library's function without warnings, and refuse dtypes of other kinds.
+
+    The library's name is `name` of what is returned, as it is of `IgnoringFpErrors`.
+    """
     function = function or name
     # The kind "V" is bfloat16's, which is floating, too.
     kinds = f"{kinds}V" if "f" in kinds else kinds
@@ -51,6 +54,7 @@ def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
             break
         return out
 
+    call.name = function  # type: ignore[attr-defined]
     return call
 
 
