@@ -455,6 +455,13 @@ def test_numbers_of_the_host_go_where_the_others_are(accelerator):
             wrong()
 
 
+@pytest.mark.parametrize("draw", [ag.rand_like, ag.randn_like, lambda x: ag.randint_like(x, 9)])
+def test_random_numbers_like_examples_of_a_batch_are_drawn_where_they_are(accelerator, draw):
+    there = ag.ones(3, 2, device=accelerator)
+    drawn = ag.vmap(draw, randomness="different")(there)
+    assert (drawn.device, drawn.shape) == (there.device, there.shape)
+
+
 def test_random_numbers_are_drawn_into_tensors_anywhere(accelerator):
     for draw in ("normal_", "uniform_", "bernoulli_", "exponential_", "random_"):
         found = []
