@@ -210,12 +210,12 @@ class Inliner:
         return made
 
     def _renamed(self, step: Compute) -> list[Any]:
-        """An op that is one universal function."""
+        """An op that is one universal function; half precision has kernels of its own."""
         universal = _universal(step.name, step.function)
         sample = step.outs.sample
         if universal is None or not sample.ndim or sample.dtype.kind not in "fc":
             return [step]
-        if sample.nbytes > _LARGEST:
+        if sample.dtype.itemsize < 4 or sample.nbytes > _LARGEST:
             return [step]
         return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
 

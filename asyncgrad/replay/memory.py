@@ -64,6 +64,13 @@ class Layout:
             expected *= length
         return True
 
+    @property
+    def is_target(self) -> bool:
+        """Whether such an array may be written into memory that is there."""
+        # NumPy rounds the product of two complex numbers otherwise where one is written over.
+        alone = self.dtype.kind == "c" and prod(self.shape) == 1
+        return self.is_array and self.ndim > 0 and self.is_contiguous and not alone
+
 
 class Families:
     """Which places share memory: families of places, as disjoint sets."""
@@ -214,7 +221,7 @@ class Plan:
         if out.__class__ is not Place or step.function.signature is not None:
             return None
         key = out.sample.key
-        if not out.sample.ndim or not out.sample.is_contiguous or not out.sample.is_array:
+        if not out.sample.is_target:
             return None
         for place in step.arguments:
             if (
@@ -233,8 +240,7 @@ class Plan:
         out = step.outs
         if out.__class__ is not Place or self._families.of(out) is not out or out in seen:
             return None
-        layout = out.sample
-        return out if layout.is_array and layout.ndim and layout.is_contiguous else None
+        return out if out.sample.is_target else None
 
     def _free(self, roots: list[Place], free: dict[Any, list[int]]) -> None:
         for root in roots:

@@ -826,3 +826,18 @@ def test_a_layer_of_which_only_gradients_are_wanted_is_replayed():
         x = (ag.arange(6.0).reshape(2, 3) * (k + 1)).requires_grad_()
         assert fast(x).numpy().tobytes() == slope(x).numpy().tobytes()
     assert replayed(fast) == 2
+
+
+@pytest.mark.parametrize("dtype", [ag.float16, ag.bfloat16])
+def test_numbers_are_not_rounded_to_half_precision(dtype):
+    """Eager calls round what they are multiplied and divided by no more than replays do."""
+
+    def scaled(x):
+        return x * 3.1415, x / 1.7, ag.add(x, x, alpha=0.3), x.deg2rad()
+
+    fast = ag.compile(scaled)
+    for k in range(3):
+        x = (ag.arange(64.0) * 0.37 + k).to(dtype)
+        for found, wanted in zip(fast(x), scaled(x), strict=True):
+            assert found.tolist() == wanted.tolist()
+    assert replayed(fast) == 2
