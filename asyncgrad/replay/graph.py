@@ -268,7 +268,9 @@ class Graph:
         Args:
             fronts: by the number of a node, another node that edges shall lead to in its place.
         """
-        arrays = dict(zip(self._saved, front.saved, strict=True))
+        kept = front.saved
+        # What is left where everything was released: nodes that have saved no arrays.
+        arrays = {} if kept.__class__ is Freed else dict(zip(self._saved, kept, strict=True))
         leaving = dict(zip(self._slots, front.following, strict=True))
         freed = {number: one for ran, one in front.version.freed for number in ran}
         nodes: list[Any] = []

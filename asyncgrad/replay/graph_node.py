@@ -59,10 +59,7 @@ class GraphNode(Node):
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Compute the gradients of the leaves, and of the arguments that have a graph."""
-        saved = self.saved
-        if saved.__class__ is Freed:
-            refuse_freed(self, saved)
-        state = self.version
+        saved, state = self.saved, self.version
         state.fresh = False
         graph = state.graph
         flags = None
@@ -79,7 +76,7 @@ class GraphNode(Node):
                 pairs = zip(graph.roots, found, strict=True)
                 fronts = {number: one for number, one in pairs if one is not None}
             return graph.passed(self, gradients, flags, fronts, recorded=True)
-        if self._is_unchanged():
+        if saved.__class__ is not Freed and self._is_unchanged():
             key = (flags, *[None if g is None else (g.strides, g.dtype) for g in gradients])
             backward = graph.backwards.get(key)
             if backward is None:
@@ -109,7 +106,8 @@ class GraphNode(Node):
         """Release what was saved, and keep it for other nodes than those that have run."""
         state = self.version
         state.freed.append((state.ran, freed))
-        if state.graph.saving <= set().union(*[released for released, _ in state.freed]):
+        saving = state.graph.saving
+        if saving and saving <= set().union(*[released for released, _ in state.freed]):
             self.saved = freed
             self.guard = None
 

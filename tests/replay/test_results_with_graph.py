@@ -283,3 +283,26 @@ def test_views_in_a_pass_are_not_overwritten():
         fast(ag.ones(1))
         assert bits(w.grad) == bits(v.grad)
     assert replays(fast) == 2
+
+
+@pytest.mark.parametrize("order", [(0, 0), (0, 1, 0), (1, 0, 0), (0, 1, 0, 1)])
+def test_what_saves_no_arrays_can_be_passed_again(order):
+    """A pass releases what was saved; sums have saved nothing, products have."""
+
+    def results(x):
+        return x + 1, x * x
+
+    def gradients(call, x):
+        found = call(x)
+        for number in order:
+            try:
+                found[number].sum().backward()
+            except RuntimeError as error:
+                return type(error), bits(x.grad)
+        return bits(x.grad)
+
+    fast = ag.compile(results)
+    for k in range(3):
+        x, y = (ag.full((3,), k + 1.0, requires_grad=True) for _ in range(2))
+        assert gradients(fast, x) == gradients(results, y)
+    assert replays(fast) == 2

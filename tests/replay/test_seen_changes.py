@@ -406,3 +406,27 @@ def test_an_argument_that_names_an_attribute():
     for value in (2.0, 3.0):
         Knobs.scale = value
         assert [fast(at(1), "scale").item() for _ in range(2)] == [value] * 2
+
+
+@pytest.mark.parametrize("name", ["t_", "squeeze_", "unsqueeze_"])
+def test_axes_that_the_call_changes(name):
+    """Also before a change that can be replayed."""
+
+    def scenario(compiles):
+        w, x = ag.ones(1), at(2)
+        turn = {
+            "t_": lambda: w.t_(),
+            "squeeze_": lambda: w.squeeze_(),
+            "unsqueeze_": lambda: w.unsqueeze_(0),
+        }[name]
+
+        def step(y):
+            turn()
+            x.add_(y)
+            return x * 2
+
+        fast = compiles(step)
+        for k in range(4):
+            yield fast(at(k)), w, w._version, x._version
+
+    compare(scenario)

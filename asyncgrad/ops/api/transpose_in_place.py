@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.history import lead_elsewhere, rebase_history
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.variable import (
     autograd_meta,
     bump_version,
@@ -51,6 +52,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
         return tensor
     recorded = out._edge is not None or (current().grad and requires_grad(tensor))
     in_place.check_history(tensor, name, recorded=recorded)
+    unrepeatable("changes the axes of a tensor in place")
     if is_inference(tensor):
         tensor._array, tensor._metadata = out._array, out._metadata
         return tensor
