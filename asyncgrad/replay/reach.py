@@ -108,6 +108,8 @@ class Reached(Unchanged):
         #: The tables of instances of which only attributes that the code names are followed.
         self._partly: list[tuple[dict[str, Any], str]] = []
         self._optimizers: list[Any] = []
+        #: Objects of this package that may get further attributes, which the code names.
+        self._growing: list[Any] = []
         self._anew: list[Any] = []
         self._follow(function, "the function")
         for argument in arguments:
@@ -132,11 +134,14 @@ class Reached(Unchanged):
                 # Python's own names are met, too: `dataclasses` keeps some in globals.
                 if value.__class__ is str and value[:2] != "__":
                     self._strings.add(value)
-                if isinstance(value, VALUES) or id(value) in self._seen:
+                # Instances of classes that are derived from these may have attributes.
+                is_value = isinstance(value, VALUES) and not type(value).__dictoffset__
+                if is_value or id(value) in self._seen:
                     continue
                 self._seen[id(value)] = value
                 self._take(value, where)
-        for held, _ in self._partly:
+        tables = [*[held for held, _ in self._partly], *map(vars, self._growing)]
+        for held in tables:
             *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
             absent |= (self._names | self._strings) - held.keys()
         moving = set(self._names & _MOVING)
@@ -234,6 +239,7 @@ class Reached(Unchanged):
     def _partial(self, value: Any, where: str) -> None:
         self._parts((value.func, value.args), where)
         self._dict(value.keywords, where)
+        self._dict(vars(value), where)
 
     def _cached(self, value: Any, where: str) -> None:
         raise UnrepeatableError(f"{where} keeps earlier results")
@@ -256,6 +262,7 @@ class Reached(Unchanged):
     def _optimizer(self, value: Any) -> None:
         """Its methods are called anew, so its state may change."""
         self._optimizers.append(value)
+        self._growing.append(value)
         for name, part in vars(value).items():
             if isinstance(part, (Optimizer, LRScheduler)):
                 self._attributes.append((value, name))
@@ -266,6 +273,8 @@ class Reached(Unchanged):
         function = getattr(value, "__compiled__", None)
         if function is not None:
             self._follow(function, where)
+            self._spaces.append((value, where))
+            self._growing.append(value)
         elif isinstance(value, Mode):
             self._dict(vars(value), where)
         elif isinstance(value, dict):
@@ -353,8 +362,7 @@ class Reached(Unchanged):
             held = vars(value)
             if isinstance(value, Module):
                 self._dict(held, where, held.keys() & _BACKWARD)
-            elif kind is types.SimpleNamespace or dataclasses.is_dataclass(kind):
-                # Python's own functions compare and show all of them.
+            elif kind is types.SimpleNamespace or any(map(_reads_all, kind.__mro__)):
                 self._dict(held, where)
             else:
                 self._partly.append((held, where))
@@ -387,8 +395,7 @@ class Reached(Unchanged):
         self._follow(function.__defaults__ or (), where)
         if function.__kwdefaults__:
             self._dict(function.__kwdefaults__, where)
-        if vars(function):
-            self._dict(vars(function), where)
+        self._dict(vars(function), where)
         table = function.__globals__
         *_, absent = self._globals.setdefault(id(table), (table, set(), set()))
         for name, *chain_of_names in self._code(function.__code__, function.__code__.co_freevars):
@@ -474,6 +481,11 @@ def is_plain(kind: Any) -> bool:
         base is object or (base.__flags__ & (1 << 9) and not base.__dict__.get("__slots__"))
         for base in kind.__mro__
     )
+
+
+def _reads_all(kind: type) -> bool:
+    """Whether functions of Python's own may read attributes that the user's code doesn't name."""
+    return "__dataclass_fields__" in vars(kind) or kind.__module__ == "collections"
 
 
 def _is_generated(kind: type, name: str, function: Any) -> bool:

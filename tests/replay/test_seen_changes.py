@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import gc
@@ -428,5 +429,78 @@ def test_axes_that_the_call_changes(name):
         fast = compiles(step)
         for k in range(4):
             yield fast(at(k)), w, w._version, x._version
+
+    compare(scenario)
+
+
+class Whole(int):
+    """A number that may have attributes."""
+
+
+def counting(make):
+    """A scenario: the function counts its calls in an attribute of an object."""
+
+    def scenario(compiles):
+        counter = make()
+
+        def step(x):
+            counter.calls = getattr(counter, "calls", 0) + 1
+            return x * counter.calls
+
+        yield from map(compiles(step), map(at, range(4)))
+
+    return scenario
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lambda: None,
+        lambda: functools.partial(at, 1),
+        lambda: Whole(3),
+        lambda: ag.optim.SGD([at(1).requires_grad_()]),
+        lambda: ag.optim.lr_scheduler.StepLR(ag.optim.SGD([at(1).requires_grad_()]), 1),
+        lambda: types.SimpleNamespace(),
+    ],
+)
+def test_attributes_that_the_call_adds(make):
+    """Objects of all kinds may count calls."""
+    compare(counting(make))
+
+
+def test_a_function_that_counts_its_calls():
+    """Its name in the code is that of the compiled function."""
+
+    def scenario(compiles):
+        @compiles
+        def step(x):
+            step.calls += 1
+            return x * step.calls
+
+        step.calls = 0
+        yield from map(step, map(at, range(4)))
+
+    compare(scenario)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: collections.UserDict({0: 1}),
+        lambda: collections.UserList([1]),
+        lambda: collections.ChainMap({0: 1}),
+    ],
+)
+def test_containers_that_python_defines_as_classes(make):
+    """Their contents are in attributes that only Python's own code names."""
+
+    def scenario(compiles):
+        held = make()
+
+        def step(x):
+            held[0] += 1
+            return x * held[0]
+
+        yield from map(compiles(step), map(at, range(4)))
 
     compare(scenario)
