@@ -47,6 +47,7 @@ class TorchPublished:
     model: Any
     step: int
     learnt: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
         """Of each digit: float32 (n, 10). It takes a tenth of a millisecond: on the loop."""

@@ -29,7 +29,7 @@ def test_every_public_name_stands_on_a_page_of_the_reference(entries):
     pages = api_pages.pages()
     for module in api_pages.public_names.modules():
         for name in module.__all__:
-            value = vars(module).get(name)
+            value = getattr(module, name, None)
             path = f"{module.__name__}.{name}".replace("asyncgrad", "ag", 1)
             assert value is None or isinstance(value, ModuleType) or path in named, path
     for name in ("nn.Linear", "optim.Adam", "offload", "serving.Batcher"):

@@ -152,8 +152,8 @@ def entries() -> dict[str, list[Entry]]:
     found: dict[Any, Entry] = {}
     pages: dict[str, list[Entry]] = {slug: [] for slug, _, _ in PAGES}
     modules = public_names.modules()
-    public = [(module.__name__, name, vars(module)[name]) for module in modules
-              for name in sorted(module.__all__) if name in vars(module)]  # fmt: skip
+    public = [(module.__name__, name, getattr(module, name)) for module in modules
+              for name in sorted(module.__all__) if hasattr(module, name)]  # fmt: skip
     public += [("asyncgrad.errors", name, value) for name, value in vars(ag.errors).items()
                if isinstance(value, type) and issubclass(value, Exception)]  # fmt: skip
     chapters = {id(vars(chapter)[name]): chapter.__name__ for chapter in CHAPTERS

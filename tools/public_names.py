@@ -83,7 +83,7 @@ def lines() -> list[str]:
     public = {
         value
         for module in modules()
-        for value in map(vars(module).get, module.__all__)
+        for value in [getattr(module, name) for name in module.__all__]
         if isinstance(value, type)
     }
     for module in modules():

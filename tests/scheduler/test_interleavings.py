@@ -16,7 +16,6 @@ from passes import calls, leaf
 
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
-from asyncgrad.core import variable as variable_module
 from asyncgrad.core.commit import commit
 from asyncgrad.core.conclude import commit_staged
 from asyncgrad.core.graph_task import GraphTask
@@ -30,8 +29,6 @@ from asyncgrad.scheduler.threads import Threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from asyncgrad.core.variable import AccumulateGrad
-
 frontrun = pytest.importorskip("frontrun", reason="frontrun is not installed")
 cooperative = pytest.importorskip("frontrun._cooperative", reason="frontrun has changed")
 # Beside threads that other tests have left asleep a schedule may wait for ever.
@@ -40,17 +37,16 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def locks() -> Iterator[Callable[[], None]]:
-    """Make the locks that threads meet at anew; puts the old ones back at the end."""
-    found = commit_module._committing, variable_module._accumulators
+    """Make the lock that threads meet at anew; puts the old one back at the end."""
+    found = commit_module._committing
 
     def renew() -> None:
         commit_module._committing = threading.Lock()
-        variable_module._accumulators = threading.Lock()
 
     cooperative.patch_locks()
     yield renew
     cooperative.unpatch_locks()
-    commit_module._committing, variable_module._accumulators = found
+    commit_module._committing = found
 
 
 def explore(setup: Any, workers: list[Any], invariant: Any, **options: Any) -> None:
@@ -108,22 +104,6 @@ def test_without_the_lock_an_update_would_be_lost(locks: Any) -> None:
             max_attempts=200,
             seed=1,
         )
-
-
-def test_a_leaf_has_one_accumulator(locks: Any) -> None:
-    class State:
-        def __init__(self) -> None:
-            locks()
-            self.x = leaf()
-            self.found: list[AccumulateGrad] = []
-
-    def ask(state: State) -> None:
-        state.found.append(gradient_edge(state.x))
-
-    def same(state: State) -> bool:
-        return len(state.found) == 2 and state.found[0] is state.found[1]
-
-    explore(State, [ask, ask], same, max_executions=300)
 
 
 def test_a_lent_call_is_made_once() -> None:

@@ -134,7 +134,7 @@ def _bessel_over_itself(
     return F.where(near, series, F.div(out, F.where(near, nothing + 1, x)))
 
 
-def _sinc_slope(F: Namespace, x: Value, out: Value) -> Any:
+def _sinc_slope(F: Namespace, x: Value) -> Any:
     """`(cos(pi x) - sinc(x)) / x`; near 0 by its series, as `_bessel_over_itself`."""
     nothing = F.zeros_of(x)
     near = F.abs(x) < 0.1
@@ -144,7 +144,7 @@ def _sinc_slope(F: Namespace, x: Value, out: Value) -> Any:
     for factor in (130, 88, 54, 28, 10):
         series = series * square * (-1 / factor) + 1
     far, cos = F.where(near, nothing + 1, x), F.cos(x * math.pi)
-    return F.where(near, small * series * (-math.pi / 3), F.div(cos - out, far))
+    return F.where(near, small * series * (-math.pi / 3), F.div(cos - F.sinc(x), far))
 
 
 def _log_ndtr_slope(F: Namespace, x: Value, out: Value) -> Any:

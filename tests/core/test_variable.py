@@ -1,0 +1,36 @@
+"""What threads share of a leaf."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import asyncgrad as ag
+from asyncgrad.core.variable import gradient_edge
+
+#: Leaves of a round, and rounds. If threads may switch where two would make an accumulator for the
+#: same leaf, they do so in every third to fifth round.
+_LEAVES, _ROUNDS = 3_000, 30
+
+
+def test_threads_that_need_a_leafs_accumulator_at_the_same_time_get_one():
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(_ROUNDS):
+            leaves = [ag.ones(1, requires_grad=True) for _ in range(_LEAVES)]
+            barrier, found = threading.Barrier(2), ([], [])
+
+            def ask(edges, leaves=leaves, barrier=barrier):
+                barrier.wait()
+                edges.extend(map(gradient_edge, leaves))
+
+            threads = [threading.Thread(target=ask, args=(edges,)) for edges in found]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(found[0]) == _LEAVES
+            assert all(one is other for one, other in zip(*found, strict=True))
+    finally:
+        sys.setswitchinterval(usual)
