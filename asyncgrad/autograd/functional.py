@@ -23,7 +23,7 @@ from asyncgrad.autograd.functional_parts import (
     jacobian_program,
     outputs_of,
     prepared,
-    scalar_function,
+    scalar_output,
     tuple_of,
     vector,
 )
@@ -253,11 +253,14 @@ def hessian(
     single, _ = tuple_of(inputs, "inputs", "hessian")
     _check_strategy(outer_jacobian_strategy)
 
+    async def scalar(*tensors: Value) -> Any:
+        return (await scalar_output(func, tensors, "hessian", strict)).squeeze()
+
     async def gradient(*tensors: Value) -> Any:
         if outer_jacobian_strategy == "forward-mode":
             # `prepared` would make a new leaf, and a new leaf would not have the tangent.
             tensors = tuple(tensor.requires_grad_() for tensor in tensors)
-        out = await jacobian_program(scalar_function(func, strict), tensors, True, False, False)
+        out = await jacobian_program(scalar, tensors, True, False, False)
         check_dependent(out, "jacobian", strict)
         return out
 

@@ -159,16 +159,6 @@ def check_one_element(tensors: Value, what: str) -> None:
         )
 
 
-def check_scalar(alone: bool, outputs: Value, name: str) -> None:
-    """Raise unless the user's function returned a single tensor with one element."""
-    if not alone:
-        raise AutogradError(f"The function given to {name} should return a single Tensor")
-    if outputs[0].numel() != 1:
-        raise AutogradError(
-            f"The Tensor returned by the function given to {name} should contain a single element"
-        )
-
-
 # -- steps of a program ---------------------------------------------------------------------------
 
 
@@ -182,26 +172,26 @@ async def outputs_of(
     return alone, outputs
 
 
+async def scalar_output(func: Callable[..., Any], tensors: Value, name: str, strict: bool) -> Any:
+    """Call the user's function, which has to return a single tensor with one element."""
+    alone, outputs = await outputs_of(func, tensors, name, strict)
+    if not alone:
+        raise AutogradError(f"The function given to {name} should return a single Tensor")
+    if outputs[0].numel() != 1:
+        raise AutogradError(
+            f"The Tensor returned by the function given to {name} should contain a single element"
+        )
+    return outputs[0]
+
+
 async def gradient_of(
     func: Callable[..., Any], tensors: Value, name: str, strict: bool
 ) -> tuple[Any, Any]:
     """The user's function's output of one element, and its gradient, recorded."""
-    alone, outputs = await outputs_of(func, tensors, name, strict)
-    check_scalar(alone, outputs, name)
-    gradients = await grad_where_required(outputs, tensors, None, True)
+    out = await scalar_output(func, tensors, name, strict)
+    gradients = await grad_where_required((out,), tensors, None, True)
     check_dependent(gradients, "jacobian", strict)
-    return outputs[0], gradients
-
-
-def scalar_function(func: Callable[..., Any], strict: bool) -> Any:
-    """The user's function, checked to return one element."""
-
-    async def scalar(*tensors: Value) -> Any:
-        alone, outputs = await outputs_of(func, tensors, "hessian", strict)
-        check_scalar(alone, outputs, "hessian")
-        return outputs[0].squeeze()
-
-    return scalar
+    return out, gradients
 
 
 async def grad_where_required(
