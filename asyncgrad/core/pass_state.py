@@ -324,25 +324,6 @@ class PassState:
         self.later_errors = ()
         self.inbox.clear()
 
-    # -- insight --------------------------------------------------------------------------------
-
-    def validate(self) -> None:
-        """Raise AssertionError where an invariant is broken."""
-        waiting, buffers = self.dependencies, self.not_ready
-        ready = [entry[2] for entry in self.ready]
-        assert all(count > 0 for count in waiting.values()), "a ready node still waits"
-        assert buffers.keys() <= waiting.keys(), "a node has gradients but waits for none"
-        assert len(set(ready)) == len(ready), "a node is ready twice"
-        assert not set(ready) & waiting.keys(), "a node is ready and waits"
-        assert not set(ready) & self.launched.keys(), "a node is ready and handed out"
-        assert not self.launched.keys() & waiting.keys(), "a node is handed out and waits"
-        if self.state in ENDED or self.state is DRAINING:
-            assert not ready, "a pass that ends has ready nodes"
-        if self.state in ENDED:
-            assert not self.launched, "a pass has ended while nodes run"
-        if self.state is RUNNING and not ready and not self.launched and not self.walk:
-            assert not waiting, "nodes wait for what never comes"
-
 
 def running_pass(task: PassState | None) -> PassState | None:
     """This pass or, if it has ended, the innermost enclosing one that has not."""

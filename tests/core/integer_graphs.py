@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from invariants import validate
+
 from asyncgrad.core.delivery import take_report
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.metadata import Metadata
@@ -182,10 +184,10 @@ def finish(task: GraphTask, node: Node, gradients: Any) -> list[Ready]:
 def run_through(task: GraphTask) -> GraphTask:
     """Run a pass to its end; what it stages stays where it is."""
     task.start()
-    task.validate()
+    validate(task)
     outcome = task.run(ENDLESS)
     assert outcome is Outcome.FINISHED
-    task.validate()
+    validate(task)
     return task
 
 

@@ -17,6 +17,7 @@ from integer_graphs import (
     run_through,
     staged,
 )
+from invariants import validate
 
 from asyncgrad.core.states import Outcome, State
 
@@ -36,13 +37,13 @@ def two_asking() -> tuple[GraphTask, list]:
     task = pass_over(Step([Asks([x], label="a"), Asks([x], label="b")]))
     task.start()
     assert task.run(ENDLESS) is Outcome.WAITING
-    task.validate()
+    validate(task)
     return task, list(task.suspended)
 
 
 def answer(task: GraphTask, suspended: object, error: BaseException | None = None) -> None:
     task.resume(suspended.node, suspended.evaluation, Answer((1,)), error)
-    task.validate()
+    validate(task)
 
 
 class TestSuccess:
@@ -51,7 +52,7 @@ class TestSuccess:
         assert task.state is State.RUNNING
         task.succeed()
         assert task.state is State.DONE
-        task.validate()
+        validate(task)
 
     def test_the_result_is_collected_at_the_very_end(self) -> None:
         task = run_through(pass_over(Step([leaf()])))
@@ -95,7 +96,7 @@ class TestFailure:
         task = pass_over(failing(error := ValueError("no"), [behind]))
         task.start()
         assert task.run(ENDLESS) is Outcome.FINISHED
-        task.validate()
+        validate(task)
         assert task.state is State.FAILED
         assert task.error is error
         assert error.__notes__ == ["raised by Fails, whose forward output was int[] on paper"]
@@ -126,7 +127,7 @@ class TestFailure:
         task = pass_over(Step([Wrong([x, x])]))
         task.start()
         assert task.run(ENDLESS) is Outcome.FINISHED
-        task.validate()
+        validate(task)
         assert task.state is State.FAILED
         assert "Wrong" in task.error.__notes__[0]
 
@@ -141,7 +142,7 @@ class TestFailure:
         task = pass_over(Step([Step([x]), Says([x])]))
         task.start()
         assert task.run(ENDLESS) is Outcome.FINISHED
-        task.validate()
+        validate(task)
         assert isinstance(task.error, TypeError)
 
     def test_the_first_error_wins_and_later_ones_become_notes(self) -> None:
@@ -161,7 +162,7 @@ class TestFailure:
         task.start()
         entry = task.launch()
         task.fail(error := ValueError(), entry.node)
-        task.validate()
+        validate(task)
         assert task.outcome() is Outcome.FINISHED
         assert (task.state, task.error) == (State.FAILED, error)
 
@@ -215,7 +216,7 @@ class TestCancellation:
     def test_it_drains_until_the_last_node_has_come_back(self) -> None:
         task, (first, second) = two_asking()
         assert task.cancel()
-        task.validate()
+        validate(task)
         assert task.state is State.DRAINING
         assert task.outcome() is Outcome.WAITING
         answer(task, first)
@@ -244,7 +245,7 @@ class TestCancellation:
         entry = task.launch()
         task.cancel()
         assert finish(task, entry.node, (1,)) == []
-        task.validate()
+        validate(task)
         assert task.state is State.CANCELLED
         assert task.staged == []
 
@@ -386,7 +387,7 @@ def test_release_lets_go_of_everything() -> None:
     task.collect = lambda task, within: "result"
     run_through(task).succeed()
     task.release()
-    task.validate()
+    validate(task)
     assert task.root.following == ()
     assert not any((task.ready, task.dependencies, task.staged, task.captured, task.inbox))
     assert (task.context, task.parent, task.collect, task.error, task.result) == (None,) * 5
@@ -408,7 +409,7 @@ def test_release_lets_go_of_everything() -> None:
 def test_validate_notices_a_broken_invariant(damage: object) -> None:
     task = pass_over(Step([leaf()]))
     task.start()
-    task.validate()
+    validate(task)
     damage(task)
     with pytest.raises(AssertionError):
-        task.validate()
+        validate(task)

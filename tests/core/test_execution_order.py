@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from integer_graphs import ENDLESS, Step, by_rule, finish, leaf, pass_over, run_through, staged
+from invariants import validate
 
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Identity
 from asyncgrad.core.states import HEAVY_NS, Outcome, State
@@ -205,7 +206,7 @@ class TestSlices:
         task.start()
         lengths = []
         while (outcome := task.run(3 * 2_000)) is Outcome.MORE:
-            task.validate()
+            validate(task)
             lengths.append(len(log))
         assert outcome is Outcome.FINISHED
         assert lengths == [3, 6, 9]
@@ -219,7 +220,7 @@ class TestSlices:
         task = pass_over(Step([heavy], label="light", log=log))
         task.start()
         assert task.run(250_000) is Outcome.HEAVY
-        task.validate()
+        validate(task)
         assert log == ["light"]
         assert task.run(1, thread=True) is Outcome.FINISHED
         assert log == ["light", "heavy"]
@@ -233,7 +234,7 @@ class TestSlices:
         task = pass_over(node)
         task.start()
         assert task.run(24_000, thread=True) is Outcome.MORE
-        task.validate()
+        validate(task)
         (ready,) = task.ready
         assert ready[2] is not node
         assert task.run(ENDLESS) is Outcome.FINISHED
@@ -289,12 +290,12 @@ class TestResumableWalk:
         task = pass_over(node)
         assert not task.start(1)
         assert task.cancel()
-        task.validate()
+        validate(task)
         assert task.run(ENDLESS) is Outcome.FINISHED
         assert task.state is State.CANCELLED
         assert log == []
         task.release()
-        task.validate()
+        validate(task)
 
 
 def test_threads_that_need_a_leafs_accumulator_at_once_get_the_same(

@@ -25,6 +25,7 @@ from integer_graphs import (
     pass_over,
     staged,
 )
+from invariants import validate
 
 from asyncgrad.core.node import Edge, Node
 from asyncgrad.core.states import HEAVY_NS, Outcome, Resumed, State
@@ -169,9 +170,9 @@ def test_a_pass_run_in_one_go_is_the_reference(graph: Graph) -> None:
         node.asks = False
     task = pass_over_graph(graph)
     task.start()
-    task.validate()
+    validate(task)
     assert task.run(ENDLESS) is Outcome.FINISHED
-    task.validate()
+    validate(task)
     assert (staged(task), list(task.captured)) == reference(graph)
 
 
@@ -306,7 +307,7 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def is_sound(self) -> None:
         if hasattr(self, "task"):
-            self.task.validate()
+            validate(self.task)
             if self.task.state not in {State.NEW, State.RUNNING}:
                 assert self.task.staged == []
                 assert not self.task.captured
@@ -320,7 +321,7 @@ class Interleavings(RuleBasedStateMachine):
         while True:
             outcome = task.run(ENDLESS)
             task.drain()
-            task.validate()
+            validate(task)
             while task.suspended:
                 node, evaluation, _ = task.suspended.pop()
                 gradients = evaluation.gi_yieldfrom.gi_frame.f_locals["gradients"]

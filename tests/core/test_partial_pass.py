@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from integer_graphs import ENDLESS, Answer, Asks, Step, leaf, pass_over, run_through, staged
+from invariants import validate
 
 from asyncgrad.core.exec_info import arrivals
 from asyncgrad.core.hooks import NodeExtras
@@ -148,10 +149,10 @@ def test_a_captured_node_may_be_handed_out_and_answer_later() -> None:
     task = pass_over(Step([asks]), inputs=[asks, x], accumulate=False)
     task.start()
     assert task.run(ENDLESS) is Outcome.WAITING
-    task.validate()
+    validate(task)
     (suspended,) = task.suspended
     task.resume(suspended.node, suspended.evaluation, Answer((5, 6)), None)
-    task.validate()
+    validate(task)
     assert task.run(ENDLESS) is Outcome.FINISHED
     assert task.captured == [1, 11]
 
@@ -165,7 +166,7 @@ def test_a_cancelled_partial_pass_captures_nothing() -> None:
     task.cancel()
     (suspended,) = task.suspended
     task.resume(suspended.node, suspended.evaluation, Answer((5,)), None)
-    task.validate()
+    validate(task)
     assert task.outcome() is Outcome.FINISHED
     assert task.state is State.CANCELLED
     assert not task.captured

@@ -22,6 +22,7 @@ from integer_graphs import (
     pass_over,
     staged,
 )
+from invariants import validate
 
 from asyncgrad.core.node import Edge
 from asyncgrad.core.states import InputBuffer, Outcome
@@ -115,7 +116,7 @@ def test_any_order_of_finishing_gives_the_same_sum(order: tuple[int, ...]) -> No
     for place in order:
         node = launched[place].node
         finish(task, node, node.apply((1,), task))
-        task.validate()
+        validate(task)
     assert task.run(ENDLESS) is Outcome.FINISHED
     assert staged(task) == {x: ("d0", "d1", "c0", "c1", "b0", "b1", "a0", "a1")}
 
@@ -160,7 +161,7 @@ def test_the_moment_at_which_a_slow_node_ends_does_not_change_the_sum() -> None:
                 if not hand_out:
                     finish(task, entry.node, entry.node.apply((1,), task))
             finish(task, slow.node, (1,))
-            task.validate()
+            validate(task)
             if hand_out:
                 for node in others:
                     finish(task, node, node.apply((1,), task))

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariants import validate
 from passes import HEAVY, assert_nothing_runs, calls, chain, leaf, settle
 
 import asyncgrad as ag
@@ -130,7 +131,7 @@ class Traffic:
                 assert not one.late
                 assert one.fate is None
             elif not one.future.done() and one.machine not in engine.thread_segments.tasks:
-                one.machine.validate()
+                validate(one.machine)
         for x, amount in zip(self.leaves, expected, strict=True):
             found = 0.0 if x.grad is None else x.grad.tolist()[0]
             assert found == amount
