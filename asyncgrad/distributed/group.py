@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from enum import Enum
 from itertools import count, pairwise
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,7 +75,8 @@ class Group:
 
     async def receive(self, rank: int, tag: Any) -> Any:
         """Await what another rank sends."""
-        return await self._runs.receive(self.run, tag, rank)
+        _, content = await self._runs.receive(self.run, tag[1:], rank)
+        return content
 
     def close(self, tag: Any) -> None:
         """Drop what comes, or has come, with a tag that begins with this one of three members."""
@@ -85,10 +87,16 @@ class Group:
 
         Returns:
             What has come, by rank, with `own` in this rank's place.
+
+        Raises:
+            RuntimeError: if another has sent it by another name.
         """
+        name, *key = tag
         others = [rank for rank in range(self.size) if rank != self.rank]
         sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in others]
-        receiving = [asyncio.ensure_future(self.receive(r, tag)) for r in others]
+        receiving = [
+            asyncio.ensure_future(self._runs.receive(self.run, tuple(key), r)) for r in others
+        ]
         try:
             # If this wait is cancelled, the run ends on this rank, and therefore on the others.
             found = await asyncio.gather(*receiving, *sending)
@@ -96,8 +104,19 @@ class Group:
             for one in (*sending, *receiving):
                 one.cancel()
         by_rank = dict(zip(others, found, strict=False))
-        by_rank[self.rank] = own
-        return [by_rank[rank] for rank in range(self.size)]
+        # All have been sent this rank's name by now, so that all of them notice.
+        unlike = [
+            f"rank {rank} has called {called}"
+            for rank, (called, _) in by_rank.items()
+            if called != name
+        ]
+        if unlike:
+            raise AutogradError(
+                f"{', '.join(unlike)} where this rank, {self.rank}, has called {name}: call the "
+                f"same collectives in the same order, with like tensors, on all ranks"
+            )
+        by_rank[self.rank] = name, own
+        return [by_rank[rank][1] for rank in range(self.size)]
 
     async def reduce(self, tag: Any, array: Any, op: ReduceOp = ReduceOp.SUM) -> Any:
         """The combination of all ranks' arrays, with the same bits on all of them."""
@@ -195,17 +214,17 @@ async def all_gather(tensor: Any) -> list[Any]:
 
 
 async def broadcast(tensor: Any, src: int = 0) -> Any:
-    """What rank `src` gives, on all ranks: a tensor or plain data; that of others is ignored."""
+    """What rank `src` gives, on all ranks: a tensor or plain data; that of others is ignored.
+
+    All wait for all, so that ranks which don't agree on `src` notice.
+    """
     group = current_group("broadcast")
+    src = index(src)
     if not 0 <= src < group.size:
         raise ValueError(f"broadcast: there is no rank {src} among {group.size}")
-    tag = group.next_tag("broadcast")
-    if group.rank != src:
-        return await group.receive(src, tag)
-    own = cut(tensor)
-    others = [rank for rank in range(group.size) if rank != src]
-    await asyncio.gather(*[group.send(rank, tag, own) for rank in others])
-    return own
+    own = cut(tensor) if group.rank == src else None
+    tag = group.next_tag(f"broadcast(src={src})")
+    return (await group.exchange(tag, dict.fromkeys(range(group.size), own), own))[src]
 
 
 async def barrier() -> None:
@@ -274,21 +293,14 @@ class Runs:
         if not box.done():
             box.set_result((tag[0], content))
 
-    async def receive(self, run: Any, tag: Any, sender: int) -> Any:
-        """Await what another has sent; it is kept no longer."""
-        name, key = tag[0], tag[1:]
+    async def receive(self, run: Any, key: Any, sender: int) -> Any:
+        """Await what another has sent, with the name it has given it; it is kept no longer."""
         box = self._box(run, key, sender)
         try:
             # If this wait is cancelled, its run has ended, or does not need the message any more.
-            called, content = await box
+            return await box
         finally:
             self._mail.get(run, {}).pop((key, sender), None)
-        if called != name:
-            raise AutogradError(
-                f"rank {sender} has called {called} where this rank has called {name}: call the "
-                f"same collectives in the same order, with like tensors, on all ranks"
-            )
-        return content
 
     def close(self, run: Any, name: Any) -> None:
         """Drop the mail of a pass, and what of it comes later."""

@@ -14,6 +14,7 @@ from asyncgrad.distributed.lifetimes import Memory, cancelled
 from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.trace import Trace, recording
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.completion import for_another
 
 if TYPE_CHECKING:
     from asyncgrad.distributed.engine import Message
@@ -79,6 +80,7 @@ class Inbox:
 
     async def _run(self, message: Message) -> Any:
         here.set(self._site)
+        for_another.set(True)
         with recording(None if self._trace is None else self._trace.recorder):
             try:
                 return await getattr(self, f"on_{message.method}")(*message.args)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.events import _get_running_loop
+from contextvars import ContextVar
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,7 +14,12 @@ from asyncgrad.core.states import RUNNING
 from asyncgrad.errors import AutogradError, described
 
 if TYPE_CHECKING:
+    from contextvars import Context
+
     from asyncgrad.core.graph_task import GraphTask
+
+#: Whether nodes run for another process: what is meant to stop the program only fails their pass.
+for_another: ContextVar[bool] = ContextVar("asyncgrad_for_another", default=False)
 
 
 def ask_to_end(task: GraphTask) -> bool:
@@ -115,7 +121,20 @@ def as_failure(error: BaseException) -> BaseException:
     node's own CancelledError is a failure, which must not look like the awaiter's cancellation.
     """
     if isinstance(error, (StopIteration, GeneratorExit, asyncio.CancelledError)):
-        failure = AutogradError(f"a node raised {described(error)}")
-        failure.__cause__ = error
-        return failure
+        return raised_by_node(error)
     return error
+
+
+def contained(error: BaseException, context: Context | None) -> BaseException:
+    """The error of a pass, which stops the program unless the pass runs for another process."""
+    runs_here = context is None or not context.get(for_another)
+    return error if runs_here or not is_stop(error) else raised_by_node(error)
+
+
+def raised_by_node(error: BaseException) -> AutogradError:
+    """The error of a pass for one of a node's that must not leave the pass as it is."""
+    failure = AutogradError(f"a node raised {described(error)}")
+    failure.__cause__ = error
+    for note in getattr(error, "__notes__", ()):
+        failure.add_note(note)
+    return failure

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import Ended, Suspended
+from asyncgrad.scheduler.completion import for_another, raised_by_node
 from asyncgrad.scheduler.host import call_later
 from asyncgrad.scheduler.segments import settle, tell_loop
 
@@ -146,7 +147,12 @@ async def wait_for_node(awaitable: Awaitable[Any]) -> Any:
     install(current().replace(in_node=False))
     # While this waits, the owner of the pass handles changes of the pass. Cancelling this wait ends
     # the node.
-    return await awaitable
+    try:
+        return await awaitable
+    except (SystemExit, KeyboardInterrupt) as error:
+        if for_another.get():
+            raise raised_by_node(error) from error
+        raise
 
 
 async def until_free() -> None:

@@ -23,6 +23,7 @@ from asyncgrad.scheduler.completion import (
     as_failure,
     ask_to_end,
     begin_end,
+    contained,
     deadline_error,
     end_in_thread,
     end_pass,
@@ -331,6 +332,8 @@ class RunningPasses(Host):
         """Resolve the future of a pass, once its participants have been told how it has ended."""
         if task.timer is not None:
             task.timer.cancel()
+        if task.error is not None:
+            task.error = contained(task.error, task.context)
         if task.members and task.future is not None:
             # The pass can't be cancelled any more while its participants learn how it has ended.
             task.ending = True

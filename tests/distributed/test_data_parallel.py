@@ -175,6 +175,11 @@ async def another_broadcast() -> None:
     await asyncio.Event().wait()
 
 
+async def another_source() -> None:
+    await dist.broadcast(1, src=dist.get_rank() % 2)
+    await asyncio.Event().wait()
+
+
 async def another_size() -> None:
     """That of rank 0 is as large as a share of what rank 1 gives."""
     await dist.all_reduce(ag.ones(10_000 * (1 + dist.get_rank())))
@@ -202,7 +207,8 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
             (one_leaves, RuntimeError, "returned on rank 1, which has not taken part"),
             (one_leaves_a_pass, RuntimeError, "returned on rank 1, which has not taken part"),
             (another_collective, RuntimeError, "has called (barrier|all_gather) where this rank"),
-            (another_broadcast, RuntimeError, "rank 0 has called barrier where this .* broadcast"),
+            (another_broadcast, RuntimeError, "has called (barrier|broadcast.*) where this"),
+            (another_source, RuntimeError, r"rank . has called broadcast\(src=.\) where this rank"),
             (another_size, RuntimeError, "has called all_reduce.* where this rank"),
             (a_pass_that_nobody_awaits, KeyError, "planned"),
         ):
@@ -218,6 +224,23 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
         for _ in range(200):
             await asyncio.sleep(0)
         assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
+
+
+async def sources(of: list[int]) -> str:
+    with pytest.raises(RuntimeError) as caught:
+        await dist.broadcast(1, src=of[dist.get_rank()])
+    return str(caught.value).partition(":")[0]
+
+
+@pytest.mark.asyncio
+async def test_every_rank_names_the_others_that_do_not_agree_with_it() -> None:
+    async with world_of(Engine(3)) as world:
+        assert await world.run(sources, [0, 1, 1]) == [
+            "rank 1 has called broadcast(src=1), rank 2 has called broadcast(src=1) where this "
+            "rank, 0, has called broadcast(src=0)",
+            "rank 0 has called broadcast(src=0) where this rank, 1, has called broadcast(src=1)",
+            "rank 0 has called broadcast(src=0) where this rank, 2, has called broadcast(src=1)",
+        ]
 
 
 async def told_before_a_model() -> int:

@@ -577,6 +577,61 @@ async def test_a_function_that_exits_does_not_end_the_worker() -> None:
         await world.remote(0, Affine)
 
 
+class Hooked(Affine):
+    """Has a hook on its result."""
+
+    def __init__(self, hook: Any) -> None:
+        super().__init__()
+        self.hook = hook
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        y.register_hook(self.hook)
+        return y
+
+
+def exits(gradient: Any) -> None:
+    sys.exit(3)
+
+
+async def exits_later(gradient: Any) -> None:
+    await asyncio.sleep(0)
+    sys.exit(3)
+
+
+def joins_who_exits(gradient: Any) -> None:
+    ag.autograd.graph.join(Exits())
+
+
+class Exits:
+    async def prepare(self, gradients: Any) -> None:
+        sys.exit(3)
+
+    async def commit(self) -> None: ...
+
+    async def abort(self) -> None: ...
+
+
+async def run_with(hook: Any) -> None:
+    await Hooked(hook)(leaf()).sum().backward()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("hook", [exits, exits_later, joins_who_exits])
+async def test_a_hook_that_exits_fails_its_pass_and_not_the_worker(hook: Any) -> None:
+    async with world_of(Engine(2)) as world:
+        part, other = await world.remote(0, Hooked, hook), await world.remote(1, Affine)
+        x = leaf()
+        with pytest.raises(RuntimeError, match=r"a node raised SystemExit\(3\)") as caught:
+            await (await other(part(x))).sum().backward()
+        assert any("on worker 0" in note for note in caught.value.__notes__)
+        assert any("raised by" in note for note in caught.value.__notes__)
+        assert (x.grad, await other.apply(gradients)) == (None, [None, None])
+        with pytest.raises(RuntimeError, match=r"a node raised SystemExit\(3\)"):
+            await world.run(run_with, hook)
+        await (await other(x)).sum().backward()
+
+
 @pytest.mark.asyncio
 async def test_a_model_given_twice_is_stepped_once() -> None:
     async with world_of(Engine(1)) as world:
