@@ -80,7 +80,7 @@ def queue_callback(callback: Callable[[], Any]) -> None:
 
 #: The ids of passes; a pass gets one when it is first asked for.
 _numbers: weakref.WeakKeyDictionary[GraphTask, int] = weakref.WeakKeyDictionary()
-_next_number = count().__next__
+next_pass_id = count().__next__
 
 
 class Pass(NamedTuple):
@@ -112,7 +112,7 @@ def current_pass() -> Pass | None:
         return None
     number = _numbers.get(task)
     if number is None:
-        number = _numbers[task] = _next_number()
+        number = _numbers[task] = next_pass_id()
     accumulates = task.exec_info is None
     return Pass(number, task.priority, task.deadline, accumulates, task.keep_graph)
 
@@ -139,6 +139,10 @@ def join(participant: Participant) -> None:
     - `abort()` is awaited if the pass has failed, was cancelled, or is past its deadline, also
       before `prepare`. It has as long as `asyncgrad.engine().limit(grace=)` says; its error becomes
       a note.
+
+    It may have a fourth, `decide()`, if it has promised others to do as they decide. It is awaited
+    when all have agreed. From then on neither cancellation nor deadline ends the pass: it fails if
+    `decide` raises, and so `decide` has to limit its time itself.
 
     One that joins a pass several times is called once. The participants of a pass are called at the
     same time, and the pass ends when all are done. No `.grad` changes before all have agreed. A

@@ -1,8 +1,9 @@
 """The end of a pass: participants, its commit, callbacks, devices.
 
 Once the last node has reported, all participants are asked at the same time. If all agree, the
-gradients are committed here, and then the scheduler calls `commit` of each participant. If the pass
-ends in any other way, the scheduler calls `abort` of each.
+scheduler calls `decide` of those that have it: they have promised others to do as these decide, so
+the pass can't be cancelled any more. Then the gradients are committed here, and the scheduler calls
+`commit` of each participant. If the pass ends in any other way, it calls `abort` of each.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Participant(Protocol):
 
     async def prepare(self, gradients: dict[Any, Any]) -> Mapping[Any, Any] | None:
         """Raise if the pass must not succeed; may return gradients that replace those given."""
+
+    # There may be a method `decide`, too.
 
     async def commit(self) -> None:
         """The pass has succeeded."""

@@ -69,6 +69,10 @@ class Group:
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
 
+    def of(self, run: Any) -> Group:
+        """The same ranks, for messages that belong to something else."""
+        return Group(self.site, run, self._runs)
+
     async def send(self, rank: int, tag: Any, content: Any) -> None:
         """Send something to another rank."""
         await self.site.call(rank, "mail", self.run, tag, self.rank, content)
@@ -258,6 +262,7 @@ class Runs:
             group = Group(self._site, run, self)
             sampler.running_group.set(group)
             found = await awaited(function(*args, **kwargs))
+            self._site.check_living(range(group.size), "run")
             # All that the function has sent has arrived. Ranks that wait for more are told that
             # nothing comes.
             others = [rank for rank in range(group.size) if rank != group.rank]

@@ -315,12 +315,14 @@ class Host(Inbox):
             raise AutogradError("a pass is to be committed that was not prepared here")
         self._lives.ended.add(key, "committed")
         del self._staged[key]
+        self.runs.forget(key)
         await graph.accumulate(staged.totals)
 
     async def on_abort(self, key: Any) -> None:
         """Drop what is staged for a pass, and end what runs for it."""
         if key not in self._lives.ended:
             self._staged.pop(key, None)
+            self.runs.forget(key)
             await self._lives.end(key, "aborted")
 
     # -- optimizers -------------------------------------------------------------------------------
@@ -358,6 +360,17 @@ class Host(Inbox):
             self.runs.enter(run)
             return await function(self._parts, number, *args)
 
+    async def on_stage_in_group(
+        self, run: Any, key: Any, turn: Any, number: int, function: Callable[..., Any], args: Any
+    ) -> Any:
+        """The same for a pass that the caller decides on: its gradients are staged."""
+        async with self._lives.scope(key):
+            self.runs.enter(run)
+            staged = self._pass(key)
+            result, gradients = await function(self._parts, number, key, *args)
+            staged.gradients.add(turn, (), gradients)
+            return result
+
     async def on_mail(self, run: Any, tag: Any, sender: int, content: Any) -> None:
         """Keep what another of a group has sent until it is asked for."""
         self.runs.deliver(run, tag, sender, content)
@@ -368,8 +381,9 @@ class Host(Inbox):
 
     async def on_stop(self, run: Any) -> None:
         """End a run."""
-        await self._lives.end(run, "stopped")
+        # First its mail: a pass that has voted waits for some, and can't be cancelled.
         self.runs.forget(run)
+        await self._lives.end(run, "stopped")
 
 
 def _of(rank: int, kept: Iterable[Any]) -> list[Any]:

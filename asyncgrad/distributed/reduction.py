@@ -1,15 +1,18 @@
 """How the gradients of a data parallel model are averaged, pass by pass.
 
 Hooks on the parameters gather the gradients in buckets. A full bucket is reduced while the pass
-goes on. When the last node has run, the other buckets are reduced, too, and the ranks agree whether
-the pass succeeds on all of them: rank 0 collects their votes, and its own commit decides.
+goes on. When the last node has run, the other buckets are reduced, too. Then one place decides
+whether the pass succeeds on all ranks. If the caller of the world has asked for the pass, the ranks
+keep the averages back, and the caller decides. Otherwise rank 0 does: the others give it their
+votes when nothing on their side can end the pass any more, and then do as it says.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +27,7 @@ from asyncgrad.scheduler import offload
 from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from asyncgrad.distributed.group import Group
 
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
 _unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
 
 _UNKNOWN = (
-    "this rank gave up a pass of the model after it had voted for it, and the others have "
-    "committed it, or may have: the ranks' parameters may differ. Load a checkpoint."
+    "this rank has voted for a pass of the model, and could not learn in time, or not do, what "
+    "rank 0 has decided: the ranks' parameters may differ. Load a checkpoint."
 )
 
 
@@ -52,11 +55,11 @@ class Reducer:
         self.buckets = buckets
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
         self.passes = count()
-        #: The name of the next pass on all ranks; None if it gets the next number.
-        self.tag: Any = None
+        #: Makes this rank's part in the next pass; None if the ranks vote and it gets a number.
+        self.next: Callable[[], _Voting | _Kept] | None = None
         #: Gradients of passes that were not reduced.
         self.pending: dict[int, Any] = {}
-        self.running: _Reduction | _Withheld | None = None
+        self.running: _Voting | _Kept | _Withheld | None = None
         self._running_id = -1
         #: Why the ranks are no longer equal.
         self.broken: str | None = None
@@ -79,14 +82,28 @@ class Reducer:
     @contextmanager
     def named_pass(self, name: Any) -> Iterator[None]:
         """Name the first pass in the block, and drop what other ranks have sent for it."""
-        self.tag = tag = "named", name
+        tag = "named", name
+        self.next = partial(_Voting, self, tag)
         try:
             yield
         finally:
-            self.tag = None
+            self.next = None
             self.group.close(_tag(self, tag))
 
-    def enter(self) -> _Reduction | _Withheld:
+    @contextmanager
+    def staged_pass(self, name: Any, key: Any) -> Iterator[dict[Any, Any]]:
+        """Give the gradients of the first pass in the block, by leaf, instead of adding them.
+
+        What other ranks send for it is dropped with what the host stages under the key.
+        """
+        gradients: dict[Any, Any] = {}
+        self.next = partial(_Kept, self, name, key, gradients)
+        try:
+            yield gradients
+        finally:
+            self.next = None
+
+    def enter(self) -> _Voting | _Kept | _Withheld:
         """Take part in the current pass."""
         running = graph.current_pass()
         assert running is not None
@@ -107,8 +124,8 @@ class Reducer:
         if id(self) in _unsynced.get():
             found = _Withheld(self)
         else:
-            tag, self.tag = self.tag, None
-            found = _Reduction(self, next(self.passes) if tag is None else tag)
+            make, self.next = self.next, None
+            found = _Voting(self, next(self.passes)) if make is None else make()
         graph.join(found)
         self.running, self._running_id = found, running.id
         return found
@@ -168,20 +185,18 @@ class _Withheld:
         self._model.running = None
 
 
-class _Reduction:
-    """Averages the gradients of one pass."""
+class _Part:
+    """This rank's part in averaging the gradients of one pass."""
 
-    def __init__(self, model: Reducer, tag: Any) -> None:
+    def __init__(self, model: Reducer, group: Group, tag: Any) -> None:
         self._model = model
-        self._group = model.group
+        self._group = group
         self._tag = _tag(model, tag)
         self._loop = model.group.site.loop
         self._gradients: dict[int, Any] = {}
         self._missing = [set(places) for places in model.buckets]
         self._reducing: dict[int, asyncio.Task[Any]] = {}
         self._others = [rank for rank in range(self._group.size) if rank != self._group.rank]
-        #: Waits for rank 0's decision. A rank that has voted goes on waiting even if it gives up.
-        self._decision: asyncio.Task[Any] | None = None
         self._ended = False
 
     def _mail(self, what: Any) -> Any:
@@ -234,23 +249,91 @@ class _Reduction:
         with no_grad():
             return pending + gradient
 
+    async def _averages(self) -> dict[Any, Any]:
+        """Reduce the rest; the averages by leaf, of parameters that any rank has used."""
+        group, model = self._group, self._model
+        for bucket in range(len(model.buckets)):
+            self._start(bucket)
+        used = np.array([self._sum(place) is not None for place in range(len(model.parameters))])
+        tag = self._mail("used")
+        everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), used), used)
+        used = np.logical_or.reduce(everywhere)
+        averages: dict[int, Any] = {}
+        for bucket in range(len(model.buckets)):
+            averages |= await self._reducing[bucket]
+        return {
+            model.parameters[place]: from_numpy(averages[place])
+            for place in sorted(averages)
+            if used[place]
+        }
+
+    def _leave(self) -> None:
+        """Reduce nothing more, and make way for the next pass."""
+        self._ended = True
+        self._model.running = None
+        for task in self._reducing.values():
+            self._loop.call_soon_threadsafe(task.cancel)
+
+
+class _Kept(_Part):
+    """Leaves a pass's gradients to the caller of the world, which decides for all ranks."""
+
+    def __init__(self, model: Reducer, name: Any, key: Any, kept: dict[Any, Any]) -> None:
+        super().__init__(model, model.group.of(key), name)
+        self._into = kept
+
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        """Reduce the rest, and agree with the other ranks."""
+        """Reduce the rest, and keep all gradients back."""
+        averages = await self._averages()
+        self._into |= gradients | averages
+        return dict.fromkeys(self._into)
+
+    async def commit(self) -> None:
+        self._model.pending.clear()
+        self._leave()
+
+    async def abort(self) -> None:
+        self._into.clear()
+        self._leave()
+
+
+class _Voting(_Part):
+    """Agrees with the other ranks whether a pass succeeds."""
+
+    def __init__(self, model: Reducer, tag: Any) -> None:
+        super().__init__(model, model.group, tag)
+        running = graph.current_pass()
+        assert running is not None
+        deadline = running.deadline
+        #: Until when this rank, once it has voted, waits for rank 0's decision.
+        self._patience = None if deadline is None else deadline + self._group.site.grace
+        self._voted = False
+        #: What rank 0 has decided, as far as this rank knows.
+        self._decision: bool | None = None
+
+    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
+        """Reduce the rest; rank 0 collects the votes of all others."""
         found: dict[Any, Any] = await self._group.site.on_loop(self._prepare())
         return found
 
+    async def decide(self) -> None:
+        """Vote, and do as rank 0 decides; it does so by its commit."""
+        if self._group.rank:
+            await self._group.site.on_loop(self._vote())
+
     async def commit(self) -> None:
         """Tell the others, if this rank decides."""
-        await self._group.site.on_loop(self._commit())
+        self._model.pending.clear()
+        self._leave()
+        await self._group.site.on_loop(self._end(decision=True))
 
     async def abort(self) -> None:
-        """Tell the others, and learn whether they have committed without this rank."""
+        """Tell the others."""
         # First what holds even if the engine's grace ends before the others have answered.
-        self._ended = True
-        self._model.running = None
-        if self._decision is not None:
+        if self._voted and self._decision is not False:
             self._model.broken = _UNKNOWN
-        await self._group.site.on_loop(self._abort())
+        self._leave()
+        await self._group.site.on_loop(self._end(decision=False))
 
     async def _prepare(self) -> dict[Any, Any]:
         alarm = asyncio.ensure_future(self._alarm())
@@ -269,34 +352,30 @@ class _Reduction:
                 task.cancel()
 
     async def _agree(self) -> dict[Any, Any]:
-        group, model = self._group, self._model
-        for bucket in range(len(model.buckets)):
-            self._start(bucket)
-        used = np.array([self._sum(place) is not None for place in range(len(model.parameters))])
-        tag = self._mail("used")
-        everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), used), used)
-        used = np.logical_or.reduce(everywhere)
-        averages: dict[int, Any] = {}
-        for bucket in range(len(model.buckets)):
-            averages |= await self._reducing[bucket]
-        if group.rank == 0:
+        averages = await self._averages()
+        for parameter in averages:
+            if parameter.grad is not None:
+                # Raise now what would otherwise be raised in the commit, when others have theirs.
+                parameter._metadata.F.check_writeable(parameter.grad._array)
+        if self._group.rank == 0:
             for rank in self._others:
-                await group.receive(rank, self._mail("vote"))
-        else:
-            decision = self._loop.create_task(group.receive(0, self._mail("decision")))
-            decision.add_done_callback(retrieve)
-            self._decision = decision
-            await group.send(0, self._mail("vote"), None)
-            if not await asyncio.shield(decision):
-                raise PassEndedError("rank 0 has given this pass up")
-        return {
-            model.parameters[place]: from_numpy(averages[place]) if used[place] else None
-            for place in sorted(averages)
-            if used[place]
-        }
+                await self._group.receive(rank, self._mail("vote"))
+        return averages
+
+    async def _vote(self) -> None:
+        group = self._group
+        self._voted = True
+        try:
+            async with asyncio.timeout_at(self._patience):
+                await group.send(0, self._mail("vote"), None)
+                self._decision = await group.receive(0, self._mail("decision"))
+        except TimeoutError as error:
+            raise PassEndedError(_UNKNOWN) from error
+        if not self._decision:
+            raise PassEndedError("rank 0 has given this pass up")
 
     async def _alarm(self) -> None:
-        """Raise when another rank gives the pass up; once this rank has voted, rank 0 decides."""
+        """Raise when another rank gives the pass up."""
         group = self._group
         waiting = {
             asyncio.ensure_future(group.receive(rank, self._mail("abort"))): rank
@@ -305,49 +384,33 @@ class _Reduction:
         for one in waiting:
             one.add_done_callback(retrieve)
         try:
-            while waiting:
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for one in done:
-                    rank = waiting.pop(one)
-                    if self._decision is None:
-                        error = one.exception()
-                        raise error or PassEndedError(f"rank {rank} has given this pass up")
-            await asyncio.Event().wait()
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                raise one.exception() or PassEndedError(
+                    f"rank {waiting[one]} has given this pass up"
+                )
         finally:
             for one in waiting:
                 one.cancel()
 
-    async def _commit(self) -> None:
-        self._model.running = None
-        self._model.pending.clear()
-        if self._group.rank == 0:
-            await self._tell("decision", True)
-        self._group.close(self._tag)
-
-    async def _abort(self) -> None:
+    async def _end(self, *, decision: bool) -> None:
         # It goes on even if this wait is cancelled.
-        await asyncio.wait([self._group.site.spawn(self._give_up())])
+        await asyncio.wait([self._group.site.spawn(self._told(decision))])
 
-    async def _give_up(self) -> None:
-        telling = [self._tell("abort", None)]
-        if self._group.rank == 0:
-            telling.append(self._tell("decision", False))
-        if self._decision is not None:
-            telling.append(self._learn(self._decision))
-        for task in self._reducing.values():
-            task.cancel()
-        await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
-        self._group.close(self._tag)
-
-    async def _learn(self, decision: asyncio.Task[Any]) -> None:
-        """Go on with this rank if the others have not committed, as far as that can be learnt."""
-        with suppress(Exception):
-            async with asyncio.timeout(self._group.site.grace):
-                if not await decision:
-                    self._model.broken = None
-
-    async def _tell(self, what: str, content: Any) -> None:
-        """Tell the other ranks, as far as they can be reached within the grace."""
+    async def _told(self, decision: bool) -> None:
+        """Tell the other ranks of the end, as far as they can be reached within the grace."""
         group = self._group
-        mail = (group.run, self._mail(what), group.rank, content)
-        await group.site.tell_all(self._others, "mail", *mail)
+
+        async def tell(what: str, content: Any) -> None:
+            mail = group.run, self._mail(what), group.rank, content
+            errors = await group.site.tell_all(self._others, "mail", *mail)
+            if content:
+                # They may never hear of what they have promised to do.
+                for rank, error in errors.items():
+                    group.site.fence(rank, f"it has not confirmed a commit ({error})")
+
+        telling = [] if decision else [tell("abort", None)]
+        if group.rank == 0:
+            telling.append(tell("decision", decision))
+        await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
+        group.close(self._tag)

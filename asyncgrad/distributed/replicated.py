@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.nn.parallel import DistributedDataParallel
+from asyncgrad.distributed.staging import context
 from asyncgrad.distributed.values import as_loss, awaited, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
@@ -48,8 +50,8 @@ class ReplicatedModel:
         """Compute a loss and its gradients, every worker with its share of a batch.
 
         The copies' gradients are those of the mean over the whole batch, also if shards differ in
-        length. Either all copies have them, or none. A copy whose worker gives up while the others
-        commit has none, and refuses to go on.
+        length. Either all copies have them, or none. Within an `autograd.context()` they are
+        committed at its end.
 
         Args:
             loss_fn: `loss_fn(model, *shard)`, a function or coroutine function that can be
@@ -77,23 +79,34 @@ class ReplicatedModel:
         if not sum(rows):
             raise ValueError("forward_backward: the shards have no examples")
         self._steps += 1
-        left = None if deadline is None else deadline - site.loop.time()
-        arguments = [
-            (
-                self._run,
-                self.parts[rank].number,
-                _step,
-                (
-                    self._steps,
-                    loss_fn,
-                    shards[rank] if rows[rank] else None,
-                    rows[rank] * site.size / sum(rows),
-                    left,
-                ),
-            )
-            for rank in range(site.size)
-        ]
-        losses = await site.call_each("in_group", arguments, deadline=deadline)
+        shared = context()
+        losses: list[Any] = []
+        try:
+            async with asyncio.timeout_at(deadline), shared:
+                key, turn = shared.stage(site)
+                left = None if deadline is None else deadline - site.loop.time()
+                arguments = [
+                    (
+                        self._run,
+                        key,
+                        turn,
+                        self.parts[rank].number,
+                        step,
+                        (
+                            self._steps,
+                            loss_fn,
+                            shards[rank] if rows[rank] else None,
+                            rows[rank] * site.size / sum(rows),
+                            left,
+                        ),
+                    )
+                    for rank in range(site.size)
+                ]
+                losses = await site.all_of("stage_in_group", arguments)
+        except TimeoutError:
+            # Once all has been committed, a deadline that passes changes nothing.
+            if not shared.committed:
+                raise
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
 
@@ -123,22 +136,23 @@ async def build(
     )
 
 
-async def _step(
+async def step(
     parts: dict[int, Any],
     number: int,
-    step: int,
+    key: Any,
+    name: int,
     loss_fn: Callable[..., Any],
     shard: Any,
     weight: float,
     left: float | None,
-) -> Any:
-    """Compute with one copy, on its worker."""
+) -> tuple[Any, dict[Any, Any]]:
+    """Compute with one copy, on its worker: the loss, and the gradients by leaf."""
     model: DistributedDataParallel = parts[number]
-    with model.named_pass(step):
+    with model.staged_pass(name, key) as gradients:
         if shard is None:
             await model.skip()
-            return None
+            return None, gradients
         loss = as_loss("forward_backward", await awaited(loss_fn(model, *shard)))
         deadline = None if left is None else model.loop.time() + left
         await backward(loss, full_like(loss, weight), deadline=deadline)
-        return loss.detach()
+        return loss.detach(), gradients

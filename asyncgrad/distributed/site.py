@@ -176,9 +176,7 @@ class Site:
         task.add_done_callback(retrieve)
         return task
 
-    async def tell_all(
-        self, ranks: Iterable[int], method: str, *args: Any, deadline: float | None = None
-    ) -> dict[int, Any]:
+    async def tell_all(self, ranks: Iterable[int], method: str, *args: Any) -> dict[int, Any]:
         """Call hosts at the same time, and wait for the grace at most.
 
         A call that has not ended by then goes on in the background.
@@ -187,7 +185,6 @@ class Site:
             ranks: those of the hosts; lost ones are left out.
             method: the method.
             args: its arguments.
-            deadline: when the grace began, if that is before now.
 
         Returns:
             By rank the error of each call that has failed, and a TimeoutError for a late one.
@@ -196,10 +193,7 @@ class Site:
         if not calls:
             return {}
         # If the wait below is cancelled, the calls go on.
-        timeout = self.grace
-        if deadline is not None:
-            timeout = min(max(deadline + self.grace - self.loop.time(), 0), self.grace)
-        await asyncio.wait(calls, timeout=timeout)
+        await asyncio.wait(calls, timeout=self.grace)
         errors: dict[int, Any] = {}
         for task, rank in calls.items():
             if not task.done():
@@ -211,11 +205,7 @@ class Site:
         return errors
 
     async def call_each(
-        self,
-        method: str,
-        arguments: Sequence[tuple[Any, ...]],
-        call: Any = None,
-        deadline: float | None = None,
+        self, method: str, arguments: Sequence[tuple[Any, ...]], call: Any = None
     ) -> list[Any]:
         """Call a method of each host; if it fails on one, it is ended on all.
 
@@ -223,15 +213,22 @@ class Site:
             method: the method, which takes a key under which it is ended.
             arguments: for each rank, the arguments that follow the key.
             call: the key.
-            deadline: when the hosts give up by themselves: the grace begins there.
         """
         call = ("call", next(self.numbers)) if call is None else call
+        try:
+            return await self.all_of(method, [(call, *given) for given in arguments])
+        finally:
+            if self.ended is None:
+                await self.tell_all(range(self.size), "stop", call)
+
+    async def all_of(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of each host, with the arguments of its rank; raise if one fails."""
         calls = [
-            asyncio.ensure_future(self.call(rank, method, call, *arguments[rank]))
+            asyncio.ensure_future(self.call(rank, method, *arguments[rank]))
             for rank in range(self.size)
         ]
         try:
-            # If this wait is cancelled, the calls are, and all hosts are told to stop, below.
+            # If this wait is cancelled, the calls are.
             await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
             failed = [one for one in calls if one.done() and one.exception() is not None]
             # Calls that wait for a lost worker fail, too. The loss itself says more, so raise it.
@@ -244,8 +241,6 @@ class Site:
                 one.cancel()
                 if one.done() and not one.cancelled():
                     one.exception()
-            if self.ended is None:
-                await self.tell_all(range(self.size), "stop", call, deadline=deadline)
             # The traceback of an error holds this frame, which would hold the error: a cycle.
             calls.clear()
             failed = one = None  # type: ignore[assignment]

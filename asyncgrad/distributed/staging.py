@@ -212,14 +212,25 @@ class context:
         number = turn_of_passes.get()
         turn = (running.id, 0) if number is None else (self._first, number)
         whole = self._whole()
-        whole.check()
-        if whole._decision is None:
-            whole._decision = Decision(site)
-        if whole._decision.site is not site:
-            raise AutogradError("a context() commits passes of one world: open one for each")
+        key = whole._decided(site).key
         # In a nested context nothing is summed early, as passes of the outer one come in between.
         finished = self._finished if number is not None and whole is self else set()
-        return _InContext(whole, site, running, whole._decision.key, turn, finished)
+        return _InContext(whole, site, running, key, turn, finished)
+
+    def stage(self, site: Site) -> tuple[Any, tuple[int, int]]:
+        """Let all hosts stage what each computes for one pass: the key for that, and the turn."""
+        decision = self._whole()._decided(site)
+        decision.touched.update(range(site.size))
+        return decision.key, (graph.next_pass_id(), 0)
+
+    def _decided(self, site: Site) -> Decision:
+        """The decision on what is staged in a world."""
+        self.check()
+        if self._decision is None:
+            self._decision = Decision(site)
+        if self._decision.site is not site:
+            raise AutogradError("a context() commits passes of one world: open one for each")
+        return self._decision
 
     def _whole(self) -> context:
         """The outermost context, which commits."""

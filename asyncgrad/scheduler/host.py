@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from contextvars import Context
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.errors import AutogradError
 
@@ -78,6 +78,8 @@ class Host:
         self.slice_ns = SLICE_NS
         self.clock: Callable[[], int] = perf_counter_ns
         self.closed = False
+        #: Running asyncio tasks, kept alive here because the loop refers to them only weakly.
+        self.programs: set[asyncio.Task[Any]] = set()
 
     @property
     def loop(self) -> AbstractEventLoop:

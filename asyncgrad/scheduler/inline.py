@@ -22,7 +22,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
 from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
-from asyncgrad.scheduler.participants import tell_inline
+from asyncgrad.scheduler.participants import decide_inline, tell_inline
 from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
@@ -78,7 +78,10 @@ def _run(task: GraphTask) -> Any:
         if outcome is not FINISHED:
             _go_on(task)
     if task.state is RUNNING:
-        end_pass(task, True)
+        if task.members:
+            decide_inline(task)
+        else:
+            end_pass(task, True)
     if task.members:
         tell_inline(task)
     error = task.error

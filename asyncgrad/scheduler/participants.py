@@ -1,38 +1,84 @@
-"""Tells the participants of a pass how it has ended, before its caller learns it."""
+"""Asks participants of a pass for decisions, and tells all how it has ended."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import DONE
+from asyncgrad.scheduler.completion import end_as_decided
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from asyncgrad.core.conclude import Member
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.scheduler.host import Host
+    from asyncgrad.scheduler.segments import ThreadSegments
 
 
-def tell(
-    task: GraphTask, grace: float, loop: asyncio.AbstractEventLoop, told: Callable[[], None]
-) -> asyncio.Task[None]:
-    """Call `commit` or `abort` of a pass's participants on a loop; `told` is called at the end."""
+def deciding(task: GraphTask) -> list[Any]:
+    """The methods `decide` of a pass's participants."""
+    methods = [getattr(member.participant, "decide", None) for member in task.members]
+    return [method for method in methods if method is not None]
+
+
+def decide(task: GraphTask, methods: Sequence[Any], host: Host, segments: ThreadSegments) -> None:
+    """Await the decisions on a pass, and end it as they say."""
+    host.tell(task, "waits for decisions")
+
+    def end(waiting: asyncio.Task[None]) -> None:
+        # The loop may have cancelled it with all its tasks.
+        error = asyncio.CancelledError() if waiting.cancelled() else waiting.exception()
+        segments.own(host, task, partial(end_as_decided, task, error))
+
+    _start(_decide(methods), task, host).add_done_callback(end)
+
+
+def decide_inline(task: GraphTask) -> None:
+    """Await the decisions on a pass on the portal's loop, and end it; blocks meanwhile."""
+    methods = deciding(task)
+    error = None
+    if methods:
+        _, error = OnPortal(_decide(methods), task.new_context()).result()
+    end_as_decided(task, error)
+
+
+async def _decide(methods: Sequence[Any]) -> None:
+    """Call all at the same time, and wait for all; raise the first error."""
+    calls = [asyncio.ensure_future(_call(method)) for method in methods]
+    # Cancelled only by a loop that cancels all its tasks, and these calls with them.
+    await asyncio.wait(calls)
+    for call in calls:
+        call.result()
+
+
+def tell(task: GraphTask, grace: float, host: Host, told: Callable[[], None] | None) -> None:
+    """Call `commit` or `abort` of a pass's participants; `told` is called at the end."""
     members, task.members = task.members, ()
-    # Not `create_task`: an eager task factory would call them at once, in here.
-    telling = asyncio.Task(_tell(task, members, grace), loop=loop, context=task.new_context())
 
     def end(telling: asyncio.Task[None]) -> None:
         # The pass ends even if the loop, which may cancel all its tasks, has cancelled this one.
         if not telling.cancelled() and telling.exception() is not None:
             task.later_errors += (telling.exception(),)  # type: ignore[operator]
-        told()
+        if told is not None:
+            told()
 
-    telling.add_done_callback(end)
-    return telling
+    _start(_tell(task, members, grace), task, host).add_done_callback(end)
+
+
+def _start(coroutine: Coroutine[Any, Any, None], task: GraphTask, host: Host) -> asyncio.Task[None]:
+    """Run a coroutine on the loop, in the context of a pass."""
+    # Not `create_task`: an eager task factory would call participants at once, in here.
+    running = asyncio.Task(coroutine, loop=host.loop, context=task.new_context())
+    # Kept alive there because the loop refers to it only weakly.
+    host.programs.add(running)
+    running.add_done_callback(host.programs.discard)
+    return running
 
 
 def tell_inline(task: GraphTask) -> None:

@@ -33,7 +33,7 @@ from asyncgrad.scheduler.completion import (
 from asyncgrad.scheduler.coroutines import CoroutineNodes, discard_all
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.host import Host, call_at
-from asyncgrad.scheduler.participants import tell
+from asyncgrad.scheduler.participants import decide, deciding, tell
 from asyncgrad.scheduler.queues import Admission, DeviceQueue
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
@@ -59,8 +59,6 @@ class RunningPasses(Host):
         self.queue = DeviceQueue()
         #: Passes that were not finished by their first slice.
         self.live: set[GraphTask] = set()
-        #: Running `MultiPass` tasks, kept alive here because the loop refers to them only weakly.
-        self.programs: set[Any] = set()
         self.passes = self.slices = self.node_count = 0
         self.longest_turn_ns = 0
         self.worker = Worker(self.queue)
@@ -318,9 +316,13 @@ class RunningPasses(Host):
         if task.state is not RUNNING:
             self._complete(task)
             return
-        if not (task.staged and task.is_large()):
+        methods = task.members and deciding(task)
+        if methods or not (task.staged and task.is_large()):
             if not begin_end(task):
                 self._after(task, task.outcome())
+                return
+            if methods:
+                decide(task, methods, self, self.thread_segments)
                 return
             if end_pass(task, False):
                 self._complete(task)
@@ -340,11 +342,7 @@ class RunningPasses(Host):
             self.tell(task, "tells its participants")
             # If the program is being stopped, the pass ends without waiting for them.
             stops = is_stop(task.error)
-            told = (lambda: None) if stops else partial(self._complete, task)
-            # Kept alive here because the loop refers to it only weakly.
-            telling = tell(task, self.nodes.grace, self.loop, told)
-            self.programs.add(telling)
-            telling.add_done_callback(self.programs.discard)
+            tell(task, self.nodes.grace, self, None if stops else partial(self._complete, task))
             if not stops:
                 return
         future, task.future = task.future, None

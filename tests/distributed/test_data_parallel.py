@@ -599,8 +599,8 @@ async def refuses_late(rank: int, arrived: str) -> Any:
 
 
 @pytest.mark.asyncio
-async def test_a_rank_goes_on_unless_the_others_have_committed_without_it() -> None:
-    """Rank 0 decides: its failure is known to all; that of another comes too late."""
+async def test_a_rank_that_refuses_late_ends_the_pass_on_all() -> None:
+    """It votes only when nothing on its side can end the pass any more."""
     engine = Engine(2)
 
     def notice(rank: int, message: Any) -> None:
@@ -609,12 +609,9 @@ async def test_a_rank_goes_on_unless_the_others_have_committed_without_it() -> N
 
     engine.on_message = notice
     async with world_of(engine, grace=60.0) as world:
-        for rank, arrived, first, second in (
-            (0, "vote", (False, "goes on"), (False, "goes on")),
-            (1, "decision", (True, "goes on"), (False, "refuses to go on")),
-        ):
+        for rank, arrived in ((0, "vote"), (1, "used")):
             _seen[arrived] = asyncio.Event()
-            assert await world.run(refuses_late, rank, arrived) == [first, second]
+            assert await world.run(refuses_late, rank, arrived) == [(False, "goes on")] * 2
 
 
 async def one_pass() -> None:
@@ -642,41 +639,114 @@ async def test_a_death_during_a_pass_leaves_no_error_that_nobody_asks_for() -> N
     assert "Task exception was never retrieved" not in complaints
 
 
-async def gives_up_unanswered(grace: float) -> Any:
+async def cancelled_after_its_vote() -> Any:
     model = await DDP(Net())
-    if dist.get_rank() == 0:
-        await mean_square(model, batch()).backward()
-        return model.module.first.grad is not None
     running = mean_square(model, batch()).backward()
-    await _seen["vote"].wait()
-    # Rank 0 does not answer: the engine's grace ends the pass before it does.
-    ag.engine().limit(grace=grace)
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    _seen["given up"].set()
-    with pytest.raises(dist.PassEndedError, match="parameters may differ"):
-        model(batch())
+    if dist.get_rank() == 1:
+        await _seen["vote"].wait()
+        assert not running.cancel()
+        _seen["too late"].set()
+    await running
     return model.module.first.grad is not None
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.01])
 @pytest.mark.asyncio
-async def test_a_rank_that_cannot_learn_what_was_decided_does_not_go_on(pause: float) -> None:
-    """Without any grace the pass ends before this rank has begun to ask."""
+async def test_a_rank_that_has_voted_can_not_be_cancelled() -> None:
+    """While rank 0's decision is on its way, cancellation comes too late."""
     engine = Engine(2)
-    _seen.update({"vote": asyncio.Event(), "given up": asyncio.Event()})
+    _seen.update({"vote": asyncio.Event(), "too late": asyncio.Event()})
 
     async def hold(rank: int, message: Any) -> None:
-        """Rank 0 hears nothing more, and its decision is on its way until rank 1 has given up."""
         if message.method == "mail" and message.args[1][-1] == "vote":
             _seen["vote"].set()
-        elif message.method == "mail" and _seen["vote"].is_set():
-            await _seen["given up"].wait()
+        elif message.method == "mail" and message.args[1][-1] == "decision":
+            await _seen["too late"].wait()
 
     engine.on_message = hold
-    async with world_of(engine, grace=60.0) as world:
-        assert await world.run(gives_up_unanswered, pause) == [True, False]
+    async with world_of(engine) as world:
+        assert await world.run(cancelled_after_its_vote) == [True, True]
+
+
+async def not_answered_in_time(grace: float) -> None:
+    model = await DDP(Net())
+    loss = mean_square(model, batch())
+    if dist.get_rank() == 0:
+        await loss.backward()
+    now = asyncio.get_running_loop().time()
+
+    def impatient(gradient: Any) -> None:
+        voting = model._state.running
+        assert voting._patience == now + 1_000 + grace
+        voting._patience = now
+
+    model.module.second.register_hook(impatient)
+    with pytest.raises(dist.PassEndedError, match="could not learn in time"):
+        await loss.backward(deadline=now + 1_000)
+    assert model.module.first.grad is None
+    model(batch())
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_gets_no_decision_in_time_does_not_go_on() -> None:
+    """It waits for the grace after the deadline."""
+    engine = Engine(2)
+
+    def stop(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "vote":
+            engine.stop(0)
+
+    engine.on_message = stop
+    async with world_of(engine, grace=0.1) as world:
+        with pytest.raises(dist.PassEndedError, match="parameters may differ"):
+            await world.run(not_answered_in_time, 0.1)
+        if engine.stopped:
+            engine.wake(0)
+
+
+async def does_not_confirm() -> bool:
+    model = await DDP(Net())
+    await mean_square(model, batch()).backward()
+    return model.module.first.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_does_not_confirm_the_decision_is_lost() -> None:
+    """Rank 0 sends it nothing more, so it fails when it has no more to do."""
+    engine = Engine(2)
+
+    def stop(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision":
+            engine.stop(1)
+
+    engine.on_message = stop
+    async with world_of(engine, grace=0.1) as world:
+        with pytest.raises(dist.WorkerLostError, match="has not confirmed a commit"):
+            await world.run(does_not_confirm)
+        assert list(world.lost) == [1]
+        engine.wake(1)
+
+
+@pytest.mark.asyncio
+async def test_a_run_whose_rank_0_hangs_ends_on_those_that_have_voted() -> None:
+    engine = Engine(2)
+    voted = asyncio.Event()
+
+    async def stop(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision":
+            engine.stop(0)
+            voted.set()
+            await asyncio.Event().wait()
+
+    engine.on_message = stop
+    async with world_of(engine, grace=0.1) as world:
+        running = asyncio.create_task(world.run(one_pass))
+        await voted.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        while (await engine.hosts[1].on_statistics())["working"]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        engine.wake(0)
 
 
 #: Set when a rank has told the others that it gives a pass up; threads wait for it.

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from asyncgrad.distributed import World
 
-#: What `step` sends from the first forward to the commit.
+#: What steps send from the first forward to the commit.
 PROTOCOL = {"forward", "hand_over", "fetch", "backward", "deposit", "prepare", "commit"}
+PROTOCOL |= {"stage_in_group", "mail"}
 
 
 def leaf() -> ag.Tensor:
@@ -33,6 +34,8 @@ def leaf() -> ag.Tensor:
 
 class Model:
     """Three parts on three workers, one of which calls another, and a leaf of the caller's."""
+
+    keeps = frozenset({"parts"})
 
     def __init__(self, engine: Engine, world: World) -> None:
         self.engine, self.world = engine, world
@@ -74,7 +77,8 @@ class Model:
         for rank, host in enumerate(self.engine.hosts):
             if rank not in self.engine.dead:
                 kept = await host.on_statistics()
-                assert {k: v for k, v in kept.items() if v and k != "parts"} == {}, (rank, kept)
+                left = {k: v for k, v in kept.items() if v and k not in self.keeps}
+                assert (left, any(host.runs._mail.values())) == ({}, False), rank
 
     async def messages(self) -> int:
         """How many messages a step sends."""
@@ -89,6 +93,35 @@ class Model:
 
     def sent(self) -> list[Any]:
         return [entry for entry in self.engine.log if entry[1] in PROTOCOL]
+
+
+def make_affine() -> Affine:
+    return Affine()
+
+
+def sum_of(model: Any, x: Any) -> Any:
+    return model(x).sum()
+
+
+class Replicated(Model):
+    """A model of which three workers have a copy each."""
+
+    keeps = frozenset({"parts", "runs"})
+
+    async def make(self) -> Model:
+        self.copies = await self.world.replicate(make_affine, bucket_cap_mb=1e-6)
+        self.parts = self.copies.parts
+        return self
+
+    async def step(self, deadline: float | None = None) -> None:
+        shards = [(ag.ones(1, 3, dtype=ag.float64),)] * 3
+        await self.copies.forward_backward(sum_of, shards, deadline=deadline)
+
+    def committed(self) -> bool:
+        return any(self.changed())
+
+    def changed(self) -> list[bool]:
+        return super().changed()[1:]
 
 
 def at_message(model: Model, number: int, act: Callable[[int], Any]) -> None:
@@ -106,11 +139,11 @@ def at_message(model: Model, number: int, act: Callable[[int], Any]) -> None:
     model.engine.on_message = notice
 
 
-async def attempt(number: int, how: str) -> tuple[bool, int]:
+async def attempt(kind: type[Model], number: int, how: str) -> tuple[bool, int]:
     """A step with a fault at one message; whether it was committed, and how many there are."""
     engine = Engine(3)
     async with world_of(engine, grace=0.1 if how == "stop" else 5.0) as world:
-        model = await Model(engine, world).make()
+        model = await kind(engine, world).make()
         total = await model.messages()
         step: Any = None
 
@@ -155,11 +188,12 @@ async def attempt(number: int, how: str) -> tuple[bool, int]:
 
 
 @pytest.mark.parametrize("how", ["error", "cancel", "kill", "stop"])
-def test_a_fault_at_every_message_changes_all_or_nothing(how: str) -> None:
+@pytest.mark.parametrize("kind", [Model, Replicated])
+def test_a_fault_at_every_message_changes_all_or_nothing(kind: type[Model], how: str) -> None:
     outcomes = []
     number, total = 0, 1
     while number < total:
-        committed, total = asyncio.run(attempt(number, how))
+        committed, total = asyncio.run(attempt(kind, number, how))
         outcomes.append(committed)
         number += 1
     # Up to the last that prepares nothing has happened; then it is too late for anything else.
@@ -205,18 +239,6 @@ async def test_others_on_the_loop_get_a_turn_between_two_messages() -> None:
         await asyncio.wait([first, second, third])
         assert (first.done(), second.cancelled(), third.exception()) == (True, True, None)
         counting.cancel()
-
-
-@pytest.mark.asyncio
-async def test_the_grace_begins_at_the_deadline() -> None:
-    engine = Engine(1)
-    async with world_of(engine, grace=1_000.0) as world:
-        site = world._site
-        engine.stop(0)
-        # It would wait for the host.
-        errors = await site.tell_all([0], "statistics", deadline=site.loop.time() - 1_000)
-        assert isinstance(errors[0], TimeoutError)
-        engine.wake(0)
 
 
 @pytest.mark.asyncio
@@ -294,10 +316,10 @@ async def test_a_lost_worker_is_named_by_each_use_of_it_and_nobody_else_suffers(
         assert (await world.statistics())[1] is None
 
 
-async def random_step(rng: random.Random) -> tuple[list[bool], bool]:
+async def random_step(kind: type[Model], rng: random.Random) -> tuple[list[bool], bool]:
     engine = Engine(3, lambda most: rng.randint(0, most))
     async with world_of(engine, grace=0.05) as world:
-        model = await Model(engine, world).make()
+        model = await kind(engine, world).make()
         faults = [rng.choice(["cancel", "kill", "deadline", "nothing"])]
         at = rng.randint(0, 20)
         step: Any = None
@@ -324,7 +346,7 @@ async def random_step(rng: random.Random) -> tuple[list[bool], bool]:
 
 
 @settings(max_examples=80)
-@given(st.integers(0, 2**32))
-def test_random_faults_order_and_copies_never_commit_a_half(seed: int) -> None:
-    changed, committed = asyncio.run(random_step(random.Random(seed)))
+@given(st.sampled_from([Model, Replicated]), st.integers(0, 2**32))
+def test_random_faults_order_and_copies_never_commit_a_half(kind: type[Model], seed: int) -> None:
+    changed, committed = asyncio.run(random_step(kind, random.Random(seed)))
     assert set(changed) == {committed}

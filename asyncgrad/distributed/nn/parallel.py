@@ -145,6 +145,15 @@ class DistributedDataParallel(Module):
         """
         return self._state.named_pass(name)
 
+    def staged_pass(self, name: Any, key: Any) -> AbstractContextManager[dict[Any, Any]]:
+        """Collect the gradients of the first pass in the block, by leaf, for who decides on it.
+
+        Args:
+            name: its name on all ranks.
+            key: what hosts stage it under, and other ranks' messages about it.
+        """
+        return self._state.staged_pass(name, key)
+
     async def skip(self) -> None:
         """Take part in a pass of the other ranks without a batch: with gradients of zero."""
         self._state.check()

@@ -1,0 +1,129 @@
+"""Participants that have promised others to do as these decide: no cancellation while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from passes import assert_nothing_runs, leaf, settle
+from test_participants import Member, joined, loss_of
+
+import asyncgrad as ag
+
+
+class Decides(Member):
+    """Waits for a decision once all have agreed."""
+
+    def __init__(self, log: list[Any], leaves: Any = ()) -> None:
+        super().__init__(log, leaves, decide=1)
+        self.asked, self.decided = asyncio.Event(), asyncio.Event()
+
+    async def decide(self) -> None:
+        self.asked.set()
+        await self._act("decide")
+        await self.decided.wait()
+
+
+@pytest.fixture
+def pair() -> tuple[ag.Tensor, ag.Tensor]:
+    return leaf(), leaf()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fails", [False, True])
+async def test_while_a_decision_is_awaited_neither_deadline_nor_cancellation_counts(
+    pair: Any, fails: bool
+) -> None:
+    log: list[Any] = []
+    other, member = Member(log, pair, prepare=5), Decides(log, pair)
+    if fails:
+        member.fails["decide"] = ValueError("planned")
+    deadline = asyncio.get_running_loop().time() + 60
+    future = loss_of(*pair, member, other).backward(deadline=deadline)
+    await member.asked.wait()
+    verbs = [verb for verb, _ in log]
+    # All have agreed before.
+    assert verbs.index("decide") > max(
+        place for place, verb in enumerate(verbs) if verb == "prepare ends"
+    )
+    assert not future.cancel()
+    # What its timer would do.
+    ag.engine()._expire(future._task)
+    await settle()
+    assert fails or not future.done()
+    member.decided.set()
+    if fails:
+        with pytest.raises(ValueError, match="planned"):
+            await future
+    else:
+        await future
+    assert future.committed() != fails
+    assert not any(added for verb, places in log if verb == "decide" for added in places)
+    assert (pair[0].grad is None) == fails
+    assert log[-1][0] == ("abort ends" if fails else "commit ends")
+    assert len([verb for verb, _ in log if verb in {"commit", "abort"}]) == 2
+    await assert_nothing_runs()
+
+
+@pytest.mark.asyncio
+async def test_who_awaits_a_pass_that_is_decided_on_is_cancelled_after_it(pair: Any) -> None:
+    member = Decides([])
+
+    async def step() -> None:
+        await loss_of(*pair, member).backward()
+
+    task = asyncio.create_task(step())
+    await member.asked.wait()
+    task.cancel()
+    await settle()
+    assert not task.done()
+    member.decided.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pair[0].grad is not None
+    await assert_nothing_runs()
+
+
+@pytest.mark.asyncio
+async def test_a_large_pass_is_decided_on_too() -> None:
+    x = ag.zeros(100_000, requires_grad=True)
+    member = Decides([])
+    member.decided.set()
+    await joined(x * 1, member).sum().backward()
+    assert member.verbs()[2] == "decide"
+    assert x.grad[0] == 1
+    await assert_nothing_runs()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_without_a_loop_decisions_are_awaited_elsewhere(pair: Any, fails: bool) -> None:
+    member = Decides([])
+
+    async def decide() -> None:
+        await member._act("decide")
+
+    member.decide = decide  # type: ignore[method-assign]
+    if fails:
+        member.fails["decide"] = ValueError("planned")
+        with pytest.raises(ValueError, match="planned"):
+            loss_of(*pair, member).backward()
+    else:
+        loss_of(*pair, member).backward()
+    assert member.verbs()[2] == "decide"
+    assert (pair[0].grad is None) == fails
+    assert member.verbs()[-1] == ("abort ends" if fails else "commit ends")
+
+
+def test_the_end_of_the_loop_ends_a_pass_that_waits_for_a_decision(pair: Any) -> None:
+    async def main() -> Any:
+        member = Decides([])
+        future = loss_of(*pair, member).backward()
+        await member.asked.wait()
+        return future
+
+    future = asyncio.run(main())
+    assert future.done()
+    assert not future.committed()
+    assert "CancelledError" in str(future.exception())
+    assert pair[0].grad is None
