@@ -1,8 +1,10 @@
 """Passes over two worker processes, each with a fault at a random time: how many commit a half?
 
+Half of them go through parts, half are `forward_backward` of a model with copies.
 Run: python -m benchmarks.distributed --faults 500 [--control]
-The control is the same without `autograd.graph.join`: the workers' commits are awaited in a
-callback at the end of the pass, so that a cancellation may come between the first and the last.
+The control is the same, with parts only, without `autograd.graph.join`: the workers' commits are
+awaited in a callback at the end of the pass, so that a cancellation may come between the first and
+the last.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ class Refuses(ag.nn.Module):
             raise ArithmeticError("planned")
 
 
-def refuse(module: Refuses, refuses: bool) -> None:
+def refuse(module: Any, refuses: bool) -> None:
     """Let a part fail, or not."""
-    module.refuses = refuses
+    getattr(module, "module", module).refuses = refuses
 
 
 def taken(module: Any) -> bool:
@@ -88,35 +90,88 @@ def without_join() -> Iterator[None]:
         graph.join = join
 
 
-async def life(client: Any, rng: random.Random, count: int, found: Counter[str]) -> None:
+class Parts:
+    """A part on each worker, one after the other."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+        self.x = ag.ones(4, 8, requires_grad=True)
+
+    @classmethod
+    async def make(cls, world: dist.World) -> Parts:
+        """Make the parts."""
+        return cls([await world.remote(rank, Refuses) for rank in range(2)])
+
+    async def start(self, left: float | None) -> Any:
+        """Start a pass that has so many seconds."""
+        loss = (await self.parts[1](self.parts[0](self.x))).sum()
+        deadline = None if left is None else asyncio.get_running_loop().time() + left
+        return loss.backward(deadline=deadline)
+
+    def taken(self) -> set[bool]:
+        """Whether the caller has gradients, which are dropped."""
+        has = self.x.grad is not None
+        self.x.grad = None
+        return {has}
+
+
+class Copies(Parts):
+    """A model of which each worker has a copy."""
+
+    @classmethod
+    async def make(cls, world: dist.World) -> Parts:
+        """Make the copies."""
+        made = cls([])
+        made.model = await world.replicate(Refuses, bucket_cap_mb=1e-4)
+        made.parts = made.model.parts
+        return made
+
+    async def start(self, left: float | None) -> Any:
+        """Start a step that has so many seconds."""
+        deadline = None if left is None else asyncio.get_running_loop().time() + left
+        shards = [(self.x.detach(),)] * 2
+        step = self.model.forward_backward(total, shards, deadline=deadline)
+        return asyncio.ensure_future(step)
+
+    def taken(self) -> set[bool]:
+        """Nothing: the caller has none."""
+        return set()
+
+
+def total(model: Any, x: Any) -> Any:
+    """The loss of a copy."""
+    return model(x).sum()
+
+
+async def life(
+    client: Any, rng: random.Random, count: int, found: Counter[str], *, copies: bool
+) -> None:
     """Some passes in one world, the last of which meets a worker's death."""
     async with dist.connect(client, workers=2, grace=1.0) as world:
-        parts = [await world.remote(rank, Refuses) for rank in range(2)]
-        pid = await parts[0].apply(process)
-        x = ag.ones(4, 8, requires_grad=True)
-        usual = 0.1
-        for number in range(-5, count):
-            loss = (await parts[1](parts[0](x))).sum()
+        programs = [await kind.make(world) for kind in ((Parts, Copies) if copies else (Parts,))]
+        pid = await programs[0].parts[0].apply(process)
+        usual = dict.fromkeys(programs, 0.1)
+        for number in range(-10, count):
+            program = programs[number % len(programs)] if number < 0 else rng.choice(programs)
             kind = rng.choice(["cancel", "deadline", "error"]) if number < count - 1 else "kill"
             kind = "none" if number < 0 else kind
-            after = rng.uniform(0, 1.2 * usual)
-            refusing = rng.choice(parts) if kind == "error" else None
+            after = rng.uniform(0, 1.2 * usual[program])
+            refusing = rng.choice(program.parts) if kind == "error" else None
             if refusing is not None:
                 await refusing.apply(refuse, True)
             start = perf_counter()
-            loop = asyncio.get_running_loop()
-            running = loss.backward(deadline=loop.time() + after if kind == "deadline" else None)
+            running = await program.start(after if kind == "deadline" else None)
             act = {"cancel": running.cancel, "kill": lambda: os.kill(pid, signal.SIGKILL)}
+            loop = asyncio.get_running_loop()
             timer = loop.call_later(after, act[kind]) if kind in act else None
             with suppress(asyncio.CancelledError, Exception):
                 await running
             if kind == "none":
-                usual = perf_counter() - start
+                usual[program] = perf_counter() - start
             if timer is not None:
                 timer.cancel()
-            committed = {x.grad is not None}
-            x.grad = None
-            for part in parts:
+            committed = program.taken()
+            for part in program.parts:
                 with suppress(dist.WorkerLostError):
                     committed.add(await part.apply(taken))
             if refusing is not None:
@@ -127,19 +182,21 @@ async def life(client: Any, rng: random.Random, count: int, found: Counter[str])
                 found[kind] += 1
 
 
-async def rounds(cluster: Cluster, count: int, seed: int = 0) -> Counter[str]:
+async def rounds(
+    cluster: Cluster, count: int, *, copies: bool = True, seed: int = 0
+) -> Counter[str]:
     """So many faults."""
     rng, found = random.Random(seed), Counter[str]()
     for start in range(0, count, LIFE):
         async with cluster(2) as client:
-            await life(client, rng, min(LIFE, count - start), found)
+            await life(client, rng, min(LIFE, count - start), found, copies=copies)
     return found
 
 
 async def counted(cluster: Cluster, count: int, control: bool) -> None:
     """Print what has become of passes."""
     with without_join() if control else nullcontext():
-        found = await rounds(cluster, count)
+        found = await rounds(cluster, count, copies=not control)
     kinds = [f"{found[kind]} {kind}" for kind in ("cancel", "deadline", "error", "kill")]
     ends = [str(found[end]) for end in ("committed: True", "committed: False", HALF)]
     print("| | faults | committed everywhere | nowhere | half-committed |")

@@ -87,6 +87,17 @@ def commit(
     return True
 
 
+def check_staged(staged: Sequence[tuple[Variable, Any, bool]]) -> None:
+    """Raise what `commit` would raise, for those who must not fail once others rely on them."""
+    for variable, gradient, _ in staged:
+        metadata = variable._metadata
+        if tuple(gradient.shape) != metadata.shape:
+            refuse(variable, gradient.shape)
+        grad = autograd_meta(variable).grad
+        if grad is not None:
+            metadata.F.check_writeable(grad._array)
+
+
 def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, Any]:
     """The arguments for `_apply`. Everything that can fail or allocates memory happens here."""
     fresh = []

@@ -42,11 +42,15 @@ def late(what: str) -> PassEndedError:
 
 def sendable(error: BaseException) -> BaseException:
     """An error that arrives on another machine: itself, or one that describes it."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        substitute = AutogradError(f"an error that can't be pickled: {described(error)}")
-        for note in getattr(error, "__notes__", ()):
-            substitute.add_note(note)
-        return substitute
-    return error
+    why = "would close whoever awaits it"
+    if not isinstance(error, GeneratorExit):
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            why = "can't be pickled"
+        else:
+            return error
+    substitute = AutogradError(f"an error that {why}: {described(error)}")
+    for note in getattr(error, "__notes__", ()):
+        substitute.add_note(note)
+    return substitute

@@ -21,6 +21,7 @@ from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.lifetimes import Memory
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
 from asyncgrad.scheduler.segments import retrieve
 from asyncgrad.utils.data import sampler
@@ -197,7 +198,8 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 
     Raises:
         RuntimeError: if shapes, dtypes or `op` differ, or a rank's function has returned.
-        TypeError: if `op` is no `ReduceOp`, or an average of integers.
+        TypeError: if `op` is no `ReduceOp`, or an average of integers, or an extremum of complex
+            numbers.
         WorkerLostError: if a rank is lost.
     """
     group = current_group("all_reduce")
@@ -206,13 +208,23 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
         raise TypeError(f"all_reduce: op={op!r}: expected a ReduceOp, such as ReduceOp.SUM")
     if op is ReduceOp.AVG and array.dtype.kind not in "fc":
         raise TypeError(f"all_reduce: the average of {array.dtype} is none: convert it first")
+    if op in {ReduceOp.MIN, ReduceOp.MAX} and array.dtype.kind == "c":
+        raise TypeError(f"all_reduce: {array.dtype} has no order, so {op} is not defined")
     return from_numpy(await group.reduce(group.next_tag("all_reduce"), array, op))
+
+
+def _copied(given: Any) -> Any:
+    """What a rank gives, without graphs; it shares no memory with the rank's own tensors."""
+    leaves, structure = flatten(given)
+    return structure.build(
+        iter([cut(leaf).clone() if isinstance(leaf, Variable) else leaf for leaf in leaves])
+    )
 
 
 async def all_gather(tensor: Any) -> list[Any]:
     """What each rank gives, in the order of the ranks: tensors or plain data, also unlike ones."""
     group = current_group("all_gather")
-    own = cut(tensor)
+    own = await offload(_copied, tensor)
     tag = group.next_tag("all_gather")
     return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
 
@@ -226,7 +238,7 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
     src = index(src)
     if not 0 <= src < group.size:
         raise ValueError(f"broadcast: there is no rank {src} among {group.size}")
-    own = cut(tensor) if group.rank == src else None
+    own = await offload(_copied, tensor) if group.rank == src else None
     tag = group.next_tag(f"broadcast(src={src})")
     return (await group.exchange(tag, dict.fromkeys(range(group.size), own), own))[src]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import no_grad, set_grad_enabled
+from asyncgrad.core.commit import check_staged
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.calls import Entry, StagedPass, collected
 from asyncgrad.distributed.errors import late
@@ -297,11 +298,7 @@ class Host(Inbox):
                     "gradients have come for a call whose node the pass has not reached"
                 )
             totals = staged.gradients.total()
-            for leaf in totals:
-                grad = leaf.grad
-                if grad is not None:
-                    # Raise now what would otherwise be raised in the commit.
-                    grad._metadata.F.check_writeable(grad._array)
+            check_staged([(leaf, gradient, False) for leaf, gradient in totals.items()])
             staged.totals = totals
 
     async def on_commit(self, key: Any) -> None:

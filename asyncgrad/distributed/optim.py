@@ -72,6 +72,8 @@ class ZeroRedundancyOptimizer:
         #: The optimizer of this rank's share; None if it has none.
         self.optim = optimizer_class(own, **defaults) if own else None
         self._steps = 0
+        facts = ", ".join(f"{p._metadata.dtype} {p._metadata.shape}" for p in self._parameters)
+        self._name = f"ZeroRedundancyOptimizer({facts}).step_async"
 
     def _places(self, rank: int) -> list[int]:
         return [place for place, owner in enumerate(self._owners) if owner == rank]
@@ -83,6 +85,7 @@ class ZeroRedundancyOptimizer:
         """Update all parameters, on all ranks.
 
         Raises:
+            RuntimeError: if the ranks' parameters are unlike.
             WorkerLostError: if a rank is lost.
         """
         group = self._group
@@ -90,7 +93,7 @@ class ZeroRedundancyOptimizer:
             await self.optim.step_async()
         own = [p.detach() for p in self._share(group.rank)]
         self._steps += 1
-        tag = "shares", self._number, self._steps
+        tag = self._name, self._number, self._steps
         found = await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
         for rank in range(group.size):
             if rank != group.rank:

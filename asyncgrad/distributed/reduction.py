@@ -214,7 +214,8 @@ class _Part:
 
     def _start(self, bucket: int) -> None:
         if bucket not in self._reducing and not self._ended:
-            self._reducing[bucket] = self._loop.create_task(self._reduce(bucket))
+            self._reducing[bucket] = reducing = self._loop.create_task(self._reduce(bucket))
+            reducing.add_done_callback(retrieve)
 
     async def _reduce(self, bucket: int) -> dict[int, Any]:
         """The averages of a bucket's gradients, by place."""
@@ -353,10 +354,6 @@ class _Voting(_Part):
 
     async def _agree(self) -> dict[Any, Any]:
         averages = await self._averages()
-        for parameter in averages:
-            if parameter.grad is not None:
-                # Raise now what would otherwise be raised in the commit, when others have theirs.
-                parameter._metadata.F.check_writeable(parameter.grad._array)
         if self._group.rank == 0:
             for rank in self._others:
                 await self._group.receive(rank, self._mail("vote"))

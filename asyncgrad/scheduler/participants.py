@@ -7,6 +7,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.commit import check_staged
 from asyncgrad.core.states import DONE
 from asyncgrad.scheduler.completion import end_as_decided
 from asyncgrad.scheduler.coroutines import GRACE
@@ -36,7 +37,7 @@ def decide(task: GraphTask, methods: Sequence[Any], host: Host, segments: Thread
         error = asyncio.CancelledError() if waiting.cancelled() else waiting.exception()
         segments.own(host, task, partial(end_as_decided, task, error))
 
-    _start(_decide(methods), task, host).add_done_callback(end)
+    _start(_decide(task, methods), task, host).add_done_callback(end)
 
 
 def decide_inline(task: GraphTask) -> None:
@@ -44,12 +45,14 @@ def decide_inline(task: GraphTask) -> None:
     methods = deciding(task)
     error = None
     if methods:
-        _, error = OnPortal(_decide(methods), task.new_context()).result()
+        _, error = OnPortal(_decide(task, methods), task.new_context()).result()
     end_as_decided(task, error)
 
 
-async def _decide(methods: Sequence[Any]) -> None:
+async def _decide(task: GraphTask, methods: Sequence[Any]) -> None:
     """Call all at the same time, and wait for all; raise the first error."""
+    # Their promise includes that the commit does not fail.
+    check_staged(task.staged)
     calls = [asyncio.ensure_future(_call(method)) for method in methods]
     # Cancelled only by a loop that cancels all its tasks, and these calls with them.
     await asyncio.wait(calls)

@@ -94,6 +94,21 @@ async def test_collectives_combine_in_the_order_of_the_ranks(size: int) -> None:
         assert all(one["runs"] == one["working"] == 0 for one in await world.statistics())
 
 
+async def own_copies() -> Any:
+    own = {"x": ag.ones(2, requires_grad=True)}
+    found = [(await dist.all_gather(own))[dist.get_rank()], await dist.broadcast(own)]
+    requires = [one["x"].requires_grad for one in found]
+    for one in found:
+        one["x"].requires_grad_(False).mul_(3)
+    return own["x"].tolist(), requires
+
+
+@pytest.mark.asyncio
+async def test_what_collectives_give_is_a_copy_without_a_graph_also_of_ones_own() -> None:
+    async with world_of(Engine(2)) as world:
+        assert await world.run(own_copies) == [([1.0, 1.0], [False, False])] * 2
+
+
 async def share(length: int) -> list[int]:
     sampler = ag.utils.data.DistributedSampler(range(length), shuffle=False)
     assert (sampler.rank, sampler.num_replicas) == (dist.get_rank(), dist.get_world_size())
@@ -143,6 +158,19 @@ async def not_a_tensor() -> None:
 
 async def from_nobody() -> None:
     await dist.broadcast(3, src=5)
+
+
+async def extremum_of_complex() -> None:
+    await dist.all_reduce(ag.ones(1, dtype=ag.complex64), dist.ReduceOp.MAX)
+
+
+async def another_bucket_size() -> None:
+    await DDP(Net(), bucket_cap_mb=25.0 / (1 + dist.get_rank()))
+
+
+async def other_shares() -> None:
+    parameters = list(Net().parameters())[dist.get_rank() :]
+    await dist.optim.ZeroRedundancyOptimizer(parameters, ag.optim.SGD, lr=0.1).step_async()
 
 
 async def no_operation() -> None:
@@ -204,6 +232,9 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
             (one_fails, KeyError, "planned"),
             (no_operation, TypeError, "expected a ReduceOp"),
             (average_of_integers, TypeError, "average of int64"),
+            (extremum_of_complex, TypeError, "complex64 has no order"),
+            (another_bucket_size, RuntimeError, r"bucket_cap_mb=(25|12.5)\) where this rank"),
+            (other_shares, RuntimeError, r"has called ZeroRedundancyOptimizer\(float64 \("),
             (one_leaves, RuntimeError, "returned on rank 1, which has not taken part"),
             (one_leaves_a_pass, RuntimeError, "returned on rank 1, which has not taken part"),
             (another_collective, RuntimeError, "has called (barrier|all_gather) where this rank"),
@@ -637,6 +668,25 @@ async def test_a_death_during_a_pass_leaves_no_error_that_nobody_asks_for() -> N
             await world.run(one_pass)
     gc.collect()
     assert "Task exception was never retrieved" not in complaints
+
+
+async def cannot_commit() -> Any:
+    model = await DDP(Net())
+    own = tensor(1.0, 2.0).requires_grad_()
+    if dist.get_rank() == 1:
+        array = np.zeros(2)
+        array.setflags(write=False)
+        own.grad = ag.from_numpy(array)
+    with pytest.raises(RuntimeError, match=r"read-only|given this pass up"):
+        await (mean_square(model, batch()) + own.sum()).backward()
+    model(batch())
+    return model.module.first.grad is None
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_could_not_commit_does_not_vote() -> None:
+    async with world_of(Engine(2)) as world:
+        assert await world.run(cannot_commit) == [True, True]
 
 
 async def cancelled_after_its_vote() -> Any:

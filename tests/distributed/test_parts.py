@@ -443,6 +443,8 @@ def test_errors_that_cannot_be_pickled_are_described() -> None:
     found = sendable(error)
     assert "Local('planned')" in str(found)
     assert found.__notes__ == ["a note"]
+    # It would close the coroutines of whoever awaits it.
+    assert "GeneratorExit()" in str(sendable(GeneratorExit()))
 
 
 @pytest.mark.parametrize("error", [GraphFreedError("MulBackward0", "here"), NestingError(3)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 from passes import assert_nothing_runs, leaf, settle
 from test_participants import Member, joined, loss_of
@@ -83,6 +84,21 @@ async def test_who_awaits_a_pass_that_is_decided_on_is_cancelled_after_it(pair: 
         await task
     assert pair[0].grad is not None
     await assert_nothing_runs()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_a_commit_that_would_fail_fails_before_the_decision(pair: Any, blocks: bool) -> None:
+    x, y = pair
+    array = np.zeros(3)
+    array.setflags(write=False)
+    y.grad = ag.from_numpy(array)
+    member = Decides([])
+    loss = loss_of(x, y, member)
+    with pytest.raises(RuntimeError, match="read-only"):
+        await (asyncio.to_thread(loss.backward) if blocks else loss.backward())
+    assert member.verbs() == ["prepare", "prepare ends", "abort", "abort ends"]
+    assert x.grad is None
 
 
 @pytest.mark.asyncio

@@ -83,6 +83,7 @@ class DistributedDataParallel(Module):
                     f"to be dense and on the CPU"
                 )
         self._state = Reducer(group, parameters, _buckets(parameters, bucket_cap_mb * 1e6))
+        self._cap_mb = bucket_cap_mb
         self._is_open = False
         for place, parameter in enumerate(parameters):
             parameter.register_hook(partial(self._state.arrived, place))
@@ -99,7 +100,7 @@ class DistributedDataParallel(Module):
             f"{name} {tensor.dtype} {tuple(tensor.shape)}" + " requires_grad" * tensor.requires_grad
             for name, tensor in named
         ]
-        tag = group.next_tag("DistributedDataParallel")
+        tag = group.next_tag(f"DistributedDataParallel(bucket_cap_mb={self._cap_mb:g})")
         found = await group.exchange(
             tag, dict.fromkeys(range(group.size), (facts, own if group.rank == 0 else None)), None
         )
