@@ -12,8 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import distributed
+from distributed.core import send_recv
 from distributed.protocol.pickle import dumps, loads
-from distributed.protocol.serialize import ToPickle
+from distributed.protocol.serialize import Pickled, ToPickle
+from distributed.utils import ensure_memoryview
 
 from asyncgrad.distributed.engine import answered, check_versions, versions
 from asyncgrad.distributed.errors import WorkerLostError
@@ -68,17 +70,35 @@ class _Actor:
         return await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
 
 
-async def _call(rpc: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
-    sealed = ToPickle(_Sealed.of(message, address))
+def _packed(value: Any, address: str) -> Any:
+    """A value as an argument of a call, pickled already."""
+    sealed = _Sealed.of(value, address)
+    if address.startswith("inproc"):
+        return ToPickle(sealed)
+    buffers: list[Any] = []
+    header = dumps(sealed, buffer_callback=lambda one: buffers.append(ensure_memoryview(one)))
+    return Pickled({"pickled-obj": header}, buffers)
+
+
+async def _call(pool: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
+    packed = _packed(message, address)
     # Pickling and sending take a turn of the loop each: others wait for the longer one only.
     await asyncio.sleep(0)
     try:
-        answer = await rpc(address).actor_execute(
-            actor=key, function="take", args=[sealed], kwargs={}
-        )
+        comm = await pool.connect(address)
     except RuntimeError as error:
         # Dask says so if the client has been closed.
         raise OSError(str(error)) from error
+    offloads, comm.allow_offload = comm.allow_offload, False
+    try:
+        # Without asking how large the message is, which takes long, because nothing is left to
+        # do in a thread.
+        answer = await send_recv(
+            comm, op="actor_execute", actor=key, function="take", args=[packed], kwargs={}
+        )
+    finally:
+        comm.allow_offload = offloads
+        pool.reuse(address, comm)
     if answer["status"] != "OK":
         raise OSError(f"its actor failed: {answer['exception']!r}")
     succeeded, value = answer["result"].open()
