@@ -70,6 +70,11 @@ class Group:
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
 
+    @property
+    def ended(self) -> bool:
+        """Whether its run has ended on this rank."""
+        return self._runs.has_ended(self.run)
+
     def of(self, run: Any) -> Group:
         """The same ranks, for messages that belong to something else."""
         return Group(self.site, run, self._runs)
@@ -288,8 +293,12 @@ class Runs:
             group = self._groups[run] = Group(self._site, run, self)
         sampler.running_group.set(group)
 
+    def has_ended(self, run: Any) -> bool:
+        """Whether a run has ended here: it has failed somewhere, or nobody waits for it."""
+        return run in self._lives.ended
+
     def _box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
-        if run in self._lives.ended:
+        if self.has_ended(run):
             # A pass that nobody awaits may outlive its run.
             raise late("the run")
         boxes = self._mail.setdefault(run, {})
@@ -328,7 +337,7 @@ class Runs:
 
     def returned(self, run: Any, rank: int) -> None:
         """The function of a run has returned on a rank: nothing more comes from it."""
-        if run in self._lives.ended:
+        if self.has_ended(run):
             return
         self._returned.setdefault(run, set()).add(rank)
         for (_, sender), box in tuple(self._mail.get(run, {}).items()):

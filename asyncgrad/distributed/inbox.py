@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.distributed.errors import PassEndedError, late, sendable
+from asyncgrad.distributed.errors import PassEndedError, WorkerLostError, late, sendable
 from asyncgrad.distributed.lifetimes import Memory, cancelled
 from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.trace import Trace, recording
@@ -52,7 +52,9 @@ class Inbox:
         if site is None and message.method != "open":
             return False, AutogradError("the host was made anew, and what it held is gone")
         if site is not None and message.sender in site.lost:
-            return False, PassEndedError(f"worker {message.sender} was declared lost")
+            # Its caller, to whom it will tell this, has everybody ignore it.
+            reason = site.lost[message.sender]
+            return False, WorkerLostError(message.sender, message.method, reason)
         if self._taken.add((message.sender, message.number)):
             return False, PassEndedError("the message has been taken before")
         # The method runs in a task of its own, which can be cancelled without the connection.

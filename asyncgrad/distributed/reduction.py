@@ -401,10 +401,11 @@ class _Voting(_Part):
         async def tell(what: str, content: Any) -> None:
             mail = group.run, self._mail(what), group.rank, content
             errors = await group.site.tell_all(self._others, "mail", *mail)
-            if content:
+            if content and not group.ended:
                 # They may never hear of what they have promised to do.
                 for rank, error in errors.items():
-                    group.site.fence(rank, f"it has not confirmed a commit ({error})")
+                    if not isinstance(error, PassEndedError):
+                        group.site.fence(rank, f"it has not confirmed a commit ({error})")
 
         telling = [] if decision else [tell("abort", None)]
         if group.rank == 0:

@@ -753,6 +753,30 @@ async def test_a_rank_that_gets_no_decision_in_time_does_not_go_on() -> None:
             engine.wake(0)
 
 
+@pytest.mark.asyncio
+async def test_a_rank_whose_run_has_ended_before_the_decision_is_not_lost() -> None:
+    engine = Engine(2)
+    decided = asyncio.Event()
+
+    async def end_first(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision":
+            decided.set()
+            while message.args[0] not in engine.hosts[1]._lives.ended:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+    engine.on_message = end_first
+    async with world_of(engine) as world:
+        running = asyncio.create_task(world.run(one_pass))
+        await decided.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert [one for one in await world.statistics() if one is None] == []
+        while engine.tasks:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert not any(engine.site(rank).lost for rank in range(2))
+
+
 async def does_not_confirm() -> bool:
     model = await DDP(Net())
     await mean_square(model, batch()).backward()

@@ -284,7 +284,7 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         succeeded, error = await host.take(message)
         assert not succeeded
         assert "taken before" in str(error)
-        for session, words in (("other", "another world"), (site.session, "declared lost")):
+        for session, words in (("other", "another world"), (site.session, "worker 7 was lost")):
             host.site.lost[7] = "planned"
             succeeded, error = await host.take(Message(session, 7, 0, "statistics", ()))
             assert not succeeded
@@ -294,6 +294,19 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
             await site.call(0, "forward", (-1, 10**6 + 2), part.number, None, [], True, True)
         succeeded, error = await type(host)(site.session, 0).take(message)
         assert "made anew" in str(error)
+
+
+@pytest.mark.asyncio
+async def test_who_is_lost_for_one_worker_is_lost_for_all() -> None:
+    """The caller learns it at the latest when the two have to do with each other."""
+    engine = Engine(3)
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(3)]
+        engine.site(0).fence(1, "planned")
+        with pytest.raises(dist.WorkerLostError, match="planned"):
+            await parts[1](parts[0](leaf()))
+        assert world.lost == {1: "planned"}
+        await parts[2](parts[0](leaf()))
 
 
 @pytest.mark.asyncio
