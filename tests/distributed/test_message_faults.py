@@ -244,6 +244,22 @@ async def test_others_on_the_loop_get_a_turn_between_two_messages() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_step_of_copies_ends_with_its_deadline_and_the_grace_if_all_hang() -> None:
+    engine = Engine(1)
+    async with world_of(engine, grace=0.05) as world:
+        model = await world.replicate(make_affine)
+        engine.stop(0)
+        shards = [(ag.ones(1, 3, dtype=ag.float64),)]
+        loop = asyncio.get_running_loop()
+        with pytest.raises(TimeoutError):
+            await model.forward_backward(sum_of, shards, deadline=loop.time() + 0.05)
+        engine.wake(0)
+        assert await model.parts[0].apply(gradients) == [None, None]
+        await model.forward_backward(sum_of, shards)
+        assert None not in await model.parts[0].apply(gradients)
+
+
+@pytest.mark.asyncio
 async def test_what_comes_late_or_twice_is_refused() -> None:
     engine = Engine(1)
     async with world_of(engine) as world:
