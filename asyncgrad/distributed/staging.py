@@ -169,8 +169,9 @@ class context:
     """Commit the gradients of several passes together, here and on all workers, or none.
 
     Within the block no `.grad` changes. At its end all are committed; if the block raises, or one
-    of its passes has failed, none is. It holds for passes that reach a part on a worker, also those
-    started by child tasks. A context within another one is a part of it.
+    of its passes has failed, none is. It holds for passes that reach a part on a worker and for
+    steps of replicated models, also those started by child tasks. A context within another one is
+    a part of it.
 
     Raises:
         PassEndedError: at the end, if a pass has failed whose error the block did not raise; in a

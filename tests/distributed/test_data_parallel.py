@@ -927,6 +927,35 @@ async def test_a_replicated_model_has_the_gradients_of_the_whole_batch() -> None
                 await model.forward_backward(mean_square, shards)
 
 
+@pytest.mark.asyncio
+async def test_steps_of_a_replicated_model_in_a_context_are_committed_together() -> None:
+    async with world_of(Engine(2)) as world:
+        model, part = await world.replicate(make_net), await world.remote(1, make_net)
+        net, other, x = Net(), Net(), batch()
+
+        async def steps(fails: bool) -> None:
+            async with dist.autograd.context():
+                for _ in range(2):
+                    await model.forward_backward(mean_square, [(x,), (x,)])
+                    await mean_square_of(await part(x)).backward()
+                assert [await p.apply(gradients) for p in (*model.parts, part)] == [[None] * 4] * 3
+                if fails:
+                    raise ValueError("planned")
+
+        with pytest.raises(ValueError, match="planned"):
+            await steps(fails=True)
+        await steps(fails=False)
+        for _ in range(2):
+            await mean_square(net, x).backward()
+            await mean_square(other, x).backward()
+        assert [await p.apply(gradients) for p in model.parts] == [gradients(net)] * 2
+        assert await part.apply(gradients) == gradients(other)
+
+
+def mean_square_of(y: Any) -> Any:
+    return (y**2).mean()
+
+
 async def sharded(kind: str) -> Any:
     model = await DDP(Net())
     if kind == "sharded":
