@@ -823,6 +823,51 @@ async def test_a_run_whose_rank_0_hangs_ends_on_those_that_have_voted() -> None:
         engine.wake(0)
 
 
+async def meets_faults(seed: int) -> list[list[bool]]:
+    """Whether each rank has committed each of some passes, one of which gives up at any turn."""
+    rng = random.Random(seed)
+    model = await DDP(Net(), bucket_cap_mb=1e-6)
+    found = []
+    for name in range(4):
+        rank, how = rng.randrange(3), rng.choice(["cancel", "error", "nothing"])
+        turns = rng.randint(0, 80)
+        faulty = rank == dist.get_rank()
+        # From the first gradient on the others know of the pass.
+        begun = asyncio.Event()
+        handles = [model.module.second.register_hook(lambda gradient, begun=begun: begun.set())]
+        if faulty and how == "error":
+            handles.append(model.module.first.register_hook(refuse))
+        with model.named_pass(name):
+            running = mean_square(model, batch()).backward()
+            if faulty and how == "cancel":
+                await begun.wait()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                running.cancel()
+            await asyncio.wait([running])
+            if not running.cancelled():
+                running.exception()
+        for handle in handles:
+            handle.remove()
+        assert running.committed() == (model.module.first.grad is not None)
+        found.append(await dist.all_gather(running.committed()))
+        model.zero_grad()
+    return found
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32))
+def test_a_rank_that_gives_up_at_any_turn_commits_as_all_do(seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def main() -> list[list[list[bool]]]:
+        async with world_of(Engine(3, lambda most: rng.randint(0, most))) as world:
+            return await world.run(meets_faults, seed)
+
+    for rank in asyncio.run(main()):
+        assert all(len(set(committed)) == 1 for committed in rank)
+
+
 #: Set when a rank has told the others that it gives a pass up; threads wait for it.
 _given_up = threading.Event()
 
