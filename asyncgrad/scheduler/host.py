@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, TimerHandle
+    from asyncio import AbstractEventLoop, Task, TimerHandle
     from collections.abc import Callable
 
     from asyncgrad.core.graph_task import GraphTask
@@ -79,7 +79,7 @@ class Host:
         self.clock: Callable[[], int] = perf_counter_ns
         self.closed = False
         #: Running asyncio tasks, kept alive here because the loop refers to them only weakly.
-        self.programs: set[asyncio.Task[Any]] = set()
+        self.programs: set[Task[Any]] = set()
 
     @property
     def loop(self) -> AbstractEventLoop:
