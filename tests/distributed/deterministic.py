@@ -104,8 +104,10 @@ class Engine:
         """End a host at once; the news comes at once, too."""
         if rank not in self.dead:
             self.dead.add(rank)
-            for tasks in tuple(self.hosts[rank]._lives.working.values()):
-                for task in tasks:
+            # It sends nothing more.
+            self.site(rank).ended = "killed"
+            for tasks in (*self.hosts[rank]._lives.working.values(), self.site(rank)._background):
+                for task in tuple(tasks):
                     task.cancel()
             self._lost[rank].set_result("killed")
 
