@@ -9,22 +9,17 @@ votes when nothing on their side can end the pass any more, and then do as it sa
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncgrad.autograd import graph
-from asyncgrad.autograd.modes import is_grad_enabled, no_grad
-from asyncgrad.creation import from_numpy
+from asyncgrad.autograd.modes import is_grad_enabled
+from asyncgrad.distributed.averages import Kept, Voting, tag_of
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler import offload
-from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,16 +28,6 @@ if TYPE_CHECKING:
 
 #: The models whose gradients are not reduced here.
 _unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
-
-_UNKNOWN = (
-    "this rank has voted for a pass of the model, and could not learn in time, or not do, what "
-    "rank 0 has decided: the ranks' parameters may differ. Load a checkpoint."
-)
-
-
-def _tag(model: Reducer, name: Any) -> Any:
-    """What the tags of all messages about a pass begin with."""
-    return "gradients", model.number, name
 
 
 class Reducer:
@@ -56,10 +41,10 @@ class Reducer:
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
         self.passes = count()
         #: Makes this rank's part in the next pass; None if the ranks vote and it gets a number.
-        self.next: Callable[[], _Voting | _Kept] | None = None
+        self.next: Callable[[], Voting | Kept] | None = None
         #: Gradients of passes that were not reduced.
         self.pending: dict[int, Any] = {}
-        self.running: _Voting | _Kept | _Withheld | None = None
+        self.running: Voting | Kept | _Withheld | None = None
         self._running_id = -1
         #: Why the ranks are no longer equal.
         self.broken: str | None = None
@@ -83,12 +68,12 @@ class Reducer:
     def named_pass(self, name: Any) -> Iterator[None]:
         """Name the first pass in the block, and drop what other ranks have sent for it."""
         tag = "named", name
-        self.next = partial(_Voting, self, tag)
+        self.next = partial(Voting, self, tag)
         try:
             yield
         finally:
             self.next = None
-            self.group.close(_tag(self, tag))
+            self.group.close(tag_of(self, tag))
 
     @contextmanager
     def staged_pass(self, name: Any, key: Any) -> Iterator[dict[Any, Any]]:
@@ -97,13 +82,13 @@ class Reducer:
         What other ranks send for it is dropped with what the host stages under the key.
         """
         gradients: dict[Any, Any] = {}
-        self.next = partial(_Kept, self, name, key, gradients)
+        self.next = partial(Kept, self, name, key, gradients)
         try:
             yield gradients
         finally:
             self.next = None
 
-    def enter(self) -> _Voting | _Kept | _Withheld:
+    def enter(self) -> Voting | Kept | _Withheld:
         """Take part in the current pass."""
         running = graph.current_pass()
         assert running is not None
@@ -125,7 +110,7 @@ class Reducer:
             found = _Withheld(self)
         else:
             make, self.next = self.next, None
-            found = _Voting(self, next(self.passes)) if make is None else make()
+            found = Voting(self, next(self.passes)) if make is None else make()
         graph.join(found)
         self.running, self._running_id = found, running.id
         return found
@@ -183,232 +168,3 @@ class _Withheld:
 
     async def abort(self) -> None:
         self._model.running = None
-
-
-class _Part:
-    """This rank's part in averaging the gradients of one pass."""
-
-    def __init__(self, model: Reducer, group: Group, tag: Any) -> None:
-        self._model = model
-        self._group = group
-        self._tag = _tag(model, tag)
-        self._loop = model.group.site.loop
-        self._gradients: dict[int, Any] = {}
-        self._missing = [set(places) for places in model.buckets]
-        self._reducing: dict[int, asyncio.Task[Any]] = {}
-        self._others = [rank for rank in range(self._group.size) if rank != self._group.rank]
-        self._ended = False
-
-    def _mail(self, what: Any) -> Any:
-        return (*self._tag, what)
-
-    def arrived(self, place: int, gradient: Any) -> None:
-        """Take a gradient; a bucket that is full is reduced."""
-        self._gradients[place] = gradient
-        bucket = self._model.bucket_of[place]
-        missing = self._missing[bucket]
-        missing.discard(place)
-        if not missing:
-            # This hook may run in a thread.
-            self._loop.call_soon_threadsafe(self._start, bucket)
-
-    def _start(self, bucket: int) -> None:
-        if bucket not in self._reducing and not self._ended:
-            self._reducing[bucket] = reducing = self._loop.create_task(self._reduce(bucket))
-            reducing.add_done_callback(retrieve)
-
-    async def _reduce(self, bucket: int) -> dict[int, Any]:
-        """The averages of a bucket's gradients, by place."""
-        places = self._model.buckets[bucket]
-        parameters = self._model.parameters
-        flat = await offload(self._flat, places)
-        total = await self._group.reduce(self._mail(bucket), flat)
-        total /= self._group.size
-        found, start = {}, 0
-        for place in places:
-            array = parameters[place]._array
-            found[place] = total[start : start + array.size].reshape(array.shape)
-            start += array.size
-        return found
-
-    def _flat(self, places: list[int]) -> Any:
-        parts = []
-        for place in places:
-            gradient, array = self._sum(place), self._model.parameters[place]._array
-            if gradient is None:
-                parts.append(np.zeros(array.size, array.dtype))
-            else:
-                dense = gradient.to_dense()._array
-                parts.append(np.ravel(dense).astype(array.dtype, copy=False))
-        return np.concatenate(parts)
-
-    def _sum(self, place: int) -> Any:
-        """The gradient of this pass, and of those that were not reduced."""
-        gradient, pending = self._gradients.get(place), self._model.pending.get(place)
-        if gradient is None or pending is None:
-            return pending if gradient is None else gradient
-        with no_grad():
-            return pending + gradient
-
-    async def _averages(self) -> dict[Any, Any]:
-        """Reduce the rest; the averages by leaf, of parameters that any rank has used."""
-        group, model = self._group, self._model
-        for bucket in range(len(model.buckets)):
-            self._start(bucket)
-        used = np.array([self._sum(place) is not None for place in range(len(model.parameters))])
-        tag = self._mail("used")
-        everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), used), used)
-        used = np.logical_or.reduce(everywhere)
-        averages: dict[int, Any] = {}
-        for bucket in range(len(model.buckets)):
-            averages |= await self._reducing[bucket]
-        return {
-            model.parameters[place]: from_numpy(averages[place])
-            for place in sorted(averages)
-            if used[place]
-        }
-
-    def _leave(self) -> None:
-        """Reduce nothing more, and make way for the next pass."""
-        self._ended = True
-        self._model.running = None
-        for task in self._reducing.values():
-            self._loop.call_soon_threadsafe(task.cancel)
-
-
-class _Kept(_Part):
-    """Leaves a pass's gradients to the caller of the world, which decides for all ranks."""
-
-    def __init__(self, model: Reducer, name: Any, key: Any, kept: dict[Any, Any]) -> None:
-        super().__init__(model, model.group.of(key), name)
-        self._into = kept
-
-    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        """Reduce the rest, and keep all gradients back."""
-        averages = await self._averages()
-        self._into |= gradients | averages
-        return dict.fromkeys(self._into)
-
-    async def commit(self) -> None:
-        self._model.pending.clear()
-        self._leave()
-
-    async def abort(self) -> None:
-        self._into.clear()
-        self._leave()
-
-
-class _Voting(_Part):
-    """Agrees with the other ranks whether a pass succeeds."""
-
-    def __init__(self, model: Reducer, tag: Any) -> None:
-        super().__init__(model, model.group, tag)
-        running = graph.current_pass()
-        assert running is not None
-        deadline = running.deadline
-        #: Until when this rank, once it has voted, waits for rank 0's decision.
-        self._patience = None if deadline is None else deadline + self._group.site.grace
-        self._voted = False
-        #: What rank 0 has decided, as far as this rank knows.
-        self._decision: bool | None = None
-
-    async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
-        """Reduce the rest; rank 0 collects the votes of all others."""
-        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare())
-        return found
-
-    async def decide(self) -> None:
-        """Vote, and do as rank 0 decides; it does so by its commit."""
-        if self._group.rank:
-            await self._group.site.on_loop(self._vote())
-
-    async def commit(self) -> None:
-        """Tell the others, if this rank decides."""
-        self._model.pending.clear()
-        self._leave()
-        await self._group.site.on_loop(self._end(decision=True))
-
-    async def abort(self) -> None:
-        """Tell the others."""
-        # First what holds even if the engine's grace ends before the others have answered.
-        if self._voted and self._decision is not False:
-            self._model.broken = _UNKNOWN
-        self._leave()
-        await self._group.site.on_loop(self._end(decision=False))
-
-    async def _prepare(self) -> dict[Any, Any]:
-        alarm = asyncio.ensure_future(self._alarm())
-        agreeing = asyncio.ensure_future(self._agree())
-        for task in (alarm, agreeing):
-            task.add_done_callback(retrieve)
-        try:
-            # If this wait is cancelled, the pass is, and `abort` tells the other ranks.
-            await asyncio.wait((alarm, agreeing), return_when=asyncio.FIRST_COMPLETED)
-            if alarm.done() and not (agreeing.done() and agreeing.exception() is None):
-                # Another rank has given up. Raise that, and not what has failed here because of it.
-                await alarm
-            return await agreeing
-        finally:
-            for task in (alarm, agreeing):
-                task.cancel()
-
-    async def _agree(self) -> dict[Any, Any]:
-        averages = await self._averages()
-        if self._group.rank == 0:
-            for rank in self._others:
-                await self._group.receive(rank, self._mail("vote"))
-        return averages
-
-    async def _vote(self) -> None:
-        group = self._group
-        self._voted = True
-        try:
-            async with asyncio.timeout_at(self._patience):
-                await group.send(0, self._mail("vote"), None)
-                self._decision = await group.receive(0, self._mail("decision"))
-        except TimeoutError as error:
-            raise PassEndedError(_UNKNOWN) from error
-        if not self._decision:
-            raise PassEndedError("rank 0 has given this pass up")
-
-    async def _alarm(self) -> None:
-        """Raise when another rank gives the pass up."""
-        group = self._group
-        waiting = {
-            asyncio.ensure_future(group.receive(rank, self._mail("abort"))): rank
-            for rank in self._others
-        }
-        for one in waiting:
-            one.add_done_callback(retrieve)
-        try:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                raise one.exception() or PassEndedError(
-                    f"rank {waiting[one]} has given this pass up"
-                )
-        finally:
-            for one in waiting:
-                one.cancel()
-
-    async def _end(self, *, decision: bool) -> None:
-        # It goes on even if this wait is cancelled.
-        await asyncio.wait([self._group.site.spawn(self._told(decision))])
-
-    async def _told(self, decision: bool) -> None:
-        """Tell the other ranks of the end, as far as they can be reached within the grace."""
-        group = self._group
-
-        async def tell(what: str, content: Any) -> None:
-            mail = group.run, self._mail(what), group.rank, content
-            errors = await group.site.tell_all(self._others, "mail", *mail)
-            if content and not group.ended:
-                # They may never hear of what they have promised to do.
-                for rank, error in errors.items():
-                    if not isinstance(error, PassEndedError):
-                        group.site.fence(rank, f"it has not confirmed a commit ({error})")
-
-        telling = [] if decision else [tell("abort", None)]
-        if group.rank == 0:
-            telling.append(tell("decision", decision))
-        await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
-        group.close(self._tag)
