@@ -16,7 +16,6 @@ from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from asyncgrad.distributed.group import Group
-    from asyncgrad.distributed.reduction import Reducer
 
 _UNKNOWN = (
     "this rank has voted for a pass of the model, and could not learn in time, or not do, what "
@@ -24,7 +23,7 @@ _UNKNOWN = (
 )
 
 
-def tag_of(model: Reducer, name: Any) -> Any:
+def tag_of(model: Any, name: Any) -> Any:
     """What the tags of all messages about a pass begin with."""
     return "gradients", model.number, name
 
@@ -32,7 +31,8 @@ def tag_of(model: Reducer, name: Any) -> Any:
 class Part:
     """This rank's part in averaging the gradients of one pass."""
 
-    def __init__(self, model: Reducer, group: Group, tag: Any) -> None:
+    def __init__(self, model: Any, group: Group, tag: Any) -> None:
+        # The model is a `Reducer`, which knows this module.
         self._model = model
         self._group = group
         self._tag = tag_of(model, tag)
@@ -123,7 +123,7 @@ class Part:
 class Kept(Part):
     """Leaves a pass's gradients to the caller of the world, which decides for all ranks."""
 
-    def __init__(self, model: Reducer, name: Any, key: Any, kept: dict[Any, Any]) -> None:
+    def __init__(self, model: Any, name: Any, key: Any, kept: dict[Any, Any]) -> None:
         super().__init__(model, model.group.of(key), name)
         self._into = kept
 
@@ -147,7 +147,7 @@ class Kept(Part):
 class Voting(Part):
     """Agrees with the other ranks whether a pass succeeds."""
 
-    def __init__(self, model: Reducer, tag: Any) -> None:
+    def __init__(self, model: Any, tag: Any) -> None:
         super().__init__(model, model.group, tag)
         running = graph.current_pass()
         assert running is not None
