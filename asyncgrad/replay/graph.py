@@ -186,6 +186,13 @@ class Graph:
             self._nodes.append(known)
         #: The numbers of the nodes of the outputs.
         self.roots = [numbers[tensor._edge] for _, tensor in recorder.with_graph]
+        behind: set[int] = set()
+        for number in range(len(self._nodes) - 1, -1, -1):
+            if number in behind or number in self.roots:
+                behind.update([x for x in self._nodes[number].edges if x.__class__ is int])
+        #: An output is computed from another one. Hooks there, and `grad()` of one by the other,
+        #: need the nodes between the two.
+        self._needs_nodes = not behind.isdisjoint(self.roots)
 
     def _counters(self, recorder: KnownArrays, nodes: list[Any]) -> dict[Any, int]:
         """The numbers of the version counters that the nodes check and others can see."""
@@ -239,6 +246,13 @@ class Graph:
         node.saved = saved
         node.version = state = State(self, [counter.value for counter in guards])
         scope = current().streams
+        if self._needs_nodes:
+            nodes = self.made_again(node, {})
+            for made in nodes if scope is not None else ():
+                note_streams(made, scope)
+            for out, number in zip(outs, self.roots, strict=True):
+                out._edge = nodes[number]
+            return result
         if scope is not None:
             note_streams(node, scope)
         if len(outs) == 1:

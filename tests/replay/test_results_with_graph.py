@@ -306,3 +306,28 @@ def test_what_saves_no_arrays_can_be_passed_again(order):
         x, y = (ag.full((3,), k + 1.0, requires_grad=True) for _ in range(2))
         assert gradients(fast, x) == gradients(results, y)
     assert replays(fast) == 2
+
+
+def test_gradients_and_hooks_of_results_that_others_are_computed_from():
+    """As of the logits that come with a loss."""
+    w = ag.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+    def results(x):
+        hidden = (x * w).tanh()
+        return (hidden * hidden).sum(), hidden
+
+    fast = ag.compile(results)
+    for k in range(4):
+        seen = []
+        for call in (fast, results):
+            loss, hidden = call(ag.full((3,), k + 0.5))
+            mine = [ag.grad(loss, hidden, retain_graph=True)]
+            hidden.register_hook(mine.append)
+            hidden.retain_grad()
+            (slope,) = ag.grad(loss, w, create_graph=True)
+            mine += [slope, *ag.grad((slope * slope).sum(), [w, hidden], retain_graph=True)]
+            loss.backward()
+            seen.append(bits([mine, hidden.grad, w.grad]))
+            w.grad = None
+        assert seen[0] == seen[1]
+    assert replays(fast) == 3
