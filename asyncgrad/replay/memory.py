@@ -249,3 +249,13 @@ class Plan:
     def new_memory(self) -> tuple[Any, ...]:
         """New buffers, for one replay at a time."""
         return tuple([np.empty(shape, dtype) for shape, dtype in self.kinds])
+
+
+def like_first(x: Any, y: Any) -> Any:
+    """The sum in the layout of the first: eager passes add in place where they can."""
+    return np.add(x, y, np.empty_like(x))
+
+
+def like_second(x: Any, y: Any) -> Any:
+    """The sum in the layout of the second."""
+    return np.add(x, y, np.empty_like(y))

@@ -23,6 +23,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.nn.backward_hooks import Passage
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.replay.memory import like_first, like_second
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 from asyncgrad.replay.watched_rule import WatchedRule
 
@@ -60,6 +61,8 @@ class WatchedPass:
         #: in the order.
         self._leaving: dict[Any, dict[int, tuple[Any, int]]] = {}
         self._order = 0
+        #: Gradients that an eager pass may add into.
+        self._owned: set[Place] = set()
         #: The nodes whose rules report, with their own rules.
         self._watched: list[tuple[Any, Rule]] = []
 
@@ -243,15 +246,17 @@ class WatchedPass:
             if device is None or self._adds:
                 function: Any = np.add if device is None else device.xp.add
                 value = function(total.sample, place.sample)
-                if last and value.strides != like.strides:
-                    first = total.sample.strides == like.strides
-                    function = _like_first if first else _like_second
+                target = like if last else self._added_into(total, place)
+                if target is not None and value.strides != target.strides:
+                    first = total.sample.strides == target.strides
+                    function = like_first if first else like_second
                     value = function(total.sample, place.sample)
             else:
                 # The pass has made this sum already. Its result is the sample, so that the device
                 # need not add once more.
                 function, value = device.xp.add, like if last else total.sample
             made = recorder.new(value)
+            self._owned.add(made)
             recorder.steps.append(
                 Compute(
                     function.__name__, function, (total, place), made, _cost_of_sum(node, position)
@@ -260,6 +265,14 @@ class WatchedPass:
             total = made
         self.arrived[node, position] = [(0, 0, total)]
         return total
+
+    def _added_into(self, total: Place, place: Place) -> Any:
+        """The array that an eager pass would make a sum in; None if it would make another."""
+        if device_of(total.sample) is None and total.sample.dtype == place.sample.dtype:
+            for one in (total, place):
+                if one in self._owned and one.sample.__class__ is np.ndarray:
+                    return one.sample
+        return None
 
     def capture(self, task: GraphTask) -> None:
         """Note the places of the gradients that `grad` returns."""
@@ -339,6 +352,9 @@ class WatchedPass:
         else:
             following, values = (following[at],), (received,)
         first = len(recorder.places)
+        owned = node.rule.fresh
+        if node.following.__class__ is not tuple and node.rule.passes:
+            owned = owned or (arguments[1].__class__ is Place and arguments[1] in self._owned)
         outs: list[Place | None] = []
         for number, (edge, value) in enumerate(zip(following, values, strict=True), at or 0):
             if value is None:
@@ -352,6 +368,7 @@ class WatchedPass:
             key = edge if edge.__class__ is Edge else (edge, 0)
             self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
             self._note(node, number, key, self._order)
+        self._owned.update([x for x in outs if owned and x is not None])
         if len(recorder.places) > first:
             template = outs[0] if received.__class__ is not tuple else tuple(outs)
             recorder.steps.append(Compute(node.name(), function, arguments, template, node.cost))
@@ -369,16 +386,6 @@ def _cost_of_sum(node: Any, position: int) -> int:
     metadata = node.output_metadata
     cost: int = (metadata[position] if metadata.__class__ is tuple else metadata).cost
     return cost
-
-
-def _like_first(x: Any, y: Any) -> Any:
-    """The sum in the layout of the first: eager passes add in place where they can."""
-    return np.add(x, y, np.empty_like(x))
-
-
-def _like_second(x: Any, y: Any) -> Any:
-    """The sum in the layout of the second."""
-    return np.add(x, y, np.empty_like(y))
 
 
 def _use(gradient: Any, place: Place) -> None:

@@ -331,3 +331,18 @@ def test_gradients_and_hooks_of_results_that_others_are_computed_from():
             w.grad = None
         assert seen[0] == seen[1]
     assert replays(fast) == 3
+
+
+def test_sums_within_a_replayed_graph_lie_in_memory_as_eager_ones():
+    """An eager pass adds into the memory of a gradient that it has made, here a transposed one."""
+    w, a = ag.randn(4, 4, requires_grad=True), ag.randn(4, 4)
+
+    def score(x):
+        hidden = w * x
+        return (hidden.tanh() @ a).sum() + (hidden.T @ a).sum()
+
+    fast = ag.compile(score)
+    for k in range(4):
+        x = (ag.ones(4, 4) * (k + 1)).T
+        assert bits(ag.grad(fast(x), w)) == bits(ag.grad(score(x), w))
+    assert replays(fast) == 3
