@@ -311,8 +311,8 @@ class Writer:
             name = self._constant(value)
             return [f"if {text}.__class__ is not {name}.__class__ or {text} != {name}: {fail}"]
         if kind is Place:
-            if template in self._names:
-                return [f"if {text} is not {self._names[template]}: {fail}"]
+            if template in self._names or template in self._fixed:
+                return [f"if {text} is not {self._name(template)}: {fail}"]
             sample = template.sample
             name = self._new_name(template)
             if sample.is_opaque:

@@ -841,3 +841,18 @@ def test_numbers_are_not_rounded_to_half_precision(dtype):
         for found, wanted in zip(fast(x), scaled(x), strict=True):
             assert found.tolist() == wanted.tolist()
     assert replayed(fast) == 2
+
+
+def test_classes_that_the_call_makes_itself():
+    """They are constants, and the check of classes returns them."""
+    w = ag.ones(2, 3, requires_grad=True)
+
+    def loss(x):
+        return ag.nn.functional.cross_entropy(x * w, ag.tensor([0, 1]))
+
+    fast = ag.compile(loss)
+    for k in range(3):
+        x = ag.arange(6.0).reshape(2, 3) * k
+        assert fast(x).item() == loss(x).item()
+        assert ag.grad(fast(x), w)[0].tolist() == ag.grad(loss(x), w)[0].tolist()
+    assert replayed(fast) == 5
