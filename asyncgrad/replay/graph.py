@@ -45,17 +45,6 @@ _LIMIT = 8
 _UNCHANGED = VersionCounter()
 
 
-class _Backward:
-    """The program of a pass through a graph, from gradients of one layout."""
-
-    __slots__ = ("fresh", "program")
-
-    def __init__(self, program: Program, fresh: bool) -> None:
-        self.program = program
-        #: Nothing else refers to the gradients that it returns.
-        self.fresh = fresh
-
-
 class _Recorded:
     """A node of the recorded call, without what it had saved."""
 
@@ -126,8 +115,9 @@ class Graph:
         #: Outputs without a graph that the nodes have saved. Their numbers follow those of the
         #: outputs with one.
         self._watched: list[Any] = []
-        #: By the layouts of the gradients that come in and the edges that are wanted.
-        self.backwards: dict[Any, _Backward] = {}
+        #: By the layouts of the gradients that come in and the edges that are wanted: the program
+        #: of a pass, and whether nothing else refers to the gradients that it returns.
+        self.backwards: dict[Any, tuple[Program, bool]] = {}
         #: Why passes through the graph can't be replayed.
         self.reason: str | None = None
         self._follow(recorder)
@@ -467,7 +457,7 @@ class Graph:
         # A rule may return an array that is in a list.
         lists = any(place.sample.__class__ is list for place in needed)
         fresh = not lists and len(set(roots)) == len(roots) and foreign.isdisjoint(roots)
-        self.backwards[key] = _Backward(Program(recorder, [tuple, slots]), fresh)
+        self.backwards[key] = Program(recorder, [tuple, slots]), fresh
 
 
 def tensor_of(source: Source, arguments: Any) -> Any:

@@ -81,7 +81,7 @@ class GraphNode(Node):
             backward = graph.backwards.get(key)
             if backward is None:
                 return graph.record(self, gradients, key)
-            program = backward.program
+            program, fresh = backward
             run = program.run
             memory = program.take_memory()
             given = [g for g in gradients if g is not None]
@@ -89,12 +89,10 @@ class GraphNode(Node):
             program.give_memory(memory)
             # If this runs in a thread, a task on the loop may have changed a tensor by now.
             if self._is_unchanged():
-                state.fresh = backward.fresh
+                state.fresh = fresh
                 plain = not task.careful and not task.launched and task.captures is None
                 plain = plain and task.streams is None
-                return (
-                    _staged(task, self.following, received, backward.fresh) if plain else received
-                )
+                return _staged(task, self.following, received, fresh) if plain else received
         return graph.passed(self, gradients, flags, {}, recorded=False)
 
     def _is_unchanged(self) -> bool:
