@@ -31,44 +31,8 @@ bound says why.
 Made by `python -m benchmarks --only models,small,large --json figures.json` and
 `python -m benchmarks.page figures.json`, on: {machine}.
 """
-_KERNELS = """## What the kernels do
-
-- **Convolution.** Where rows are short, some images of a batch are put side by side: each element
-  becomes a vector over the images. The windows are copied as columns into one workspace, about a
-  megabyte at a time, all parts of nearly the same length. Between its rows are a few unused
-  elements, because rows whose distance is a power of two share lines of the cache: BLAS takes 1.7
-  times as long for them. Products are cut into parts of a million multiplications at most, which
-  OpenBLAS computes without packing the operands (0.36 ms instead of 0.48 ms for 19 million). The
-  gradient by the weight is computed with the columns first; with the few rows of the output's
-  gradient first it takes nearly twice as long. Strided convolutions add up the gradient by the
-  input in the same layout.
-- **Normalisation.** BLAS adds up the images of a batch (9 us instead of 58 us for 128 images of 16
-  channels, 8x8). The gradients of a layer norm's weight and bias are added up block by block while
-  that of its input is computed. Values of channels are spread over their places first, because
-  NumPy would go through channels of few places one by one.
-- **Rows and columns.** NumPy copies a row or column that is broadcast against rows that are shorter
-  than its buffers. Kernels run with buffers of 2048 elements instead of 8192: 6.6 us instead of
-  13.2 us for 32 rows of 2048 elements.
-- **Bounds.** NumPy's `maximum` of an array and a number takes 2.5 times as long as that of two
-  arrays, so kernels compare with an array that holds the number.
-- **Attention.** The scores of some queries are computed at a time. The queries are scaled instead
-  of the scores, BLAS adds up the exponentials, and results are divided instead of weights. Causal
-  masks are remembered by shape.
-- **gelu** is a polynomial and one `tanh`, block by block in the cache.
-
-What was measured on one thread and left out:
-
-- **numexpr** takes 22 ms for gelu of a million elements, NumPy block by block 1.9 ms, PyTorch 0.5
-  ms. The package is built without Intel's library of vector functions.
-- **Numba** takes 17 ms for the same, without Intel's library, too. It takes 0.23 s to import and
-  half a second to compile that function. As columns of a convolution (128 images of 16 channels,
-  8x8) its loops take 0.86 ms and the products 0.33 ms; the whole convolution takes 0.76 ms here.
-- **A product for each image** needs no images side by side, but NumPy copies rows of 8 elements:
-  1.15 ms for the same convolution.
-- **Saving the normal distribution** for gelu's gradient would take 1.3 ms instead of 3.0 ms for a
-  million elements, and as much memory as the input.
-- **A maximum by halves** takes up to twice as long as NumPy's for rows of 64 elements.
-"""
+#: What follows the figures is written by hand, and stays.
+_KERNELS = "## What the kernels do"
 #: The cells of a row of figures.
 _COLUMNS = 6
 _TITLES = {
@@ -85,7 +49,8 @@ def speed_page(runs: list[dict[str, Any]]) -> str:
         rows = [row for row in _rows(runs) if row["case"] == case]
         if rows:
             parts.append(f"## {title}\n\n{_table(rows)}")
-    return "\n".join([*parts, _KERNELS])
+    _, heading, kernels = SPEED.read_text(encoding="utf-8").partition(_KERNELS)
+    return "\n".join([*parts, heading + kernels])
 
 
 def refreshed(text: str, runs: list[dict[str, Any]]) -> str:
