@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from typing import ClassVar
 
 import pytest
 
@@ -346,3 +347,48 @@ def test_sums_within_a_replayed_graph_lie_in_memory_as_eager_ones():
         x = (ag.ones(4, 4) * (k + 1)).T
         assert bits(ag.grad(fast(x), w)) == bits(ag.grad(score(x), w))
     assert replays(fast) == 3
+
+
+class Doubled(ag.autograd.Function):
+    """Notes its backward passes."""
+
+    passes: ClassVar[list[str]] = []
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Doubled.passes.append("Doubled")
+        return gradient * 2
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 2), (1, 2)])
+def test_what_the_chosen_results_do_not_lead_to_is_no_part_of_a_pass(used, create_graph):
+    """Neither hooks of leaves nor Functions behind arguments: what an eager pass would not run."""
+
+    def several(a, b, c):
+        return (a * 2).sin(), (b * b * 3).cos() + b, (a * c).exp()
+
+    def events(function):
+        log = []
+
+        def added(leaf):
+            log.append(leaf.grad)
+
+        for _ in range(3):
+            a, b, c = leaves = [ag.full((3,), float(n), requires_grad=True) for n in (1, 2, 3)]
+            outs = function(a, Doubled.apply(b * 1), (c * 1).exp())
+            for leaf in leaves:
+                leaf.register_hook(log.append)
+                leaf.register_post_accumulate_grad_hook(added)
+            Doubled.passes.clear()
+            sum(outs[place].sum() for place in used).backward(create_graph=create_graph)
+            log += Doubled.passes
+        return sorted(str(event) for event in log)
+
+    step = ag.compile(several)
+    assert events(step) == events(several)
+    assert replays(step) == 2
