@@ -16,8 +16,9 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from asyncgrad.types import Array, Library, Shape
 
-#: The most elements of the columns that are made at a time.
-COLUMNS = 1 << 18
+#: The most elements of the columns that are made at a time. On a device each part costs several
+#: launches, and a product of few columns leaves most of it idle.
+COLUMNS, _OF_DEVICE = 1 << 18, 1 << 27
 #: Rows with fewer elements are short; from this many images on they are put side by side.
 _SHORT, _SIDE_BY_SIDE = 32, 8
 #: Numbers in a line of the cache.
@@ -119,10 +120,11 @@ def some_windows(windows: Array, ndim: int) -> list[tuple[slice, slice]]:
     image = prod(shape[1:])
     if batch == 0 or image == 0:
         return []
-    if image <= COLUMNS // 2:
-        step = max(1, COLUMNS // image)
+    most = COLUMNS if windows.__class__ is np.ndarray else _OF_DEVICE
+    if image <= most // 2:
+        step = max(1, most // image)
         return [(slice(start, start + step), slice(None)) for start in range(0, batch, step)]
-    step = max(1, COLUMNS * rows // image)
+    step = max(1, most * rows // image)
     return [
         (slice(place, place + 1), slice(start, start + step))
         for place in range(batch)
@@ -154,12 +156,14 @@ def has_short_rows(x: Array, kernel: Shape, image: Shape) -> bool:
     )
 
 
-def some_images(batch: int, columns: int) -> list[slice]:
+def some_images(y: Array, columns: int) -> list[slice]:
     """Images that are put side by side, from the elements of one's columns.
 
     Parts of about the same length, in full lines of the cache.
     """
-    step = -(-COLUMNS // (max(1, columns) * _LINE)) * _LINE
+    batch = len(y)
+    most = COLUMNS if y.__class__ is np.ndarray else _OF_DEVICE
+    step = -(-most // (max(1, columns) * _LINE)) * _LINE
     step = -(-batch // (-(-batch // step) * _LINE)) * _LINE
     return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
 

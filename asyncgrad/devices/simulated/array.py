@@ -45,6 +45,8 @@ _METHODS = {
 
 #: The keyword arguments that CuPy's elementwise functions accept.
 _OPTIONS = frozenset({"out", "dtype", "casting"})
+#: How many arguments of CuPy's `matmul` may have no name.
+_OPERANDS = 2
 
 
 class Flags:
@@ -207,13 +209,17 @@ def launch(
 
     Raises:
         RuntimeError: if an array of another device is among the arguments.
-        TypeError: if a host array is.
+        TypeError: if a host array is, and for arguments that CuPy's functions don't take.
         RaceError: if an access to memory is not ordered against one in another stream.
     """
     if kwargs and isinstance(function, np.ufunc) and function.signature is None:
         unknown = {key: value for key, value in kwargs.items() if key not in _OPTIONS}
         if unknown:
             raise TypeError(f"Wrong arguments {unknown}")
+    if kwargs and "initial" in kwargs:
+        raise TypeError(f"{name}() got an unexpected keyword argument 'initial'")
+    if name == "matmul" and len(args) > _OPERANDS:
+        raise TypeError("matmul() takes its output by name alone: out=...")
     found: dict[int, SimArray] = {}
     indexing = name in _TAKES_HOST_ARRAYS
     values = [_plain(value, device, found, indexing) for value in args]
@@ -287,7 +293,7 @@ def _written(
         targets += args[owner.nin :]
     elif name in _WRITES_FIRST:
         targets.append(args[0])
-    elif name in {"dot", "matmul"}:
+    elif name == "dot":
         targets += args[2:]
     return [target for target in targets if isinstance(target, SimArray)]
 

@@ -249,7 +249,7 @@ def matrix_rank(
     values = R.abs(R.eigh_values(x, Parts())) if hermitian else R.svd_values(x, Parts())
     array = values._array
     xp = x._metadata.F.xp
-    greatest = array.max(axis=-1, keepdims=True, initial=0)
+    greatest = array.max(axis=-1, keepdims=True) if array.shape[-1] else 0
     counts = (array > xp.maximum(greatest * relative, absolute)).sum(axis=-1)
     return leaf(name, x._metadata.F.as_array(counts), x._metadata.device)
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library, Namespace, Value
 
-#: The most scores of a tile, and the fewest queries.
-_TILE = 1 << 16
+#: The most scores of a tile, so that it stays in the cache, and the fewest queries. On a device a
+#: tile may be large, because each one costs several launches.
+_TILE, _TILE_OF_DEVICE = 1 << 16, 1 << 26
 _FEWEST = 32
 
 
@@ -36,17 +37,28 @@ def _flat(x: Array) -> Any:
 
 
 @functools.lru_cache(256)
-def _tiles(batch: int, queries: int, keys: int) -> tuple[tuple[slice, tuple[slice, ...]], ...]:
+def _tiles(
+    batch: int, queries: int, keys: int, most: int
+) -> tuple[tuple[slice, tuple[slice, ...]], ...]:
     """Slices of the batch, and of the queries of each: many small matrices or parts of one.
 
     Slices of the batch are independent.
+
+    Args:
+        most: how many scores a tile may have.
     """
     size = max(1, queries * keys)
-    some = max(1, _TILE // size)
-    step = queries if size <= _TILE else max(_FEWEST, _TILE // keys)
+    some = max(1, most // size)
+    step = queries if size <= most else max(_FEWEST, most // keys)
     starts = range(0, queries, max(1, step))
     rows = tuple([slice(i, min(i + step, queries)) for i in starts])
     return tuple([(slice(i, min(i + some, batch)), rows) for i in range(0, batch, some)])
+
+
+def _share(xp: Library, compute: Callable[[Any], object], q: Array, k: Array) -> None:
+    """Compute the tiles of all queries and keys."""
+    most = _TILE if xp.ndarray is np.ndarray else _TILE_OF_DEVICE
+    share(xp, compute, _tiles(len(q), q.shape[1], k.shape[1], most))
 
 
 def _later(xp: Library, queries: int, keys: int) -> Any:
@@ -102,14 +114,15 @@ class _Mask:
 
 
 def _row_sums(xp: Library, scores: Array) -> Any:
-    """The sums along the last axis; BLAS adds them up."""
-    ones = _ones if xp.ndarray is np.ndarray else xp.ones
-    return xp.matmul(scores, ones((scores.shape[-1], 1), scores.dtype))
+    """The sums along the last axis; in host memory BLAS adds them up."""
+    if xp.ndarray is np.ndarray:
+        return np.matmul(scores, _ones((scores.shape[-1], 1), scores.dtype))
+    return scores.sum(axis=-1, keepdims=True)
 
 
 @functools.lru_cache(64)
 def _ones(shape: tuple[int, int], dtype: Any) -> Any:
-    """Ones in host memory, made once for each shape."""
+    """Ones, made once for each shape."""
     return np.ones(shape, dtype)
 
 
@@ -117,7 +130,8 @@ def _sum_up(xp: Library, total: Array, seen: int, x: Array, y: Array, *, first: 
     """Add a product to the rows of the keys that were seen; the first one is stored in all rows."""
     target = total[:, :seen]
     if first:
-        xp.matmul(x, y, target)
+        # CuPy takes the output by its name alone.
+        xp.matmul(x, y, out=target)
         total[:, seen:] = 0
     else:
         target += x @ y
@@ -128,13 +142,26 @@ def _lowest(dtype: Any) -> float:
     return float(floating_info(dtype).min)
 
 
+def _greatest(xp: Library, scores: Array) -> Any:
+    """The greatest score of each row; where all are masked, the lowest number and not -inf.
+
+    From -inf a masked row could not be subtracted.
+    """
+    lowest = _lowest(scores.dtype)
+    if xp.ndarray is np.ndarray:
+        return scores.max(axis=-1, keepdims=True, initial=lowest)
+    # CuPy has no `initial`.
+    if not scores.shape[-1]:
+        return xp.full((*scores.shape[:-1], 1), lowest, scores.dtype)
+    return xp.maximum(scores.max(axis=-1, keepdims=True), lowest)
+
+
 def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:
     """Replace scores by exponentials; return their sums, and the logarithms of those of the scores.
 
     A masked row has the sum 1.
     """
-    # Not -inf, from which a masked row could not be subtracted.
-    top = scores.max(axis=-1, keepdims=True, initial=_lowest(scores.dtype))
+    top = _greatest(xp, scores)
     xp.subtract(scores, top, scores)
     xp.exp(scores, scores)
     total = _row_sums(xp, scores)
@@ -165,7 +192,7 @@ def _attention(
             total, sums[some, rows] = _exponentials(xp, scores)
             xp.divide(xp.matmul(scores, v[some, :seen]), total, out[some, rows])
 
-    share(xp, compute, _tiles(len(q), queries, k.shape[1]))
+    _share(xp, compute, q, k)
     if not kept:
         kept.append(sums)
     return out.reshape(*batch, queries, v.shape[2])
@@ -211,7 +238,7 @@ def _gradients(
                     xp, made["k"][some], seen, slopes.swapaxes(1, 2), part, first=rows is cut[0]
                 )
 
-    share(xp, compute, _tiles(len(q), q.shape[1], k.shape[1]))
+    _share(xp, compute, q, k)
     return tuple([made[key].reshape(shapes[key]).astype(dtype, copy=False) for key in wanted])
 
 

@@ -82,7 +82,7 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
             out[images] = made.transpose((ndim + 1, *range(ndim + 1)))
 
         elements = groups * prod(weight.shape[1:]) * prod(image)
-        _share(xp, of_images, some_images(batch, elements), batch * elements)
+        _share(xp, of_images, some_images(x, elements), batch * elements)
         return out
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= COLUMNS:
@@ -146,7 +146,7 @@ def _convolution_weight(
             return sum_of_parts(xp, columns, part)
 
         elements = groups * length * prod(y.shape[2:])
-        places = some_images(len(x), elements)
+        places = some_images(x, elements)
         total = _total(xp, of_images, places, len(x) * elements, (groups, length, outs), y.dtype)
         return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
@@ -228,7 +228,7 @@ def _convolution_input(
         out[images] = total[(slice(None), *inner)].transpose((ndim + 1, *range(ndim + 1)))
 
     elements = groups * matrix.shape[1] * prod(image)
-    _share(xp, of_images, some_images(len(y), elements), len(y) * elements)
+    _share(xp, of_images, some_images(y, elements), len(y) * elements)
     return out
 
 

@@ -284,9 +284,9 @@ def _lstm(
         if t:
             before[t] = h
         if cut:
-            matmul(rows[t], weight, products[t])
+            matmul(rows[t], weight, out=products[t])
         else:
-            matmul(h, weight, part)
+            matmul(h, weight, out=part)
             add(gate, part, gate)
         tanh(gate, gate)
         logistic = gate[:3]
