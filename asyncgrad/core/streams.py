@@ -11,6 +11,7 @@ meets the copy that leads to a device (`GraphTask.enter_streams`).
 from __future__ import annotations
 
 from functools import partial
+from types import coroutine
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.delivery import deliver
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
 #: How many nodes of a stream lie between two marks, and how many marks the host may be ahead.
 MARK_EVERY = 64
 MARKS_AHEAD = 16
+#: How many leaves' gradients are prepared before the event loop gets a turn.
+LEAVES_IN_TURN = 8
+
+
+@coroutine
+def next_turn() -> Generator[None, None, None]:
+    """Wait for the next turn of the loop, as `sleep(0)` does."""
+    yield
 
 
 def note_streams(node: Node, scope: StreamScope) -> None:
@@ -236,13 +245,13 @@ class PassStreams:
 
     # -- ending -----------------------------------------------------------------------------------
 
-    def prepare(self, task: PassState) -> list[Any]:
+    def prepare(self, task: PassState) -> Generator[Any, Any, list[Any]]:
         """Compute the leaves' new `.grad`s, each in its leaf's stream; return what has no stream.
 
         So nothing on a device can fail in the commit, which only exchanges arrays.
         """
         elsewhere = []
-        for staged in task.staged:
+        for place, staged in enumerate(task.staged, 1):
             variable, gradient, owned = staged
             device = variable._metadata.device
             if not device.streamed:
@@ -258,6 +267,8 @@ class PassStreams:
                 stream.keep(gradient, prepared.before)
             self.used[stream] = self.leaves[stream] = None
             self.prepared.append(prepared)
+            if task.future is not None and not place % LEAVES_IN_TURN:
+                yield next_turn()
         return elsewhere
 
     def within(
@@ -291,7 +302,7 @@ class PassStreams:
         The caller's current streams wait for those that compute leaves' gradients and results.
         """
         self.settled = True
-        task.staged = self.prepare(task)
+        task.staged = yield from self.prepare(task)
         for stream in self.leaves:
             self.caller_stream(stream.device).wait_stream(stream)
         if task.collect is not None:

@@ -2,8 +2,8 @@
 
 A graph reads and writes the addresses of its capture. So its arrays come from a memory pool of
 their own, which lives as long as the graph. CuPy captures in CUDA's relaxed mode: the pool may ask
-the driver for memory meanwhile, and other threads go on. It refuses products, because they call
-cuBLAS, and copies that wait for the device.
+the driver for memory meanwhile, and other threads go on. It refuses copies that wait for the
+device, and products, which `cuda_products` therefore puts into the stream itself.
 """
 
 from __future__ import annotations

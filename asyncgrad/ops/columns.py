@@ -213,7 +213,7 @@ def beside(xp: Library, y: Array, groups: int) -> Any:
 
 def of_groups(xp: Library, a: Array, b: Array) -> Any:
     """The matrix products for each group, or for each image and group."""
-    out = xp.matmul(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else a @ b
+    out = xp.matmul(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else xp.matmul(a, b)
     # Products of bfloat16 have dtype float32.
     return out if out.dtype == a.dtype else out.astype(a.dtype)
 

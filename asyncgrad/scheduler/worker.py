@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from types import coroutine
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.streams import next_turn
 from asyncgrad.scheduler.completion import is_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from asyncgrad.scheduler.host import Host
     from asyncgrad.scheduler.queues import DeviceQueue
 
@@ -21,12 +19,6 @@ _SLOWEST, _FASTEST = 0.25, 4.0
 #: turn to see the event, one for the future's callbacks, and one for the task. A single turn is
 #: enough if it shows that the loop has nothing else to do.
 _TURNS = 3
-
-
-@coroutine
-def _next_turn() -> Generator[None, None, None]:
-    """Wait for the next turn of the loop, as `sleep(0)` does."""
-    yield
 
 
 class Worker:
@@ -93,7 +85,7 @@ class Worker:
             # worker ends, and `_ended` starts another one if passes still wait.
             start = host.clock()
             for _ in range(turns):
-                await _next_turn()
+                await next_turn()
                 if not ready or host.clock() - start > host.slice_ns:
                     break
             now = host.clock()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.core import prepared, streams
 from asyncgrad.testing import RaceError, simulate
 
 MS = 1e-3
@@ -237,3 +238,34 @@ def test_real_time_passes_as_the_model_says():
         assert machine.clock.now() - before >= 200 * MS
         # Were the loop held, the first turn would take all of the time.
         assert turns > 1
+
+
+async def _turns_of(work, note):
+    """Await a pass beside a task that counts the turns of the loop for `note`."""
+    running = True
+
+    async def count():
+        while running:
+            note.append(0)
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    await work
+    running = False
+    await counting
+
+
+@pytest.mark.asyncio
+async def test_the_loop_gets_turns_while_gradients_of_leaves_are_added(monkeypatch):
+    """What is added for many parameters would hold it for longer than the nodes do."""
+    leaves = [ag.ones(2, device="sim:0", requires_grad=True) for _ in range(50)]
+    note = [0]
+
+    def counted(*args):
+        note[-1] += 1
+        return prepared.prepare(*args)
+
+    monkeypatch.setattr(streams, "prepare", counted)
+    await _turns_of(sum(x.sum() for x in leaves).backward(), note)
+    assert sum(note) == len(leaves)
+    assert max(note) <= streams.LEAVES_IN_TURN

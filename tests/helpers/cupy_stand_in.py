@@ -6,20 +6,23 @@
 - Without a GPU everything but `is_available` raises.
 - `launch_host_func` is never called after an error: it is not here at all.
 - A captured graph works on the addresses of its capture, whose memory belongs to the pool that was
-  in use. While a stream captures, products and copies to the host raise.
+  in use. While a stream captures, products and copies to the host raise. cuBLAS itself is captured.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
 import threading
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 
 from asyncgrad.devices import cuda as home
+from asyncgrad.devices import cuda_products
 from asyncgrad.devices.base import READY
 from asyncgrad.devices.simulated import array
 from asyncgrad.devices.simulated.array import SimArray, _computed, adopt, launch
@@ -37,6 +40,7 @@ def installed(monkeypatch, **options):
     monkeypatch.setattr(home, "cupy", stand_in)
     monkeypatch.setattr(home, "cupyx", stand_in)
     monkeypatch.setattr(home, "_devices", {})
+    monkeypatch.setattr(cuda_products, "load", partial(_Blas, stand_in))
     # Who asks later where an array is does not ask the devices of this test, and new functions are
     # not bound to their library.
     monkeypatch.setattr(device_check, "_known", [*device_check._known])
@@ -239,7 +243,9 @@ class StandIn:
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             MemoryPool=lambda: SimpleNamespace(malloc=self),
             using_allocator=self.allocating,
+            device=SimpleNamespace(get_cublas_handle=lambda: _Blas.HANDLE),
             runtime=SimpleNamespace(
+                runtimeGetVersion=lambda: 13000,
                 CUDARuntimeError=CUDARuntimeError,
                 getDevice=self.device,
                 getDeviceCount=lambda: self.devices,
@@ -435,6 +441,75 @@ class _Graph:
                 if isinstance(target, np.ndarray) and not np.may_share_memory(target, value):
                     target[...] = value
         self._stand_in.machine.launch("graph", stream.actual(), self.accesses)
+
+
+class _Blas:
+    """cuBLAS, whose matrices are stored by columns, as far as captured products call it."""
+
+    HANDLE = 7
+
+    def __init__(self, stand_in, name):
+        assert name == "libcublas.so.13"
+        self._stand_in = stand_in
+        self._stream = None
+        # Functions, and not methods: they are given the types of their arguments.
+        self.cublasSetStream_v2 = lambda *given: self.enter(*given)
+        self.cublasGemmEx = lambda *given: self.multiply(*given)
+        self.cublasGemmStridedBatchedEx = lambda *given: self.batches(*given)
+
+    def enter(self, handle, stream):
+        assert handle == self.HANDLE
+        self._stream = stream
+        return 0
+
+    def batches(self, handle, by_a, by_b, m, n, k, one, *rest):
+        a, kind, lda, next_a, b, _, ldb, next_b, zero, c, _, ldc, next_c, count, *how = rest
+        size = KINDS[kind].itemsize
+        for i in range(count):
+            self.multiply(
+                handle, by_a, by_b, m, n, k, one, a + i * next_a * size, kind, lda,
+                b + i * next_b * size, kind, ldb, zero, c + i * next_c * size, kind, ldc, *how,
+            )  # fmt: skip
+        return 0
+
+    def multiply(
+        self, handle, by_a, by_b, m, n, k, one, a, kind, lda, b, _, ldb, zero, c, kind_c, ldc,
+        precision, algorithm,
+    ):  # fmt: skip
+        """C = A B, where a matrix may be stored transposed."""
+        assert handle == self.HANDLE
+        assert kind == kind_c
+        graph = self._stand_in.capturing()
+        assert graph is not None
+        assert self._stream == self._stand_in.current(None).ptr
+        assert (_number(one, kind), _number(zero, kind)) == (1, 0)
+        x = _stored(a, kind, lda, *((k, m) if by_a else (m, k)))
+        y = _stored(b, kind, ldb, *((n, k) if by_b else (k, n)))
+        out = _stored(c, kind, ldc, m, n)
+        x, y = x.T if by_a else x, y.T if by_b else y
+
+        def product():
+            out.T[...] = y.T @ x.T
+
+        product()
+        graph.calls.append((product, (), {}, None))
+        return 0
+
+
+#: cuBLAS's numbers of dtypes.
+KINDS = {0: np.dtype("f4"), 1: np.dtype("f8"), 4: np.dtype("c8"), 5: np.dtype("c16")}
+
+
+def _stored(pointer, kind, apart, rows, columns):
+    """A matrix at an address, stored by columns, which are some elements apart."""
+    dtype = KINDS[kind]
+    assert apart >= rows
+    memory = (ctypes.c_char * (apart * columns * dtype.itemsize)).from_address(pointer)
+    return np.ndarray((rows, columns), dtype, memory, 0, (dtype.itemsize, apart * dtype.itemsize))
+
+
+def _number(pointer, kind):
+    return _stored(pointer, kind, 1, 1, 1).item()
 
 
 def _listed(result):

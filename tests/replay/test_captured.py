@@ -8,6 +8,8 @@ import pytest
 from cupy_stand_in import installed
 
 import asyncgrad as ag
+from asyncgrad.devices import cuda_products
+from asyncgrad.devices.cuda_products import load
 
 
 @pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
@@ -82,16 +84,47 @@ def test_another_array_in_the_place_of_a_weight(device):
     assert "are one CUDA graph" in fast.explain()
 
 
-def test_products_are_not_captured(device):
-    """CuPy refuses them: the steps are taken one by one, and `explain` says why."""
+def layers(x, w):
+    with ag.no_grad():
+        y = ag.tanh(x @ w) * 2
+        return ag.exp(-y * y) + ag.sigmoid(y)
 
+
+def test_products_are_captured(device):
+    """Of matrices in any layout, and of vectors."""
+
+    def slopes(x, w, v):
+        y = ag.tanh(x @ w)
+        z = (ag.tanh(y @ w.T) * ag.sigmoid(y @ v)[:, None]).exp()
+        return ag.grad((z * z).sum() + (x.T @ y)[:2, 1].sum(), (w, v))
+
+    w, v = (x.requires_grad_() for x in (ag.randn(3, 3).to(device), ag.randn(3).to(device)))
+    fast = ag.compile(slopes)
+    for x in inputs(device):
+        assert [*map(bits, fast(x, w, v))] == [*map(bits, slopes(x, w, v))]
+    assert "are one CUDA graph" in fast.explain()
+    with ag.no_grad():
+        w.mul_(2)
+    assert [*map(bits, fast(x, w, v))] == [*map(bits, slopes(x, w, v))]
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64, ag.complex64, ag.complex128])
+def test_products_of_batches_are_captured(device, dtype):
     def layers(x, w):
         with ag.no_grad():
-            y = ag.tanh(x @ w) * 2
-            return ag.exp(-y * y) + ag.sigmoid(y)
+            y = ag.tanh(ag.bmm(x, w) * 0.1)
+            return ag.exp(-y * y) + y * ag.bmm(y, w.mT)
 
-    fast = compare(layers, device, inputs(device), inputs(device, 1, (3, 3))[0])
-    assert "are no CUDA graph: " in fast.explain()
+    w = ag.randn(2, 3, 3).to(device, dtype)
+    batches = [x.to(dtype) for x in inputs(device, 4, (2, 4, 3))]
+    assert "are one CUDA graph" in compare(layers, device, batches, w).explain()
+
+
+def test_products_without_cublas_are_not_captured(monkeypatch):
+    installed(monkeypatch, devices=2)
+    monkeypatch.setattr(cuda_products, "load", lambda name: load("none.so"))
+    fast = compare(layers, "cuda:1", inputs("cuda:1"), inputs("cuda:1", 1, (3, 3))[0])
+    assert "are no CUDA graph: a product can't be captured without cuBLAS" in fast.explain()
     assert "0 replayed" not in fast.explain()
 
 

@@ -134,7 +134,7 @@ def _sum_up(xp: Library, total: Array, seen: int, x: Array, y: Array, *, first: 
         xp.matmul(x, y, out=target)
         total[:, seen:] = 0
     else:
-        target += x @ y
+        target += xp.matmul(x, y)
 
 
 @functools.lru_cache(8)
@@ -228,7 +228,7 @@ def _gradients(
                 )
             if wanted == ("v",):
                 continue
-            slopes = upper @ v[some, :seen].swapaxes(1, 2)
+            slopes = xp.matmul(upper, v[some, :seen].swapaxes(1, 2))
             slopes -= _row_sums(xp, upper * out[some, rows])
             slopes *= weights
             if "q" in wanted:

@@ -146,7 +146,7 @@ def _contract(
         length = prod(x.shape[batch + left :])
         x = x.reshape((prod(batches), prod(rows), length)[not batch :])
         y = y.reshape((prod(batches), length, prod(columns))[not batch :])
-        out = (x @ y if batch else xp.dot(x, y)).reshape(made)
+        out = (xp.matmul if batch else xp.dot)(x, y).reshape(made)
     return out if order == tuple(range(len(order))) else out.transpose(order)
 
 
@@ -161,7 +161,7 @@ def _contract_cost(
 
 
 def _products(xp: Library, x: Array, y: Array) -> Any:
-    out = x @ y
+    out = xp.matmul(x, y)
     # NumPy's products of bfloat16 have dtype float32.
     return out if out.dtype == x.dtype else out.astype(x.dtype)
 

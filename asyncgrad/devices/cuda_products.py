@@ -1,0 +1,157 @@
+"""Matrix products in streams that capture.
+
+CuPy refuses products while a stream captures. cuBLAS does not. So there the product is put into the
+stream by cuBLAS's own function, with the handle and in the layout in which CuPy would call it: the
+values are the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.aliases import Array
+
+#: For each dtype cuBLAS's number of it, and of the precision in which its products are summed.
+_DTYPES = {"e": (2, 68), "f": (0, 68), "d": (1, 70), "F": (4, 68), "D": (5, 70)}
+#: cuBLAS's choice of the algorithm: CuPy leaves it to cuBLAS, with two numbers for the same.
+_ANY_OF_MATRICES, _ANY_OF_BATCHES = 99, -1
+#: The number of axes of a matrix.
+_MATRIX = 2
+_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+_MATRICES = (
+    _POINTER, _INT, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _INT,
+    _POINTER, _POINTER, _INT, _INT, _INT, _INT,
+)  # fmt: skip
+_BATCHES = (
+    _POINTER, _INT, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _INT, _INT, _LONG, _POINTER, _INT,
+    _INT, _LONG, _POINTER, _POINTER, _INT, _INT, _LONG, _INT, _INT, _INT,
+)  # fmt: skip
+
+
+class Products:
+    """The products of one process, in cuBLAS as CuPy has loaded it."""
+
+    def __init__(self, cupy: Any) -> None:
+        """Remember the library; nothing is loaded before a stream captures."""
+        self._cupy = cupy
+        self._library: Any = None
+
+    def capturable(self, product: Callable[..., Any]) -> Callable[..., Any]:
+        """CuPy's `matmul` or `dot`, as a function that streams can capture."""
+
+        def multiply(x: Array, y: Array, out: Array | None = None) -> Any:
+            try:
+                return product(x, y, out=out)
+            except NotImplementedError:
+                made = self._captured(x, y)
+                if made is None:
+                    raise
+            if out is None:
+                return made
+            out[...] = made
+            return out
+
+        return multiply
+
+    def _captured(self, x: Array, y: Array) -> Any:
+        """Put a product into the current stream; None if it is none that CuPy computes so."""
+        known = _DTYPES.get(x.dtype.char)
+        if known is None or y.dtype != x.dtype or os.environ.get("CUPY_TF32", "0") != "0":
+            return None
+        if max(x.ndim, y.ndim) <= _MATRIX:
+            rows = x if x.ndim == _MATRIX else x[None]
+            columns = y if y.ndim == _MATRIX else y[:, None]
+            made = self._of_matrices(rows, columns, *known)
+            return made.reshape(x.shape[:-1] + y.shape[1:])
+        if x.ndim == y.ndim and x.shape[:-2] == y.shape[:-2]:
+            return self._of_batches(x, y, *known)
+        return None
+
+    def _of_matrices(self, x: Array, y: Array, dtype: int, precision: int) -> Any:
+        """The product of two matrices.
+
+        cuBLAS's matrices are stored by columns, so it computes the transposed product of the
+        transposed matrices.
+        """
+        if not (x.flags.c_contiguous or x.flags.f_contiguous):
+            x = self._cupy.ascontiguousarray(x.T).T
+        if not (y.flags.c_contiguous or y.flags.f_contiguous):
+            y = self._cupy.ascontiguousarray(y)
+        (rows, length), columns = x.shape, y.shape[1]
+        out = self._cupy.empty((rows, columns), x.dtype)
+        by_rows, by_columns = x.flags.c_contiguous, y.flags.f_contiguous
+        one, zero = _factors(x.dtype)
+        self._call(
+            "cublasGemmEx", _MATRICES,
+            int(by_columns), int(not by_rows), columns, rows, length, one.ctypes.data,
+            y.data.ptr, dtype, max(length, 1) if by_columns else max(columns, 1),
+            x.data.ptr, dtype, max(length, 1) if by_rows else max(rows, 1), zero.ctypes.data,
+            out.data.ptr, dtype, max(columns, 1), precision, _ANY_OF_MATRICES,
+        )  # fmt: skip
+        return out
+
+    def _of_batches(self, x: Array, y: Array, dtype: int, precision: int) -> Any:
+        """The products of two batches of matrices, which CuPy makes contiguous first."""
+        x, y = self._cupy.ascontiguousarray(x), self._cupy.ascontiguousarray(y)
+        (*batch, rows, length), columns = x.shape, y.shape[-1]
+        out = self._cupy.empty((*batch, rows, columns), x.dtype)
+        one, zero = _factors(x.dtype)
+        self._call(
+            "cublasGemmStridedBatchedEx", _BATCHES,
+            0, 0, columns, rows, length, one.ctypes.data,
+            y.data.ptr, dtype, columns, length * columns,
+            x.data.ptr, dtype, length, rows * length, zero.ctypes.data,
+            out.data.ptr, dtype, columns, rows * columns, prod(batch), precision, _ANY_OF_BATCHES,
+        )  # fmt: skip
+        return out
+
+    def _call(self, name: str, types: tuple[Any, ...], *arguments: int) -> None:
+        """Call cuBLAS in the current stream.
+
+        Raises:
+            NotImplementedError: if cuBLAS isn't found, or refuses.
+        """
+        cuda = self._cupy.cuda
+        if self._library is None:
+            self._library = load(_name(cuda.runtime.runtimeGetVersion() // 1000))
+        handle = cuda.device.get_cublas_handle()
+        self._ask("cublasSetStream_v2", (_POINTER, _POINTER), handle, cuda.get_current_stream().ptr)
+        self._ask(name, types, handle, *arguments)
+
+    def _ask(self, name: str, types: tuple[Any, ...], *arguments: int) -> None:
+        function = getattr(self._library, name)
+        function.argtypes = types
+        status = function(*arguments)
+        if status:
+            raise NotImplementedError(f"{name} refuses with status {status}")
+
+
+def load(name: str) -> Any:
+    """A shared library that the process has loaded.
+
+    Raises:
+        NotImplementedError: if there is none of this name.
+    """
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise NotImplementedError(f"a product can't be captured without cuBLAS: {error}") from error
+
+
+def _name(version: int) -> str:
+    return f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}"
+
+
+def _factors(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """One and zero in the dtype of the sums: of the product, and of what `out` held before."""
+    kind = np.dtype("f4") if dtype.char == "e" else dtype
+    return np.ones((), kind), np.zeros((), kind)
