@@ -13,6 +13,7 @@ from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.devices.cuda_lines import Lines, LinesKernel
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -29,20 +30,15 @@ class Elementwise(NamedTuple):
     body: str
 
 
-class Total(NamedTuple):
-    """The sum of an expression along an axis, which stays with length 1."""
-
-    inputs: str
-    body: str
-
-
 _CDF = f"T(0.5) * (T(1) + erf(x * T({math.sqrt(0.5)!r})))"
 _PDF = f"exp(x * x * T(-0.5)) * T({1 / math.sqrt(2 * math.pi)!r})"
 _A, _B = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
 _CUBIC = f"T t = tanh(x * (x * x * T({_B!r}) + T({_A!r})))"
 _LOGISTIC = "T s = T(1) / (T(1) + exp(-x))"
+_EXPONENTIALS = (("top", "max", "x"), ("total", "sum", "exp(x - top)"))
+_LOG_SUM = (*_EXPONENTIALS, ("log_total", "let", "log(total) + top"))
 
-SOURCES: dict[str, Elementwise | Total] = {
+SOURCES: dict[str, Elementwise | Lines] = {
     "gelu": Elementwise("T x", "T y", f"y = x * ({_CDF})"),
     "gelu_gradient": Elementwise("T g, T x", "T d", f"d = g * ({_CDF} + x * ({_PDF}))"),
     "gelu_tanh": Elementwise("T x", "T y", f"{_CUBIC}; y = T(0.5) * x * (T(1) + t)"),
@@ -56,29 +52,39 @@ SOURCES: dict[str, Elementwise | Total] = {
     "silu_gradient": Elementwise(
         "T g, T x", "T d", f"{_LOGISTIC}; d = g * s * (T(1) + x * (T(1) - s))"
     ),
-    "exp_total": Total("T x, T top", "exp(x - top)"),
-    "product_total": Total("T x, T y", "x * y"),
-    "share": Elementwise("T x, T top, T total", "T y", "y = exp(x - top) / total"),
-    "log_share": Elementwise("T x, T top, T total", "T y", "y = x - top - log(total)"),
-    "log_total": Elementwise("T top, T total", "T y", "y = log(total) + top"),
-    "share_gradient": Elementwise("T g, T y, T total", "T d", "d = y * (g - total)"),
-    "log_share_gradient": Elementwise("T g, T y, T total", "T d", "d = g - exp(y) * total"),
+    "softmax": Lines("x", _EXPONENTIALS, (("y", "exp(x - top) / total"),)),
+    "softmax_gradient": Lines("g y", (("total", "sum", "g * y"),), (("d", "y * (g - total)"),)),
+    "log_softmax": Lines("x", _LOG_SUM, (("y", "x - log_total"),)),
+    "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
+    "log_sums": Lines("x", _LOG_SUM, results="log_total"),
     "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
-    "square_total": Total("T x, T mean", "(x - mean) * (x - mean)"),
-    "deviation": Elementwise("T total, T n, T eps", "T y", "y = T(1) / sqrt(total / n + eps)"),
-    "affine": Elementwise(
-        "T x, T mean, T inverse, T weight, T bias",
-        "T y",
-        "y = (x - mean) * inverse * weight + bias",
+    "layer_norm": Lines(
+        "x",
+        (
+            ("total", "sum", "x"),
+            ("mean", "let", "total / length"),
+            ("squares", "sum", "(x - mean) * (x - mean)"),
+            ("inverse", "let", "1 / sqrt(squares / length + eps)"),
+        ),
+        (("y", "(x - mean) * inverse * weight + bias"),),
+        "mean inverse",
+        places="weight=1 bias=0",
+        numbers="eps",
     ),
-    "gradient_total": Total("T g, T weight", "g * weight"),
-    "aligned_total": Total(
-        "T g, T weight, T x, T mean, T inverse", "g * weight * (x - mean) * inverse"
-    ),
-    "affine_gradient": Elementwise(
-        "T g, T weight, T x, T mean, T inverse, T total, T aligned, T n",
-        "T d",
-        "d = inverse * (g * weight - total / n - (x - mean) * inverse * aligned / n)",
+    "layer_norm_gradient": Lines(
+        "g x",
+        (
+            ("total", "sum", "g * weight"),
+            ("aligned", "sum", "g * weight * (x - mean) * inverse"),
+        ),
+        (
+            (
+                "d",
+                "inverse * (g * weight - total / length - (x - mean) * inverse * aligned / length)",
+            ),
+        ),
+        lines="mean inverse",
+        places="weight=1",
     ),
     "adam": Elementwise(
         "T gradient, T sign, T shrink, T decay, T keep_mean, T keep_square, T eps, T length,"
@@ -95,27 +101,9 @@ SOURCES: dict[str, Elementwise | Total] = {
 # -- what they are put together to: the kernels of `ops.fused`, by name ---------------------------
 
 
-def _softmax(K: Namespace, x: Array, dim: int) -> Any:
-    top = x.max(axis=dim, keepdims=True)
-    return K.share(x, top, K.exp_total(x, top, dim))
-
-
-def _softmax_gradient(K: Namespace, g: Array, y: Array, dim: int) -> Any:
-    return K.share_gradient(g, y, K.product_total(g, y, dim))
-
-
-def _log_softmax(K: Namespace, x: Array, dim: int) -> Any:
-    top = x.max(axis=dim, keepdims=True)
-    return K.log_share(x, top, K.exp_total(x, top, dim))
-
-
-def _log_softmax_gradient(K: Namespace, g: Array, y: Array, dim: int) -> Any:
-    return K.log_share_gradient(g, y, g.sum(axis=dim, keepdims=True))
-
-
-def _log_sums(K: Namespace, x: Array, dim: int) -> Any:
-    top = x.max(axis=dim, keepdims=True)
-    return K.log_total(top, K.exp_total(x, top, dim))
+def _along(name: str) -> Callable[..., Any]:
+    """A kernel of lines along the axis that is the last argument."""
+    return lambda K, *arguments: getattr(K, name)(arguments[-1], *arguments[:-1])
 
 
 def _one_factor(K: Namespace, x: Array, sums: Array, dim: int, factor: Value) -> Any:
@@ -128,22 +116,17 @@ def _factors(K: Namespace, x: Array, sums: Array, factors: Array, dim: int) -> A
 
 def _layer_norm(
     K: Namespace, x: Array, dim: int, weight: Array, bias: Array, eps: float, kept: list[Any]
-) -> Any:
-    n = x.shape[1]
-    mean = x.mean(axis=1, keepdims=True)
-    inverse = K.deviation(K.square_total(x, mean, 1), n, eps)
-    kept.append((mean, inverse))
-    return K.affine(x, mean, inverse, 1 if weight is None else weight, 0 if bias is None else bias)
+) -> Any:  # fmt: skip
+    y, *moments = K.layer_norm(dim, x, weight, bias, eps)
+    kept.append(tuple(moments))
+    return y
 
 
 def _layer_norm_gradient(
     K: Namespace, g: Array, x: Array, mean: Array, inverse: Array, dim: int, weight: Array,
     sums: None,
 ) -> Any:  # fmt: skip
-    weight = 1 if weight is None else weight
-    total = K.gradient_total(g, weight, 1)
-    aligned = K.aligned_total(g, weight, x, mean, inverse, 1)
-    return K.affine_gradient(g, weight, x, mean, inverse, total, aligned, x.shape[1])
+    return K.layer_norm_gradient(dim, g, x, mean, inverse, weight)
 
 
 def _adapt(
@@ -171,11 +154,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             "gelu", "gelu_gradient", "gelu_tanh", "gelu_tanh_gradient", "silu", "silu_gradient",
         )
     },
-    "softmax": _softmax,
-    "softmax_gradient": _softmax_gradient,
-    "log_softmax": _log_softmax,
-    "log_softmax_gradient": _log_softmax_gradient,
-    "log_sums": _log_sums,
+    **{
+        name: _along(name)
+        for name in (
+            "softmax", "softmax_gradient", "log_softmax", "log_softmax_gradient", "log_sums",
+        )
+    },
     "one_factor": _one_factor,
     "factors": _factors,
     "layer_norm": _layer_norm,
@@ -206,13 +190,11 @@ class Kernels:
     def __getattr__(self, name: str) -> Any:
         source = SOURCES[name]
         full = f"asyncgrad_{name}"
+        kernel: Any
         if isinstance(source, Elementwise):
             kernel = self._cupy.ElementwiseKernel(*source, full)
         else:
-            total = self._cupy.ReductionKernel(
-                source.inputs, "T y", source.body, "a + b", "y = a", "0", full
-            )
-            kernel = partial(_along, total)
+            kernel = LinesKernel(self._cupy, full, source)
         setattr(self, name, kernel)
         return kernel
 
@@ -225,7 +207,7 @@ class Kernels:
                 sample.append(None if value is None else type(value))
                 continue
             known = value.dtype.char in "fd" and dtype in {None, value.dtype}
-            if not known or not value.flags.c_contiguous:
+            if not known or not value.flags.c_contiguous or not value.size:
                 return NotImplemented
             dtype = value.dtype
             # CuPy compiles for each number of axes and for which of them are broadcast.
@@ -269,8 +251,3 @@ class Kernels:
             self._refused.add(key)
         else:
             self._ready.add(key)
-
-
-def _along(total: Array, *arguments: Value) -> Any:
-    """Apply a reduction along the axis that is the last argument."""
-    return total(*arguments[:-1], axis=arguments[-1], keepdims=True)

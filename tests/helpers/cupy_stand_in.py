@@ -24,6 +24,7 @@ import numpy as np
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices import cuda_products
 from asyncgrad.devices.base import READY
+from asyncgrad.devices.cuda_kernels import SOURCES
 from asyncgrad.devices.simulated import array
 from asyncgrad.devices.simulated.array import SimArray, _computed, adopt, launch
 from asyncgrad.devices.simulated.library import Library
@@ -331,9 +332,10 @@ class StandIn:
     def ElementwiseKernel(self, inputs, outputs, body, name):
         return _Kernel(self, names(inputs), names(outputs), body, name)
 
-    def ReductionKernel(self, inputs, outputs, mapped, reduced, after, identity, name):
-        assert (reduced, after, identity) == ("a + b", "y = a", "0")
-        return _Kernel(self, names(inputs), names(outputs), f"y = {mapped}", name)
+    def RawKernel(self, code, name):
+        declared = SOURCES[name.removeprefix("asyncgrad_")]
+        assert code in {declared.code(name, dtype) for dtype in "fd"}
+        return _Lines(self, name, declared)
 
     # -- copies -----------------------------------------------------------------------------------
 
@@ -528,7 +530,7 @@ class _Kernel:
         self.statements = [line.strip().removeprefix("T ") for line in body.split(";")]
         assert all(re.fullmatch(r"\w+ = [\w\s.+*/(),-]+", line) for line in self.statements)
 
-    def __call__(self, *arguments, axis=None, keepdims=False):
+    def __call__(self, *arguments):
         place = self.cupy.places[self.cupy.device()]
         arrays = [a for a in arguments if isinstance(a, SimArray)]
         (dtype,) = {array.dtype for array in arrays}
@@ -544,13 +546,55 @@ class _Kernel:
                 target, expression = line.split(" = ", 1)
                 known[target] = eval(expression, dict(CALLED), known)
             found = [np.asarray(known[name], dtype) for name in self.outputs]
-            if axis is not None:
-                found = [found[0].sum(axis=axis, keepdims=keepdims)]
             for target, value in zip(out, found, strict=False):
                 target[...] = value
             return None if out else found[0]
 
         return launch(place, self.name, compute, given, {"out": outs} if outs else {})
+
+
+class _Lines:
+    """A kernel that goes along lines, whose expressions are Python's, too."""
+
+    def __init__(self, cupy, name, declared):
+        self.cupy = cupy
+        self.name = name
+        self.declared = declared
+
+    def __call__(self, grid, block, arguments):
+        """With blocks of as many threads as there is room for, and enough of them."""
+        declared = self.declared
+        *values, lines, length, beside = arguments
+        assert math.prod(block) <= 512
+        assert grid[0] == lines // beside * -(-beside // block[0])
+        inputs = [*declared.arrays.split(), *declared.lines.split()]
+        defaults = dict(part.split("=") for part in declared.places.split())
+        outs = [*(name for name, _ in declared.elements), *declared.results.split()]
+        count = len(inputs) + len(defaults)
+        given, made = values[:count], values[count : count + len(outs)]
+        numbers = dict(
+            zip(declared.numbers.split(), values[count + len(outs) :], strict=True), length=length
+        )
+
+        def compute(*arrays, out):
+            shape = lines // beside, -1, beside
+            known = {**CALLED, **numbers}
+            for name, value in zip(inputs, arrays, strict=False):
+                known[name] = value.reshape(shape)
+            for (name, default), value in zip(defaults.items(), arrays[len(inputs) :], strict=True):
+                known[name] = int(default) if isinstance(value, int) else value.reshape(1, -1, 1)
+            for name, how, expression in declared.steps:
+                found = eval(expression, known)
+                known[name] = found if how == "let" else getattr(found, how)(axis=1, keepdims=True)
+            for (_, expression), target in zip(declared.elements, out, strict=False):
+                target.reshape(shape)[...] = eval(expression, known)
+            for name, target in zip(
+                declared.results.split(), out[len(declared.elements) :], strict=True
+            ):
+                target.reshape(shape)[...] = known[name]
+
+        place = self.cupy.places[self.cupy.device()]
+        launch(place, self.name, compute, tuple(given), {"out": tuple(made)})
 
 
 class _Late:

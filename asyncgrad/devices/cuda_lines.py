@@ -1,0 +1,189 @@
+"""CUDA kernels in which a block of threads goes along one line of an array, such as a softmax.
+
+A kernel is declared by expressions that C++ and Python read alike. What it adds up along a line it
+needs at every place of the line, so it reads the line several times: after the first time it comes
+from the cache.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from asyncgrad.aliases import Array, Value
+
+#: How two parts of a total become one, and what it begins with.
+_JOINED = {"sum": ("a + b", "T(0)"), "max": ("a > b ? a : b", "T(__int_as_float(0xff800000))")}
+#: Lines that lie side by side and share a block, and the most threads of a block.
+_BESIDE, _THREADS = 32, 512
+_DTYPES = {"f": "float", "d": "double"}
+
+_TEMPLATE = """
+typedef %(dtype)s T;
+%(functions)s
+extern "C" __global__ void %(name)s(
+    %(parameters)s, long long lines, long long length_, long long beside
+) {
+    __shared__ T buffer[%(threads)d];
+    const long long blocks = (beside + blockDim.x - 1) / blockDim.x;
+    const long long place = blockIdx.x %% blocks * blockDim.x + threadIdx.x;
+    const long long line = blockIdx.x / blocks * beside + place;
+    const bool inside = place < beside && line < lines;
+    const long long start = blockIdx.x / blocks * length_ * beside + place;
+    const T length = T(length_);
+    const long long end = inside ? length_ : 0;
+    %(body)s
+}
+"""
+_JOIN = """
+__device__ T join_%(how)s(T value, T* buffer) {
+    const int at = threadIdx.y * blockDim.x + threadIdx.x;
+    buffer[at] = value;
+    for (int half = blockDim.y / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half) {
+            const T a = buffer[at], b = buffer[at + half * blockDim.x];
+            buffer[at] = %(joined)s;
+        }
+    }
+    __syncthreads();
+    value = buffer[threadIdx.x];
+    __syncthreads();
+    return value;
+}
+"""
+_ALONG = (
+    "for (long long i = threadIdx.y; i < end; i += blockDim.y) {"
+    " const long long at = start + i * beside; %s }"
+)
+
+
+class Lines(NamedTuple):
+    """A kernel with one block of threads for each line along an axis.
+
+    Names are separated by spaces; `length` is the length of a line.
+    """
+
+    #: Inputs with an element for each place of each line.
+    arrays: str
+    #: What is computed for a line, in this order: a name, "sum", "max" or "let", an expression.
+    steps: tuple[tuple[str, str, str], ...]
+    #: Results with an element for each place of each line: a name and an expression.
+    elements: tuple[tuple[str, str], ...] = ()
+    #: Names of steps that are results, with one element for each line.
+    results: str = ""
+    #: Inputs with one element for each line.
+    lines: str = ""
+    #: Inputs with one element for each place in a line, each with what stands for None.
+    places: str = ""
+    numbers: str = ""
+
+    def code(self, name: str, dtype: str) -> str:
+        """The kernel in C++."""
+        inputs = [*self.arrays.split(), *self.lines.split(), *_defaults(self.places)]
+        outs = [*(name for name, _ in self.elements), *self.results.split()]
+        parameters = [
+            *(f"const T* {name}_" for name in inputs),
+            *(f"T* {name}_out" for name in outs),
+            *(f"T {name}" for name in self.numbers.split()),
+        ]
+        found = " ".join([
+            *(f"const T {name} = {name}_[at];" for name in self.arrays.split()),
+            *(
+                f"const T {name} = {name}_ ? {name}_[i] : T({value});"
+                for name, value in _defaults(self.places).items()
+            ),
+        ])  # fmt: skip
+        body = [f"const T {name} = inside ? {name}_[line] : T(0);" for name in self.lines.split()]
+        for target, how, expression in self.steps:
+            if how == "let":
+                body.append(f"const T {target} = {expression};")
+                continue
+            along = (
+                _ALONG % f"{found} const T a = part, b = {expression}; part = {_JOINED[how][0]};"
+            )
+            body.append(f"T {target};")
+            body.append(f"{{ T part = {_JOINED[how][1]}; {along} {target} = part; }}")
+            body.append(f"{target} = join_{how}({target}, buffer);")
+        written = " ".join(f"{name}_out[at] = {expression};" for name, expression in self.elements)
+        if written:
+            body.append(_ALONG % f"{found} {written}")
+        body += [
+            f"if (inside && threadIdx.y == 0) {target}_out[line] = {target};"
+            for target in self.results.split()
+        ]
+        used = sorted({how for _, how, _ in self.steps} - {"let"})
+        return _TEMPLATE % {
+            "dtype": _DTYPES[dtype],
+            "functions": "".join(_JOIN % {"how": how, "joined": _JOINED[how][0]} for how in used),
+            "name": name,
+            "parameters": ", ".join(parameters),
+            "threads": _THREADS,
+            "body": "\n    ".join(body),
+        }
+
+
+class LinesKernel:
+    """A declared kernel, compiled for each dtype on its first call.
+
+    Args:
+        cupy: the library.
+        name: the kernel's name for the compiler.
+        declared: what it computes.
+    """
+
+    def __init__(self, cupy: Any, name: str, declared: Lines) -> None:
+        """Remember all three; nothing is compiled yet."""
+        self._cupy = cupy
+        self._name = name
+        self._declared = declared
+        self._compiled: dict[str, Any] = {}
+
+    def __call__(self, axis: int, *arguments: Value) -> Any:
+        """Launch it on contiguous arrays of one dtype, of which the first one has all elements.
+
+        Args:
+            axis: the axis of the lines.
+            arguments: the inputs, and then the numbers, in the declared order.
+
+        Returns:
+            The result, or a list of several.
+        """
+        first: Array = arguments[0]
+        shape, dtype = first.shape, first.dtype
+        kernel = self._compiled.get(dtype.char)
+        if kernel is None:
+            code = self._declared.code(self._name, dtype.char)
+            kernel = self._compiled[dtype.char] = self._cupy.RawKernel(code, self._name)
+        length, beside = shape[axis], prod(shape[axis + 1 :])
+        outer = prod(shape[:axis])
+        of_lines = (*shape[:axis], 1, *shape[axis + 1 :])
+        outs = [
+            *(self._cupy.empty(shape, dtype) for _ in self._declared.elements),
+            *(self._cupy.empty(of_lines, dtype) for _ in self._declared.results.split()),
+        ]
+        numbers = len(self._declared.numbers.split())
+        inputs = arguments[: len(arguments) - numbers]
+        width = 1 if beside == 1 else _BESIDE
+        threads = min(_THREADS // width, max(_BESIDE // width, 1 << (length - 1).bit_length()))
+        kernel(
+            (outer * -(-beside // width),),
+            (width, threads),
+            (
+                *(0 if value is None else value for value in inputs),
+                *outs,
+                *map(dtype.type, arguments[len(inputs) :]),
+                outer * beside,
+                length,
+                beside,
+            ),
+        )
+        return outs if len(outs) > 1 else outs[0]
+
+
+def _defaults(places: str) -> dict[str, str]:
+    """The names of inputs for places, with what stands for None."""
+    return dict(part.split("=") for part in places.split())
