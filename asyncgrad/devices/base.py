@@ -170,6 +170,25 @@ class Device(metaclass=_DeviceType):
         """
         return {}
 
+    #: Draws random numbers itself, see `draw`.
+    draws = False
+
+    def draw(
+        self, kind: str, seeds: tuple[int, int], shape: tuple[int, ...], dtype: DType,
+        scale: float, offset: float,
+    ) -> Any:  # fmt: skip
+        """Draw random numbers in the current stream.
+
+        Args:
+            kind: "uniform" in [0, 1), or standard "normal".
+            seeds: two numbers below 2**64, of which the numbers are a function.
+            shape: their shape.
+            dtype: float32 or float64.
+            scale: what they are multiplied by.
+            offset: what is then added.
+        """
+        raise NotImplementedError
+
     # -- costs ------------------------------------------------------------------------------------
 
     @property

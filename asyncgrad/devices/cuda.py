@@ -20,6 +20,7 @@ from asyncgrad.devices.base import Device
 from asyncgrad.devices.cuda_graphs import Graph
 from asyncgrad.devices.cuda_kernels import Kernels
 from asyncgrad.devices.cuda_products import Products
+from asyncgrad.devices.cuda_random import Draws
 from asyncgrad.devices.library import Library
 from asyncgrad.devices.pinned import pinned_pool
 from asyncgrad.devices.streams import current_stream
@@ -88,8 +89,8 @@ class CudaDevice(Device):
     """A CUDA device, with CuPy's arrays."""
 
     __slots__ = (
-        "_device", "_kernels", "_library", "_lock", "_next", "_pool", "_streams", "_waiter",
-        "_waiting",
+        "_device", "_draws", "_kernels", "_library", "_lock", "_next", "_pool", "_streams",
+        "_waiter", "_waiting",
     )  # fmt: skip
 
     streamed = True
@@ -99,6 +100,7 @@ class CudaDevice(Device):
         super().__init__("cuda", index)
         self._device = cupy.cuda.Device(index)
         self._kernels = Kernels(cupy, self._device)
+        self._draws = Draws(cupy)
         self._library = _Library(self, cupy)
         self._library.compiled = self._kernels.functions
         self._pool = pinned_pool(cupyx.empty_pinned)
@@ -125,6 +127,11 @@ class CudaDevice(Device):
     def compiled(self) -> Mapping[str, Callable[..., Any]]:
         """Kernels that replace a chain of CuPy's functions by one launch."""
         return self._kernels.functions
+
+    draws = True
+
+    def draw(self, *what: Value) -> Any:
+        return self._within(current_stream(self).raw, self._draws, what, {})
 
     @property
     def element_cost(self) -> float:

@@ -20,6 +20,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
+import philox
 
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices import cuda_products
@@ -329,8 +330,18 @@ class StandIn:
 
     # -- kernels ----------------------------------------------------------------------------------
 
-    def ElementwiseKernel(self, inputs, outputs, body, name):
+    def ElementwiseKernel(self, inputs, outputs, body, name, preamble=""):
+        if preamble:
+            return partial(self.draw, getattr(philox, name.removeprefix("asyncgrad_")))
         return _Kernel(self, names(inputs), names(outputs), body, name)
+
+    def draw(self, kind, key, high, scale, offset, out):
+        """What the kernels that draw random numbers write."""
+
+        def compute(*, out):
+            out[...] = kind((key, high), out.shape, out.dtype) * scale + offset
+
+        launch(self.places[self.device()], "draw", compute, (), {"out": out})
 
     def RawKernel(self, code, name):
         declared = SOURCES[name.removeprefix("asyncgrad_")]

@@ -30,9 +30,10 @@ from asyncgrad.ops.tensors.rng import source_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.devices import Device
     from asyncgrad.ops.tensors.rng import Generator
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+    from asyncgrad.types import Array, Library
 
 __all__ = [
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
@@ -185,7 +186,7 @@ def _dropped(
         if out is not None:
             return out
     chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
-    mask = _drawn(generator, chosen, p, shape)
+    mask = _drawn(generator, chosen, p, shape, metadata.device)
     if metadata.device is not CPU:
         mask = metadata.F.xp.asarray(mask)
     return _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
@@ -193,10 +194,19 @@ def _dropped(
 
 @called_anew
 def _drawn(
-    generator: Generator | None, chosen: tuple[int, ...], p: float, shape: tuple[int, ...]
-) -> Any:
+    generator: Generator | None, chosen: tuple[int, ...], p: float, shape: tuple[int, ...],
+    device: Device,
+) -> Any:  # fmt: skip
     """A random mask of what is kept, drawn for one shape and broadcast to another."""
-    return np.broadcast_to(source_of(generator).uniform(chosen, _FLOAT32) >= p, shape)
+    source = source_of(generator)
+    numbers = source.draw_on(device, "uniform", chosen, _FLOAT32)
+    if numbers is not None:
+        return device.launching(_kept)(device.xp, numbers, p, shape)
+    return _kept(np, source.uniform(chosen, _FLOAT32), p, shape)
+
+
+def _kept(xp: Library, numbers: Array, p: float, shape: tuple[int, ...]) -> Any:
+    return xp.broadcast_to(numbers >= p, shape)
 
 
 def _self_normalised(x: Tensor, mask: Array, p: float) -> Any:

@@ -60,6 +60,19 @@ _INT64 = np.dtype("int64")
 _Draw: TypeAlias = "Callable[[Generator, tuple[int, ...], np.dtype[Any]], Any]"
 
 
+#: What devices draw themselves: the functions of a generator that draw it on the host.
+_KINDS: dict[_Draw, str] = {Generator.uniform: "uniform", Generator.normal: "normal"}
+
+
+def _numbers(
+    draw: _Draw, source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], place: Device
+) -> Any:
+    """Drawn numbers as an array on the host, or on a device that draws them itself."""
+    kind = _KINDS.get(draw) if place.draws else None
+    made = None if kind is None else source.draw_on(place, kind, shape, dtype)
+    return draw(source, shape, dtype) if made is None else made
+
+
 # -- by shape -------------------------------------------------------------------------------------
 
 
@@ -70,7 +83,8 @@ def _filled(
     """A tensor of random numbers; within a `vmap`, of its own for each example."""
     if current().batch is not None:
         return drawn(lambda whole: _filled(name, draw, whole, dtype, place, generator), shape)
-    return from_host(name, draw(source_of(generator), shape, dtype), place, requires_grad)
+    array = _numbers(draw, source_of(generator), shape, dtype, place)
+    return from_host(name, array, place, requires_grad)
 
 
 def _by_shape(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
@@ -81,10 +95,11 @@ def _by_shape(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         wanted = default_dtype() if dtype is None else as_dtype(name, dtype)
         shape = new_shape(name, sizes, size)
+        place = place_of(name, device)
         if current().batch is not None:
-            return _filled(name, draw, shape, wanted, place_of(name, device), generator)
-        array = draw(source_of(generator), shape, wanted)
-        return from_host(name, array, place_of(name, device), requires_grad)
+            return _filled(name, draw, shape, wanted, place, generator)
+        array = _numbers(draw, source_of(generator), shape, wanted, place)
+        return from_host(name, array, place, requires_grad)
 
     return makes(drawn_anew(named(function, name, doc)))
 
@@ -258,7 +273,8 @@ def _by_example(name: str, draw: _Draw, doc: str) -> Callable[..., Tensor]:
         shape, wanted, place = _like(name, input, dtype, device, memory_format)
         if current().batch is not None:
             return _filled(name, draw, shape, wanted, place, generator)
-        return from_host(name, draw(source_of(generator), shape, wanted), place, requires_grad)
+        array = _numbers(draw, source_of(generator), shape, wanted, place)
+        return from_host(name, array, place, requires_grad)
 
     return as_made(drawn_anew(named(function, name, doc)))
 
@@ -659,10 +675,11 @@ def uniform_(
     if args or kwargs:
         low, high = _bounds("uniform_", ("from", "to"), (low, high), args, kwargs)
         low, high = _real("uniform_", "from", low), _real("uniform_", "to", high)
-    dtype = x._metadata.dtype
+    shape, dtype, device = x._metadata.shape, x._metadata.dtype, x._metadata.device
     check_dtype("uniform_", dtype, INEXACT)
+    source = source_of(generator)
     if low == 0 and high == 1:
-        return _fill(x, source_of(generator).uniform(x._metadata.shape, dtype), "uniform_")
+        return _fill(x, _numbers(Generator.uniform, source, shape, dtype, device), "uniform_")
     largest = _largest(dtype)
     for what, bound in (("from", low), ("to", high), ("to - from", high - low)):
         if not abs(bound) <= largest:
@@ -671,9 +688,11 @@ def uniform_(
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
         )
-    values = source_of(generator).uniform(x._metadata.shape, dtype)
-    least = complex(low, low) if dtype.kind == "c" else low
-    return _fill(x, values * (high - low) + least, "uniform_")
+    values = source.draw_on(device, "uniform", shape, dtype, high - low, low)
+    if values is None:
+        least = complex(low, low) if dtype.kind == "c" else low
+        values = source.uniform(shape, dtype) * (high - low) + least
+    return _fill(x, values, "uniform_")
 
 
 @drawn_into
@@ -687,8 +706,13 @@ def normal_(
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
     x, mean, std = _filled_with("normal_", input, mean=mean, std=std)
-    metadata = x._metadata
-    values = _normal(mean, std, source_of(generator), metadata.shape, metadata.dtype)
+    metadata, source = x._metadata, source_of(generator)
+    values = None
+    if std >= 0:
+        shape, dtype = metadata.shape, metadata.dtype
+        values = source.draw_on(metadata.device, "normal", shape, dtype, std, mean)
+    if values is None:
+        values = _normal(mean, std, source, metadata.shape, metadata.dtype)
     return _fill(x, values, "normal_")
 
 

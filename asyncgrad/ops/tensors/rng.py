@@ -177,6 +177,26 @@ class Generator:
         child = np.random.Generator(np.random.PCG64(seeds))
         return getattr(child, method)(*args, **kwargs)
 
+    def draw_on(
+        self, device: Any, kind: str, shape: tuple[int, ...], dtype: Any, scale: float = 1.0,
+        offset: float = 0.0,
+    ) -> Any:  # fmt: skip
+        """Many numbers that a device draws from a seed; None if they are few, or it draws none.
+
+        Args:
+            device: the device.
+            kind: "uniform" or "normal".
+            shape: the shape of the numbers.
+            dtype: their dtype.
+            scale: what they are multiplied by.
+            offset: what is then added.
+        """
+        if not device.draws or prod(shape) < _LARGE or dtype.char not in "fd":
+            return None
+        with self._lock:
+            seeds = self._random.integers(0, 1 << 63, 2).tolist()
+        return device.draw(kind, seeds, shape, dtype, scale, offset)
+
     def uniform(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Uniform numbers in [0, 1), or complex numbers with such parts.
 
