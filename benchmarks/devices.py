@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import asyncgrad as ag
@@ -225,26 +226,52 @@ def node(library: Any, length: int, turns: int) -> float:
     return statistics.median(found[3:])
 
 
-def gpu_lag() -> float:
-    """The 99th percentile of the loop's lag beside passes over a GPT on the GPU."""
-    loss = gpt(ag, 1_024, 8, 512)
+def small(library: Any) -> Callable[[Any], Any]:
+    """The gradients of a network of four small layers, as a function of its input."""
+    weights = [library.randn(64, 64).to("cuda").mul(0.1).requires_grad_() for _ in range(4)]
 
-    async def passes() -> None:
-        for _ in range(5):
-            await loss().backward()
+    def gradients(x: Any) -> Any:
+        y = x
+        for weight in weights:
+            y = library.tanh(y @ weight)
+        return library.autograd.grad((y * y).sum(), weights)
 
-    return percentile(sorted(asyncio.run(_ticking(passes()))), 99)
+    return gradients
 
 
-def seconds(library: Any, loss: Callable[[], Any], turns: int) -> float:
-    """The median time of forward and backward, synchronised."""
+def gpu_lag(library: Any, turns: int) -> float:
+    """The 99th percentile of the loop's lag beside passes over a GPT on the GPU.
+
+    PyTorch's passes run in a thread.
+    """
+    loss = gpt(library, 1_024, 8, 512)
+
+    async def run() -> list[float]:
+        late: list[float] = []
+        for turn in range(turns):
+            made = loss()
+            library.cuda.synchronize()
+            work = made.backward() if library is ag else asyncio.to_thread(made.backward)
+            beside = await _ticking(work)
+            late += beside if turn else []
+        return late
+
+    return percentile(sorted(asyncio.run(run())), 99)
+
+
+def seconds(library: Any, work: Callable[[], Any], turns: int) -> float:
+    """The median time of some work, synchronised."""
     found = []
     for _ in range(turns + 3):
         start = time.perf_counter()
-        loss().backward()
+        work()
         library.cuda.synchronize()
         found.append(time.perf_counter() - start)
     return statistics.median(found[3:])
+
+
+def _step(loss: Callable[[], Any]) -> None:
+    loss().backward()
 
 
 def gpu(turns: int) -> Iterator[str]:
@@ -265,10 +292,22 @@ def gpu(turns: int) -> Iterator[str]:
     }
     for case, make in cases.items():
         for name, library in libraries.items():
-            yield f"{case}, {name}: {1e3 * seconds(library, make(library), turns):.2f} ms"
+            loss = make(library)
+            took = seconds(library, partial(_step, loss), turns)
+            yield f"{case}, forward and backward, {name}: {1e3 * took:.2f} ms"
+    for name, library in libraries.items():
+        gradients, x = small(library), library.randn(8, 64).to("cuda")
+        took = seconds(library, partial(gradients, x), turns)
+        yield f"four layers of 64, forward and gradients, {name}: {1e3 * took:.3f} ms"
+        if library is ag:
+            took = seconds(ag, partial(ag.compile(gradients), x), turns)
+            yield f"four layers of 64, replayed, {name}: {1e3 * took:.3f} ms"
     for name, library in libraries.items():
         yield f"a node of a pass, {name}: {1e6 * node(library, 500, turns):.1f} us on the host"
-    yield f"the loop's lag beside passes over the GPT: p99 {1e3 * gpu_lag():.2f} ms (at most 1)"
+    for name, library in libraries.items():
+        where = "" if library is ag else " in a thread"
+        late = 1e3 * gpu_lag(library, max(3, turns // 3))
+        yield f"the loop's lag beside passes over the GPT, {name}{where}: p99 {late:.2f} ms"
     device = ag.device("cuda")
     for waiting in ("thread", "poll"):
         device.waiting = waiting

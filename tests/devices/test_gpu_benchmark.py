@@ -28,5 +28,12 @@ def test_nodes_are_launched_and_not_waited_for():
 
 
 def test_steps_are_timed():
-    assert devices.seconds(ag, devices.mlp(ag, 16), 1) > 0
-    assert devices.seconds(ag, devices.gpt(ag, 64, 1, 4), 1) > 0
+    for loss in (devices.mlp(ag, 16), devices.gpt(ag, 64, 1, 4)):
+        assert devices.seconds(ag, lambda loss=loss: loss().backward(), 1) > 0
+
+
+def test_small_steps_are_replayed():
+    gradients, x = devices.small(ag), ag.randn(8, 64).to("cuda")
+    fast = ag.compile(gradients)
+    assert devices.seconds(ag, lambda: fast(x), 1) > 0
+    assert "one CUDA graph" in fast.explain()
