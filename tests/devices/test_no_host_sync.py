@@ -6,6 +6,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.testing import simulate
+from benchmarks.functions import CASES, Sizes, arguments
 
 #: Functions of a float tensor of shape (4, 4), two places and a mask.
 QUIET = {
@@ -87,3 +88,32 @@ def test_counts_on_a_device_say_how_often():
     x = ag.arange(3.0, device="sim:0")
     assert x.repeat_interleave(ag.tensor([1, 0, 2], device="sim:0")).tolist() == [0.0, 2.0, 2.0]
     assert ag.repeat_interleave(ag.tensor([1, 2], device="sim:0")).tolist() == [0, 1, 1]
+
+
+#: Functions of benchmarks that have to look, as they say.
+_LOOKS = {
+    "scatter (multiply)", "normal (tensors)", "poisson", "binomial", "item", "tolist", "numpy",
+}  # fmt: skip
+#: Layers, whose parameters are on the CPU.
+_LAYERS = {"nn.RNN", "nn.LSTM", "nn.GRU", "nn.RNN (relu)"}
+_SIZES = Sizes(512, 128, 2, (2, 2, 256, 64), (4, 8, 64, 64), (4, 4, 4096))
+
+
+def test_large_arrays_are_not_looked_at_either():
+    """What is done block by block on the host is not done so here, forward and backward."""
+    for case in CASES:
+        if case.name in _LOOKS | _LAYERS:
+            continue
+        given, others = arguments(case, _SIZES)
+        with simulate(devices=1, latency=1.0) as machine:
+            there = [ag.tensor(array, device="sim:0") for array in given + others]
+            leaves = [x.requires_grad_() for x in there[: len(given)]]
+            before = machine.blocked
+            made = case.call(ag, ag.nn.functional, *there)
+            made = made if isinstance(made, (tuple, list)) else [made]
+            made = [x for x in made if getattr(x, "requires_grad", False)]
+            if made:
+                ones = [ag.ones_like(x) for x in made]
+                ag.grad(made, leaves, ones, allow_unused=True)
+            # The pass itself waits, once.
+            assert machine.blocked - before <= bool(made), case.name

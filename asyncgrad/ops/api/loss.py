@@ -469,12 +469,11 @@ def _labels(
     if not array.size:
         return array, None
     if metadata.device.streamed:
-        xp = metadata.F.xp
-        counted = array != ignore_index
-        array = array * counted
-        known = (array >= 0) & (array < classes)
-        number = metadata.dtype.type
-        return array * known, xp.where(known, counted.astype(metadata.dtype), number("nan"))
+        where, number = metadata.F.xp.where, metadata.dtype.type
+        known = array.view(f"u{array.itemsize}") < classes
+        counted = where(known, number(1), number("nan"))
+        place = where(known, array, array.dtype.type(0))
+        return place, where(array == ignore_index, number(0), counted)
     # Viewed as unsigned, negative numbers are huge, so one maximum usually checks both bounds.
     if ignore_index < 0 and array.view(f"u{array.itemsize}").max() < classes:
         return array, None
@@ -540,7 +539,7 @@ def _counted(
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     extra: Any = None
     F, dtype = metadata.F, metadata.dtype
-    ones = F.xp.ones(target.shape, dtype) if counted is None else counted.astype(dtype)
+    ones = F.xp.ones(target.shape, dtype) if counted is None else F.xp.asarray(counted, dtype)
     weighted = ones if weight is None else weight[target] * ones
     if reduction == "mean":
         total = weighted.sum()
@@ -552,7 +551,8 @@ def _counted(
         elif total == 0:
             # All elements are ignored: the gradient is zero, and the mean is NaN.
             total, extra = dtype.type("inf"), float("nan")
-        ones, weighted = ones / total, weighted / total
+        ones = ones / total
+        weighted = ones if weight is None else weighted / total
     shape = metadata.shape
     lines = (*shape[:dim], 1, *shape[dim + 1 :])
     kept = None if counted is None else (counted != 0).reshape(lines)

@@ -44,12 +44,13 @@ def _line(x: Array | None) -> Any:
 
 
 def _row_dots(xp: Library, x: Array, y: Array) -> Any:
-    if x.dtype.kind == "V":
-        # `vecdot` and `einsum` support NumPy's own dtypes only.
+    if x.dtype.kind == "V" or xp.ndarray is not np.ndarray:
+        # `vecdot` and `einsum` support NumPy's own dtypes only, and CuPy's `einsum` takes this for
+        # many products of matrices.
         return (x * y).sum(axis=1, keepdims=True)
-    if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[1] >= _LONG):
+    if x.size <= _FEW or x.shape[1] >= _LONG:
         return np.vecdot(x, y)[:, None]
-    return xp.einsum("ij,ij->i", x, y)[:, None]
+    return np.einsum("ij,ij->i", x, y)[:, None]
 
 
 @along(in_order=True)
@@ -284,7 +285,7 @@ def _on_places(xp: Library, values: Array, x: Array) -> Any:
     own in one go.
     """
     column = values[:, None]
-    plain = x.size <= _FEW or x.shape[2] > _WIDE
+    plain = x.size <= _FEW or x.shape[2] > _WIDE or xp.ndarray is not np.ndarray
     return column if plain else xp.repeat(column, x.shape[2], axis=1)
 
 
@@ -298,10 +299,12 @@ def _channel_sums(xp: Library, x: Array) -> Any:
 
 def _channel_dots(xp: Library, x: Array, y: Array) -> Any:
     """The sums of products for each channel."""
+    if xp.ndarray is not np.ndarray:
+        return (x * y).sum(axis=(0, 2))
     few = x.size <= _FEW or len(x) < _MANY or x.shape[2] > _LONG
-    if few and xp.ndarray is np.ndarray and x.dtype.kind != "V":
+    if few and x.dtype.kind != "V":
         return np.vecdot(x, y).sum(axis=0)
-    images = xp.einsum("ns,ns->s", x.reshape(len(x), -1), y.reshape(len(y), -1))
+    images = np.einsum("ns,ns->s", x.reshape(len(x), -1), y.reshape(len(y), -1))
     return images.reshape(x.shape[1:]).sum(axis=1)
 
 

@@ -117,10 +117,13 @@ def _square_sum(x: Array) -> Any:
     """The sum of the squared absolute values of a contiguous array.
 
     BLAS adds up blocks, which stay in the cache and lose no precision; Python adds up the blocks.
+    On a device the host would have to wait for each of them.
     """
     flat = x.reshape(-1)
     if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
+    if flat.__class__ is not np.ndarray:
+        return (flat * flat).sum()
     if flat.size <= _BLOCK:
         return flat.dot(flat)
     blocks = [flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK)]
@@ -289,11 +292,26 @@ def _shifted(F: Namespace, x: Value, dim: int, by: int, length: int) -> Any:
 
 def _prod_pull(F: Namespace, g: Value, x: Value, out: Value, dims: Shape, keepdim: bool) -> Any:
     """The gradient of a product, by division on the host if no element is 0."""
+    kept = kept_shape(x.shape, dims)
     if F.fused and x.__class__ is np.ndarray and np.count_nonzero(x) == x.size:
-        kept = kept_shape(x.shape, dims)
         return F.div(F.reshape(g, kept) * F.reshape(out, kept), x)
-    others = _others(F, x, dims) if x.shape and 0 not in x.shape else F.zero(x) + 1
-    return F.chain(F.reshape(g, kept_shape(x.shape, dims)), others)
+    if not x.shape or 0 in x.shape:
+        others = F.zero(x) + 1
+    elif F.fused and x.__class__ is not np.ndarray:
+        others = _others_by_division(F.xp, x, dims)
+    else:
+        others = _others(F, x, dims)
+    return F.chain(F.reshape(g, kept), others)
+
+
+def _others_by_division(xp: Library, x: Any, dims: Shape) -> Any:
+    """`_others` in a few launches, without a look at the zeros."""
+    zero, number = x == 0, x.dtype.type
+    divisors = xp.where(zero, number(1), x)
+    product = divisors.prod(axis=dims, keepdims=True)
+    zeros = zero.sum(axis=dims, keepdims=True)
+    of_zeros = xp.where(zeros == 1, product, number(0))
+    return xp.where(zero, of_zeros, xp.where(zeros == 0, product / divisors, number(0)))
 
 
 def _prod_push(F: Namespace, t: Value, x: Value, dims: Shape, keepdim: bool) -> Any:
