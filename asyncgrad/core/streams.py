@@ -70,13 +70,12 @@ def note_streams(node: Node, scope: StreamScope) -> None:
 
 def stream_of(node: Node) -> Stream:
     """The stream that a node runs on, None on devices without streams."""
-    try:
-        return node.stream
-    except AttributeError:
+    stream = getattr(node, "stream", None)
+    if stream is None:
         metadata = first_metadata(node)
-        if metadata is None or not metadata.device.streamed:
-            return None
-        return metadata.device.default_stream
+        if metadata is not None and metadata.device.streamed:
+            return metadata.device.default_stream
+    return stream
 
 
 def host_cost(node: Node) -> int:
@@ -202,6 +201,11 @@ class PassStreams:
         if received is None:
             received = (None,) * len(following)
         producer = stream_of(node)
+        if producer is not None and _all_in_one(producer.device, following):
+            self.leaves[producer] = None
+            self.install(task, producer)
+            deliver(task, node, following, received, fresh)
+            return
         for edge, gradient in zip(following, received, strict=True):
             target, position = edge if edge.__class__ is Edge else (edge, 0)
             stream = None
@@ -339,6 +343,20 @@ class PassStreams:
                 raise errors[0]
             finally:
                 del errors
+
+
+def _all_in_one(device: Device, following: tuple[StoredEdge, ...]) -> bool:
+    """Whether all gradients are summed in one stream: the device's only one."""
+    if device.side_streams:
+        return False
+    for edge in following:
+        target, position = edge if edge.__class__ is Edge else (edge, 0)
+        metadata = None if target is None else target.output_metadata
+        if metadata.__class__ is tuple:
+            metadata = metadata[position]
+        if metadata is not None and metadata.device is not device:
+            return False
+    return True
 
 
 def _ends(task: PassState, target: Node) -> bool:
