@@ -58,6 +58,23 @@ SOURCES: dict[str, Elementwise | Lines] = {
     "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
     "log_sums": Lines("x", _LOG_SUM, results="log_total"),
     "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
+    # Not -inf is subtracted, and where all is masked the total is 1.
+    "attention_shares": Lines(
+        "x",
+        (
+            ("peak", "max", "x"),
+            ("top", "let", "max(peak, lowest)"),
+            ("total", "sum", "exp(x - top)"),
+            ("bounded", "let", "max(total, T(1))"),
+            ("log_total", "let", "log(bounded) + top"),
+        ),
+        (("weights", "exp(x - top) / bounded"),),
+        "log_total",
+        numbers="lowest",
+    ),
+    "attention_exponentials": Elementwise("T x, T sums", "T y", "y = exp(x - sums)"),
+    "attention_slopes": Elementwise("T x, T total, T y", "T d", "d = (x - total) * y"),
+    "row_products": Lines("x y", (("total", "sum", "x * y"),), results="total"),
     "layer_norm": Lines(
         "x",
         (
@@ -152,6 +169,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         name: _alone(name)
         for name in (
             "gelu", "gelu_gradient", "gelu_tanh", "gelu_tanh_gradient", "silu", "silu_gradient",
+            "attention_exponentials", "attention_slopes",
         )
     },
     **{
@@ -160,6 +178,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             "softmax", "softmax_gradient", "log_softmax", "log_softmax_gradient", "log_sums",
         )
     },
+    "attention_shares": lambda K, x, lowest: K.attention_shares(x.ndim - 1, x, lowest),
+    "row_products": lambda K, x, y: K.row_products(x.ndim - 1, x, y),
     "one_factor": _one_factor,
     "factors": _factors,
     "layer_norm": _layer_norm,

@@ -37,6 +37,10 @@ CHAINS = {
     "layer_norm": lambda x: norm(x, (1, 2), (0, 1)),
     "layer_norm of weights": lambda x: norm(x, (1, 2)),
     "layer_norm alone": norm,
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "attention where all is masked": lambda x: F.scaled_dot_product_attention(
+        x[None], x[None] * 2, x[None] * 3, ag.tensor([True, False] * 3, device=x.device)[:, None]
+    ),
     "cross_entropy": lambda x: F.cross_entropy(x, ag.tensor(TARGET, device=x.device)),
     "cross_entropy of one": lambda x: F.cross_entropy(x[0], ag.tensor(3, device=x.device)),
     "cross_entropy of each": lambda x: F.cross_entropy(

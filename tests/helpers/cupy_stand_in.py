@@ -434,7 +434,7 @@ def names(parameters):
 
 #: What kernels call, as NumPy has it.
 CALLED = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh,
+    "exp": np.exp, "log": np.log, "max": np.maximum, "sqrt": np.sqrt, "tanh": np.tanh,
     "erf": np.vectorize(math.erf, otypes=[float]), "T": lambda number: number,
 }  # fmt: skip
 

@@ -171,6 +171,41 @@ def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:
     return total, top
 
 
+def _compiled(xp: Library, name: str, *arguments: Any) -> Any:
+    """What a device's kernel of that name gives; NotImplemented where there is none."""
+    kernel = None if xp.ndarray is np.ndarray else xp.compiled.get(name)
+    return NotImplemented if kernel is None else kernel(*arguments)
+
+
+def _shares(xp: Library, scores: Array) -> tuple[Any, Any, Any]:
+    """Exponentials of scores, their sums or None if they are shares of them, and the logarithms."""
+    shares = _compiled(xp, "attention_shares", scores, _lowest(scores.dtype))
+    if shares is not NotImplemented:
+        return shares[0], None, shares[1]
+    return (scores, *_exponentials(xp, scores))
+
+
+def _exponentials_of(xp: Library, scores: Array, sums: Array) -> Any:
+    """The shares of a row's scores, from the logarithms of their sums; written over the scores."""
+    shares = _compiled(xp, "attention_exponentials", scores, sums)
+    if shares is not NotImplemented:
+        return shares
+    xp.subtract(scores, sums, scores)
+    return xp.exp(scores, scores)
+
+
+def _slopes(xp: Library, g: Array, out: Array, slopes: Array, weights: Array) -> Any:
+    """The gradient of the scores, from that of the shares, which it is written over."""
+    total = _compiled(xp, "row_products", g, out)
+    if total is not NotImplemented:
+        made = _compiled(xp, "attention_slopes", slopes, total, weights)
+        if made is not NotImplemented:
+            return made
+    slopes -= _row_sums(xp, g * out)
+    slopes *= weights
+    return slopes
+
+
 @silent
 @widening
 def _attention(
@@ -189,8 +224,11 @@ def _attention(
             seen = masks.seen(k.shape[1], rows)
             scores = xp.matmul(q[some, rows] * scale, k[some, :seen].swapaxes(1, 2))
             masks.apply(xp, scores, some, rows)
-            total, sums[some, rows] = _exponentials(xp, scores)
-            xp.divide(xp.matmul(scores, v[some, :seen]), total, out[some, rows])
+            shares, total, sums[some, rows] = _shares(xp, scores)
+            if total is None:
+                out[some, rows] = xp.matmul(shares, v[some, :seen])
+            else:
+                xp.divide(xp.matmul(shares, v[some, :seen]), total, out[some, rows])
 
     _share(xp, compute, q, k)
     if not kept:
@@ -219,8 +257,7 @@ def _gradients(
             part, keys = q[some, rows] * scale, k[some, :seen]
             weights = xp.matmul(part, keys.swapaxes(1, 2))
             masks.apply(xp, weights, some, rows)
-            xp.subtract(weights, sums[some, rows], weights)
-            xp.exp(weights, weights)
+            weights = _exponentials_of(xp, weights, sums[some, rows])
             upper = g[some, rows]
             if "v" in wanted:
                 _sum_up(
@@ -229,8 +266,7 @@ def _gradients(
             if wanted == ("v",):
                 continue
             slopes = xp.matmul(upper, v[some, :seen].swapaxes(1, 2))
-            slopes -= _row_sums(xp, upper * out[some, rows])
-            slopes *= weights
+            slopes = _slopes(xp, upper, out[some, rows], slopes, weights)
             if "q" in wanted:
                 xp.multiply(xp.matmul(slopes, keys), scale, made["q"][some, rows])
             if "k" in wanted:

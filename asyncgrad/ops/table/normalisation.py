@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, elementwise, widened, widening
+from asyncgrad.ops.fused import (
+    along,
+    blocks_of,
+    elementwise,
+    total_of_rows,
+    widened,
+    widening,
+)
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 
@@ -152,7 +159,7 @@ def _layer_pull(
         if "weight" in wanted:
             made["weight"] = _by_weight(xp, slopes, lines, count, kept)
         if "bias" in wanted:
-            made["bias"] = _rows(slopes, count).sum(axis=0)
+            made["bias"] = total_of_rows(xp, _rows(slopes, count))
     shapes = {"x": x.shape}
     return tuple([
         made[name].reshape(shapes.get(name, weight.shape)).astype(x.dtype, copy=False)
