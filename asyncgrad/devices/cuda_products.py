@@ -1,7 +1,8 @@
-"""Matrix products in streams that capture.
+"""Matrix products that cuBLAS computes without CuPy.
 
-CuPy refuses products while a stream captures. cuBLAS does not. So there the product is put into the
-stream by cuBLAS's own function, with the handle and in the layout in which CuPy would call it: the
+CuPy refuses products while a stream captures, and copies batches of transposed matrices before it
+multiplies them. cuBLAS needs neither. So its own functions are called there, with CuPy's handle.
+Products that CuPy computes otherwise are called in the same layout when they are captured: the
 values are the same, bit for bit.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -41,20 +43,26 @@ class Products:
     """The products of one process, in cuBLAS as CuPy has loaded it."""
 
     def __init__(self, cupy: Any) -> None:
-        """Remember the library; nothing is loaded before a stream captures."""
+        """Remember the library; nothing is loaded yet."""
         self._cupy = cupy
+        #: cuBLAS, None before its first use, or the error if there is none.
         self._library: Any = None
 
     def capturable(self, product: Callable[..., Any]) -> Callable[..., Any]:
         """CuPy's `matmul` or `dot`, as a function that streams can capture."""
 
         def multiply(x: Array, y: Array, out: Array | None = None) -> Any:
-            try:
-                return product(x, y, out=out)
-            except NotImplementedError:
-                made = self._captured(x, y)
-                if made is None:
-                    raise
+            made = None
+            if x.ndim == y.ndim > _MATRIX and (_is_transposed(x) or _is_transposed(y)):
+                with suppress(NotImplementedError):
+                    made = self._put(x, y)
+            if made is None:
+                try:
+                    return product(x, y, out=out)
+                except NotImplementedError:
+                    made = self._put(x, y)
+                    if made is None:
+                        raise
             if out is None:
                 return made
             out[...] = made
@@ -62,8 +70,8 @@ class Products:
 
         return multiply
 
-    def _captured(self, x: Array, y: Array) -> Any:
-        """Put a product into the current stream; None if it is none that CuPy computes so."""
+    def _put(self, x: Array, y: Array) -> Any:
+        """Put a product into the current stream; None if cuBLAS would not do as CuPy does."""
         known = _DTYPES.get(x.dtype.char)
         if known is None or y.dtype != x.dtype or os.environ.get("CUPY_TF32", "0") != "0":
             return None
@@ -100,16 +108,23 @@ class Products:
         return out
 
     def _of_batches(self, x: Array, y: Array, dtype: int, precision: int) -> Any:
-        """The products of two batches of matrices, which CuPy makes contiguous first."""
-        x, y = self._cupy.ascontiguousarray(x), self._cupy.ascontiguousarray(y)
+        """The products of two batches of matrices, each of which may be stored by columns."""
         (*batch, rows, length), columns = x.shape, y.shape[-1]
         out = self._cupy.empty((*batch, rows, columns), x.dtype)
+        if not out.size or not length:
+            out[...] = 0
+            return out
+        by_columns = _is_transposed(x), _is_transposed(y)
+        x, y = (
+            z if turned else self._cupy.ascontiguousarray(z)
+            for z, turned in zip((x, y), by_columns, strict=True)
+        )
         one, zero = _factors(x.dtype)
         self._call(
             "cublasGemmStridedBatchedEx", _BATCHES,
-            0, 0, columns, rows, length, one.ctypes.data,
-            y.data.ptr, dtype, columns, length * columns,
-            x.data.ptr, dtype, length, rows * length, zero.ctypes.data,
+            int(by_columns[1]), int(by_columns[0]), columns, rows, length, one.ctypes.data,
+            y.data.ptr, dtype, length if by_columns[1] else columns, length * columns,
+            x.data.ptr, dtype, rows if by_columns[0] else length, rows * length, zero.ctypes.data,
             out.data.ptr, dtype, columns, rows * columns, prod(batch), precision, _ANY_OF_BATCHES,
         )  # fmt: skip
         return out
@@ -122,7 +137,12 @@ class Products:
         """
         cuda = self._cupy.cuda
         if self._library is None:
-            self._library = load(_name(cuda.runtime.runtimeGetVersion() // 1000))
+            try:
+                self._library = load(_name(cuda.runtime.runtimeGetVersion() // 1000))
+            except NotImplementedError as error:
+                self._library = error
+        if isinstance(self._library, NotImplementedError):
+            raise self._library
         handle = cuda.device.get_cublas_handle()
         self._ask("cublasSetStream_v2", (_POINTER, _POINTER), handle, cuda.get_current_stream().ptr)
         self._ask(name, types, handle, *arguments)
@@ -133,6 +153,11 @@ class Products:
         status = function(*arguments)
         if status:
             raise NotImplementedError(f"{name} refuses with status {status}")
+
+
+def _is_transposed(x: Array) -> bool:
+    """Whether the matrices of a batch are stored by columns, one after the other."""
+    return not x.flags.c_contiguous and x.swapaxes(-1, -2).flags.c_contiguous
 
 
 def load(name: str) -> Any:

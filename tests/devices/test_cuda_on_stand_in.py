@@ -358,3 +358,25 @@ def test_modules_move_to_a_gpu_and_back(cupy):
     with pytest.raises(RuntimeError, match="must be cuda device"):
         layers.cuda("cpu")
     assert layers.cpu().weight.tolist() == before
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.complex128])
+def test_batches_of_transposed_matrices_are_multiplied_as_they_lie(cupy, dtype, monkeypatch):
+    """CuPy would copy them first."""
+    x, y = (ag.randn(2, n, 3, dtype=dtype) for n in (4, 5))
+    there = [z.to("cuda:0") for z in (x, y)]
+    copies = []
+    launched = cupy.machine.launch
+    monkeypatch.setattr(
+        cupy.machine, "launch", lambda name, *rest: copies.append(name) or launched(name, *rest)
+    )
+    for turn in (
+        lambda x, y: ag.bmm(x, y.mT),
+        lambda x, y: ag.bmm(x.mT.contiguous().mT, y.mT.contiguous()),
+        lambda x, y: ag.bmm(x.mT, x.mT.contiguous().mT),
+    ):
+        found, expected = turn(*there), turn(x, y)
+        np.testing.assert_allclose(found.cpu().numpy(), expected.numpy(), rtol=1e-5)
+    assert "matmul" not in copies
+    empty = ag.bmm(there[0][:, :, :0], there[1][:, :, :0].mT)
+    assert empty.cpu().tolist() == ag.zeros(2, 4, 5, dtype=dtype).tolist()
