@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 #: How two parts of a total become one, and what it begins with.
 _JOINED = {"sum": ("a + b", "T(0)"), "max": ("a > b ? a : b", "T(__int_as_float(0xff800000))")}
-#: Lines that lie side by side and share a block, and the most threads of a block.
-_BESIDE, _THREADS = 32, 512
+#: Lines that lie side by side and share a block, the most threads of a block, and how many places
+#: of a line a thread should have at least.
+_BESIDE, _THREADS, _PLACES = 32, 256, 4
 _DTYPES = {"f": "float", "d": "double"}
 
 _TEMPLATE = """
@@ -39,15 +40,29 @@ extern "C" __global__ void %(name)s(
 }
 """
 _JOIN = """
+__device__ T joined_%(how)s(T a, T b) { return %(joined)s; }
+
 __device__ T join_%(how)s(T value, T* buffer) {
+    if (blockDim.x == 1) {
+        // A line has the threads of whole warps, which exchange values without a barrier.
+        for (int half = 16; half; half /= 2)
+            value = joined_%(how)s(value, __shfl_xor_sync(0xffffffff, value, half));
+        if (blockDim.y > 32) {
+            if (threadIdx.y %% 32 == 0) buffer[threadIdx.y / 32] = value;
+            __syncthreads();
+            value = buffer[0];
+            for (int warp = 1; warp < blockDim.y / 32; warp++)
+                value = joined_%(how)s(value, buffer[warp]);
+            __syncthreads();
+        }
+        return value;
+    }
     const int at = threadIdx.y * blockDim.x + threadIdx.x;
     buffer[at] = value;
     for (int half = blockDim.y / 2; half; half /= 2) {
         __syncthreads();
-        if (threadIdx.y < half) {
-            const T a = buffer[at], b = buffer[at + half * blockDim.x];
-            buffer[at] = %(joined)s;
-        }
+        if (threadIdx.y < half)
+            buffer[at] = joined_%(how)s(buffer[at], buffer[at + half * blockDim.x]);
     }
     __syncthreads();
     value = buffer[threadIdx.x];
@@ -168,7 +183,8 @@ class LinesKernel:
         numbers = len(self._declared.numbers.split())
         inputs = arguments[: len(arguments) - numbers]
         width = 1 if beside == 1 else _BESIDE
-        threads = min(_THREADS // width, max(_BESIDE // width, 1 << (length - 1).bit_length()))
+        wanted = 1 << ((length - 1) // _PLACES).bit_length()
+        threads = min(_THREADS // width, max(_BESIDE // width, wanted))
         kernel(
             (outer * -(-beside // width),),
             (width, threads),

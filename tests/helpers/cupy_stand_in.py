@@ -576,7 +576,7 @@ class _Lines:
         """With blocks of as many threads as there is room for, and enough of them."""
         declared = self.declared
         *values, lines, length, beside = arguments
-        assert math.prod(block) <= 512
+        assert math.prod(block) in {32, 64, 128, 256}
         assert grid[0] == lines // beside * -(-beside // block[0])
         inputs = [*declared.arrays.split(), *declared.lines.split()]
         defaults = dict(part.split("=") for part in declared.places.split())

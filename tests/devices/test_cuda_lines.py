@@ -1,0 +1,67 @@
+"""The C++ of kernels that go along lines does what its expressions say, on the CPU's threads."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cuda_threads import COMPILER, RawKernel
+from cupy_stand_in import CALLED
+
+from asyncgrad.devices.cuda_kernels import SOURCES
+from asyncgrad.devices.cuda_lines import Lines, LinesKernel
+
+pytestmark = [
+    pytest.mark.slow, pytest.mark.skipif(COMPILER is None, reason="there is no g++"),
+]  # fmt: skip
+
+SHAPES = [
+    ((3, 5), 1), ((1, 700), 1), ((2, 130), 1), ((3, 7, 5), 1), ((1, 40, 35), 1), ((4, 1), 1),
+    ((6, 2, 1), 1), ((5, 40), 0),
+]  # fmt: skip
+NUMBERS = {"eps": 1e-5, "lowest": -1e30}
+
+
+def expected(declared, axis, first, lines, places):
+    """What the declaration says, in float64."""
+    known = {**CALLED, **NUMBERS, "length": first[0].shape[axis]}
+    along = [-1 if i == axis else 1 for i in range(first[0].ndim)]
+    names = [*declared.arrays.split(), *declared.lines.split()]
+    known |= {name: x.astype(float) for name, x in zip(names, first + lines, strict=True)}
+    for part, x in zip(declared.places.split(), places, strict=True):
+        name, default = part.split("=")
+        known[name] = int(default) if x is None else x.astype(float).reshape(along)
+    for name, how, expression in declared.steps:
+        found = eval(expression, known)
+        known[name] = found if how == "let" else getattr(found, how)(axis=axis, keepdims=True)
+    return [
+        *(eval(expression, known) for _, expression in declared.elements),
+        *(known[name] for name in declared.results.split()),
+    ]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", [name for name, it in SOURCES.items() if isinstance(it, Lines)])
+def test_kernels(name, dtype, tmp_path):
+    declared, random = SOURCES[name], np.random.default_rng(0)
+    cupy = SimpleNamespace(RawKernel=partial(RawKernel, tmp_path), empty=np.empty)
+    kernel = LinesKernel(cupy, f"asyncgrad_{name}", declared)
+    rtol = 1e-3 if dtype is np.float32 else 1e-9
+    for shape, axis in SHAPES:
+        of_lines = [1 if i == axis else n for i, n in enumerate(shape)]
+        first = [random.standard_normal(shape).astype(dtype) for _ in declared.arrays.split()]
+        lines = [random.uniform(0.5, 1, of_lines).astype(dtype) for _ in declared.lines.split()]
+        for left_out in (False, True):
+            places = [
+                None if left_out else random.standard_normal(shape[axis]).astype(dtype)
+                for _ in declared.places.split()
+            ]
+            numbers = [NUMBERS[number] for number in declared.numbers.split()]
+            found = kernel(axis, *first, *lines, *places, *numbers)
+            found = found if isinstance(found, list) else [found]
+            for one, other in zip(
+                found, expected(declared, axis, first, lines, places), strict=True
+            ):
+                np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
