@@ -135,6 +135,7 @@ def _members(value: ast.expr) -> list[str]:
 
 #: What names values of arguments, which are the same words.
 _NO_FACTS = {
+    "asyncgrad/devices/cuda_lines.py: _JOINED": "kinds of totals",
     "asyncgrad/native.py: _REDUCTIONS": "values of `reduction`",
     "asyncgrad/nn/init.py: _GAINS": "values of `nonlinearity`",
     "asyncgrad/nn/init.py: _LINEAR": "values of `nonlinearity`",

@@ -244,10 +244,8 @@ class CudaDevice(Device):
     def waiting(self) -> Waiting:
         """How events are awaited: `"thread"`, the default, or `"poll"`.
 
-        Neither has been measured on a GPU. The thread is the default because it takes no time from
-        the loop while a device works, and because the switch between threads is paid once for a
-        pass or a copy, not for each node. Polling may be faster for single events that are awaited
-        for a few microseconds.
+        On an H200 both take 75 us for an awaited copy, and beside long passes the loop lags alike. The
+        thread is the default because it takes no time from the loop while a device works.
         """
         return self._waiting
 

@@ -689,10 +689,10 @@ def uniform_(
             f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
         )
     values = source.draw_on(device, "uniform", shape, dtype, high - low, low)
-    if values is None:
-        least = complex(low, low) if dtype.kind == "c" else low
-        values = source.uniform(shape, dtype) * (high - low) + least
-    return _fill(x, values, "uniform_")
+    if values is not None:
+        return _fill(x, values, "uniform_")
+    least = complex(low, low) if dtype.kind == "c" else low
+    return _fill(x, source.uniform(shape, dtype) * (high - low) + least, "uniform_")
 
 
 @drawn_into
