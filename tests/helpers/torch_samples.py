@@ -35,7 +35,19 @@ class _IdleCompiler(ModuleType):
             raise AttributeError(name)
         if sys.modules.get(_COMPILER) is self:
             del sys.modules[_COMPILER]
+            # The real one needs the real ones of these.
+            _remove(_standing_in)
         return getattr(importlib.import_module(_COMPILER), name)
+
+
+#: The modules that stand in for PyTorch's and SciPy's while the databases are imported.
+_standing_in: dict[str, Any] = {}
+
+
+def _remove(modules: dict[str, Any]) -> None:
+    for name, module in modules.items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
 
 
 @contextlib.contextmanager
@@ -47,12 +59,12 @@ def importing() -> Iterator[None]:
     # The databases take a list of devices from the one, and references of windows from the other.
     absent = {"torch._inductor.utils": inductor, "scipy.signal": signal}
     absent["torch._inductor"] = ModuleType("torch._inductor")
-    absent = {name: module for name, module in absent.items() if name not in sys.modules}
-    sys.modules.update(absent)
+    _standing_in.update({k: v for k, v in absent.items() if k not in sys.modules})
+    sys.modules.update(_standing_in)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for name in absent:
-            del sys.modules[name]
+        _remove(_standing_in)
+        _standing_in.clear()
