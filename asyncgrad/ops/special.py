@@ -8,6 +8,7 @@ them takes ten times as long and brings much of NumPy and SciPy with it.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from os.path import join
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -70,11 +71,23 @@ def special_function(name: str, function: str = "") -> Any:
     """
     found = getattr(special, function or name, None)
     if found is None:
-        raise ImportError(
-            f"{name} needs SciPy, which is not installed. Install it with "
-            f"`pip install asyncgrad[scipy]`."
-        )
-    return found
+        raise _missing(name)
+    plain = getattr(found, "__module__", "").startswith("asyncgrad.")
+    return partial(_on_host, name, found) if plain else found
+
+
+def _on_host(name: str, function: Any, *arguments: Any) -> Any:
+    """Call a function of `series`, which are NumPy's; devices have SciPy's functions alone."""
+    if any(hasattr(x, "dtype") and not isinstance(x, (np.ndarray, np.generic)) for x in arguments):
+        raise _missing(f"{name} on a device")
+    return function(*arguments)
+
+
+def _missing(what: str) -> ImportError:
+    return ImportError(
+        f"{what} needs SciPy, which is not installed. Install it with "
+        f"`pip install asyncgrad[scipy]`."
+    )
 
 
 def erf(xp: Any, x: Any) -> Any:

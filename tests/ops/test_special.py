@@ -157,6 +157,13 @@ def test_values_and_derivatives_without_scipy_are_pytorchs(name):
     oracle.check(name, FUNCTIONS.get(name), dtypes=("float64", "float32", "int64"), limit=4)
 
 
+@pytest.mark.usefixtures("without_scipy")
+def test_devices_have_scipys_functions_alone():
+    """NumPy's can't compute on a device, and the error says what to install."""
+    with pytest.raises(ImportError, match=r"erf on a device needs SciPy.*asyncgrad\[scipy\]"):
+        ag.erf(ag.ones(2, device="sim:0"))
+
+
 FAR = [-1e300, -1e5, -38.5, -30.0, -3.0, -2.5, -1.0, -0.3, -1e-300, -0.0, 0.0, 1e-300, 0.2, 0.5,
        0.8, 1.0, 1.4616321449683622, 2.0, 3.0, 19.9, 20.1, 25.1, 30.0, 100.0, 700.0, 720.0, 1e17,
        1e300, float("inf"), float("nan")]  # fmt: skip
