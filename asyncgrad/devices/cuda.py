@@ -244,8 +244,8 @@ class CudaDevice(Device):
     def waiting(self) -> Waiting:
         """How events are awaited: `"thread"`, the default, or `"poll"`.
 
-        On an H200 both take 75 us for an awaited copy, and beside long passes the loop lags alike. The
-        thread is the default because it takes no time from the loop while a device works.
+        On an H200 both take 75 us for an awaited copy, and beside long passes the loop lags alike.
+        The thread is the default because it takes no time from the loop while a device works.
         """
         return self._waiting
 
