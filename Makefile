@@ -130,5 +130,5 @@ $(VENV)/pyvenv.cfg: FORCE
 comma := ,
 # Several extras, with commas between them, are installed by one pip, and count each by itself, too.
 $(VENV)/.installed-%: pyproject.toml $(VENV)/pyvenv.cfg
-	$(RUN) -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable '.[$*]'
+	@sh tools/install.sh $(RUN) --quiet $(PIP_ARGS) --editable '.[$*]'
 	@touch $@ $(addprefix $(VENV)/.installed-,$(subst $(comma), ,$*))
