@@ -136,6 +136,8 @@ class Products:
             NotImplementedError: if cuBLAS isn't found, or refuses.
         """
         cuda = self._cupy.cuda
+        # With the handle CuPy loads the library, which may lie where nobody else finds it.
+        handle = cuda.device.get_cublas_handle()
         if self._library is None:
             try:
                 self._library = load(_name(cuda.runtime.runtimeGetVersion() // 1000))
@@ -143,7 +145,6 @@ class Products:
                 self._library = error
         if isinstance(self._library, NotImplementedError):
             raise self._library
-        handle = cuda.device.get_cublas_handle()
         self._ask("cublasSetStream_v2", (_POINTER, _POINTER), handle, cuda.get_current_stream().ptr)
         self._ask(name, types, handle, *arguments)
 

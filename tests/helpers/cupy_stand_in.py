@@ -102,6 +102,7 @@ class StandIn:
         self.devices = devices
         self.places = [_Place(self, index) for index in range(devices)]
         self._thread = threading.local()
+        self.blas_is_loaded = False
         stand_in = self
 
         class Array(SimArray):
@@ -245,7 +246,7 @@ class StandIn:
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             MemoryPool=lambda: SimpleNamespace(malloc=self),
             using_allocator=self.allocating,
-            device=SimpleNamespace(get_cublas_handle=lambda: _Blas.HANDLE),
+            device=SimpleNamespace(get_cublas_handle=self.blas_handle),
             runtime=SimpleNamespace(
                 runtimeGetVersion=lambda: 13000,
                 CUDARuntimeError=CUDARuntimeError,
@@ -293,6 +294,11 @@ class StandIn:
             return function(*args)
         except RuntimeError as error:
             raise CUDARuntimeError(719) from error
+
+    def blas_handle(self):
+        """The handle; with it cuBLAS is loaded."""
+        self.blas_is_loaded = True
+        return _Blas.HANDLE
 
     # -- graphs ----------------------------------------------------------------------------------
 
@@ -463,6 +469,7 @@ class _Blas:
 
     def __init__(self, stand_in, name):
         assert name == "libcublas.so.13"
+        assert stand_in.blas_is_loaded
         self._stand_in = stand_in
         self._stream = None
         # Functions, and not methods: they are given the types of their arguments.
