@@ -231,3 +231,24 @@ async def test_awaited_calls_look_too():
         assert (grad is None) == (n < 0)
     assert replays(step) == 3
     assert w.grad.tolist() == [6.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "number"),
+    [
+        (lambda x, index: ag.take(x, index) * 2, 4),
+        (lambda x, index: ag.take(x, index) * 2, -5),
+        (lambda x, index: ag.index_copy(x, 0, index, x[:2] * 2), -1),
+    ],
+    ids=["too large", "too small", "index_copy"],
+)
+def test_an_index_out_of_range_is_an_error_in_a_replay_too(function, number):
+    """A replay that did not look at it would take another element."""
+    fast = ag.compile(function)
+    for _ in range(3):
+        index = ag.tensor([1, 3])
+        assert fast(ag.arange(4.0), index).tolist() == function(ag.arange(4.0), index).tolist()
+    assert "2 replayed" in fast.explain()
+    for call in (function, fast):
+        with pytest.raises(IndexError, match="out of range"):
+            call(ag.arange(4.0), ag.tensor([1, number]))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from asyncgrad.choices import IndexReduceKind, ScatterReduceKind, words
+from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.data import tensor
@@ -80,7 +81,12 @@ def _is_outside(numbers: Array, length: int, lowest: int | None = None) -> bool:
     """Whether numbers in host memory are out of range; device arrays are not checked."""
     if numbers.__class__ is not np.ndarray or not numbers.size:
         return False
-    return not ((-length if lowest is None else lowest) <= numbers.min() and numbers.max() < length)
+    return bool(again(_is_beyond, numbers, -length if lowest is None else lowest, length))
+
+
+def _is_beyond(numbers: Array, lowest: int, length: int) -> bool:
+    """Whether a number is less than the lowest, or not less than the length."""
+    return bool(numbers.min() < lowest or numbers.max() >= length)
 
 
 @writes
