@@ -11,39 +11,54 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.history import note_view
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Node, init_node
+from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import gradient_edge, view_of, wrap, zeros_of
 from asyncgrad.ops.namespace import RECORDED, metadata_of
+from asyncgrad.ops.registry import OPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def _joined(F: Any, gradients: Any, saved: Any) -> Any:
+    """Concatenate the parts' gradients, with zeros for parts that have none."""
+    axis, lack_axis, known = saved
+    parts = []
+    for g, metadata in zip(gradients, known, strict=True):
+        if g is None:
+            zeros = zeros_of(metadata)
+            g = zeros if F is RECORDED else zeros._array
+        if lack_axis:
+            shape = metadata.shape
+            g = F.reshape(g, (*shape[:axis], 1, *shape[axis:]))
+        parts.append(g)
+    return F.cat(parts, axis)
+
+
 class _Parts(Node):
-    __slots__ = ("axis",)
-    axis: int
+    """What it saves are the arguments of `_joined`."""
+
+    __slots__ = ("form",)
 
     fresh = True
     sees_modes = False
     direct = True
+    #: The parts lack the axis along which the tensor was divided.
+    lack_axis = False
+
+    def __init__(self) -> None:
+        self.form = _JOINED
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Concatenate the parts' gradients, with zeros for parts that have none."""
+        """Join the gradients, if there are any."""
         if all([g is None for g in gradients]):  # noqa: C419  a list takes half the time
             return (None,)
-        metadata = self.output_metadata
         recorded = task is None or task.recorded is not None
-        F = RECORDED if recorded else metadata[0].F
-        parts = []
-        for g, known in zip(gradients, metadata, strict=True):
-            if g is None:
-                zeros = zeros_of(known)
-                g = zeros if recorded else zeros._array
-            parts.append(self._shaped(F, g, known.shape))
-        return (F.cat(parts, self.axis),)
+        F = RECORDED if recorded else self.output_metadata[0].F
+        return (self.form.run(F, gradients, self.saved),)
 
-    def _shaped(self, F: Any, g: Any, shape: tuple[int, ...]) -> Any:
-        """A part's gradient, with the axis along which the parts are concatenated."""
-        return g
+
+_JOINED = Rule("SplitBackward0", _joined, fresh=True)
 
 
 class SplitBackward0(_Parts):
@@ -63,8 +78,7 @@ class UnbindBackward0(_Parts):
 
     __slots__ = ()
 
-    def _shaped(self, F: Any, g: Any, shape: tuple[int, ...]) -> Any:
-        return F.reshape(g, (*shape[: self.axis], 1, *shape[self.axis :]))
+    lack_axis = True
 
 
 def several(
@@ -80,7 +94,9 @@ def several(
         kind: the class of the shared node.
     """
     modes, known = current(), x._metadata
-    shared = len(places) > 1 and modes.plain and modes.grad and not known.device.streamed
+    recorder = modes.recorder
+    plain = modes.plain if recorder is None else modes.replace(recorder=None).plain
+    shared = len(places) > 1 and plain and modes.grad and not known.device.streamed
     edge = gradient_edge(x) if shared else None
     parts: list[Any] = []
     if edge is None:
@@ -97,7 +113,10 @@ def several(
         array = view(x._array, *place)
         part = wrap(array, metadata_of(array, known.device), Edge(node, len(parts)))
         note_view(part, x, name, place, "several")
+        if recorder is not None:
+            recorder.computed(OPS[name], (x,), place, part)
         parts.append(part)
-    init_node(node, edge, tuple([part._metadata for part in parts]), known.cost)
-    node.axis = axis
+    metadata = tuple([part._metadata for part in parts])
+    init_node(node, edge, metadata, known.cost)
+    node.saved = axis, node.lack_axis, metadata
     return tuple(parts)

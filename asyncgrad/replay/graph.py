@@ -22,6 +22,7 @@ from asyncgrad.core.node import (
     OpNode,
     as_edge,
     as_stored,
+    first_metadata,
     init_node,
     stored_edges,
 )
@@ -48,14 +49,19 @@ _UNCHANGED = VersionCounter()
 class _Recorded:
     """A node of the recorded call, without what it had saved."""
 
-    __slots__ = ("cost", "edges", "guard", "guards", "metadata", "rule", "saved")
+    __slots__ = (
+        "cost", "edges", "guard", "guards", "kind", "metadata", "positions", "rule", "saved",
+    )  # fmt: skip
 
     def __init__(self, node: Any, edges: list[Any]) -> None:
-        self.rule = node.rule
+        self.rule = node.rule or node.form
+        #: The class of nodes that are made again.
+        self.kind: Any = node.__class__ if node.rule is None else OpNode
         self.metadata = node.output_metadata
         self.cost = node.cost
-        #: Where its gradients go: the number of a node, a source or None.
+        #: Where its gradients go: the number of a node, a source or None. And to which input.
         self.edges = edges
+        self.positions = [as_edge(stored).input_nr for stored in stored_edges(node)]
         #: The template of what it saves, or a `Freed`.
         self.saved: Any = node.saved
         #: For each version counter that it checks: the counter's number, or -1 if nobody can change
@@ -145,13 +151,15 @@ class Graph:
         }
         found: dict[Any, None] = {}
         slots: list[tuple[int, int, Source]] = []
-        todo = [as_edge(tensor._edge).node for _, tensor in recorder.with_graph]
+        todo = [tensor._edge for _, tensor in recorder.with_graph]
+        if any(edge.__class__ is Edge for edge in todo):
+            raise UnrepeatableError("it returns a part of a tensor that it has split")
         while todo:
             node: Any = todo.pop()
             if node in found:
                 continue
             found[node] = None
-            if node.rule is None:
+            if node.rule is None and node.form is None:
                 raise UnrepeatableError(f"what it returns has a graph with {node.name()}")
             if node.extras is not None:
                 raise UnrepeatableError("it has hooks")
@@ -281,16 +289,19 @@ class Graph:
         for number, known in enumerate(self._nodes):
             edges = tuple(
                 [
-                    fronts.get(x, nodes[x]) if x.__class__ is int else leaving.get(x)
-                    for x in known.edges
+                    as_stored(Edge(fronts.get(x, nodes[x]), position))
+                    if x.__class__ is int
+                    else leaving.get(x)
+                    for x, position in zip(known.edges, known.positions, strict=True)
                 ]
             )
-            node = OpNode()
+            node = known.kind()
             init_node(node, edges if len(edges) > 1 else edges[0], known.metadata, known.cost)
             # Numbered as if the replayed call had made it: the order of a pass, and so of its sums,
             # follows these numbers.
             node.sequence_nr = self._age(front, number)
-            node.rule = known.rule
+            if known.kind is OpNode:
+                node.rule = known.rule
             if known.saved.__class__ is Freed:
                 node.saved, node.guard = known.saved, known.guard
             elif number in freed:
@@ -390,11 +401,12 @@ class Graph:
             recorded: the gradients are tensors.
         """
         nodes = self.made_again(front, fronts)
-        arrived: dict[Any, list[Any]] = {}
+        arrived: dict[Any, Any] = {}
 
-        def arrive(target: Any, gradient: Any, F: Any) -> None:
-            found = arrived.setdefault(target, [])
-            if found and target.__class__ is int:
+        def arrive(target: Any, position: int, gradient: Any, F: Any) -> None:
+            inner = target.__class__ is int
+            found = arrived.setdefault((target, position) if inner else target, [])
+            if found and inner:
                 # As in a pass, a gradient is added as soon as it arrives: where the sum is recorded
                 # it is a node, and the order of nodes matters.
                 found[0] = F.add(found[0], gradient)
@@ -403,23 +415,26 @@ class Graph:
 
         for number, gradient in zip(self.roots, gradients, strict=True):
             if gradient is not None:
-                arrive(number, gradient, RECORDED if recorded else nodes[number].output_metadata.F)
+                F = RECORDED if recorded else nodes[number].output_metadata.F
+                arrive(number, 0, gradient, F)
         for number, wanted in self.wanted(gradients, flags).items():
-            node = nodes[number]
-            F = RECORDED if recorded else node.output_metadata.F
-            found = arrived.pop(number, None)
-            if found is None:
+            node, known = nodes[number], self._nodes[number]
+            F = RECORDED if recorded else first_metadata(node).F
+            found = [arrived.pop((number, p), (None,))[0] for p in range(node.num_inputs)]
+            if all(gradient is None for gradient in found):
                 continue
-            rule = node.rule
+            rule = known.rule
             run = rule.run if all(wanted) else partial(_some, rule.pulls, wanted)
             if recorded and rule.unpack is not None:
                 run = partial(_unpacking, node, fronts.get(number, node), run)
-            received = run_rule(node, run, F, found[0], None)
+            several = node.output_metadata.__class__ is tuple
+            received = run_rule(node, run, F, found if several else found[0], None)
             if node.following.__class__ is not tuple:
                 received = (received,)
-            for target, part in zip(self._nodes[number].edges, received or (), strict=False):
+            ends = zip(known.edges, known.positions, received or (), strict=False)
+            for target, position, part in ends:
                 if part is not None:
-                    arrive(target, part, F)
+                    arrive(target, position, part, F)
         if fronts:
             pairs = [(shown, nodes[number]) for number, shown in fronts.items()]
             current().graph_task.callbacks.append(partial(become, pairs))

@@ -25,7 +25,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.memory import like_first, like_second
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
-from asyncgrad.replay.watched_rule import WatchedRule
+from asyncgrad.replay.watched_rule import WatchedRule, set_rule
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -77,12 +77,12 @@ class WatchedPass:
         watched = self._watched
         while todo:
             node = todo.pop()
-            rule = node.rule
+            rule = node.rule or node.form
             if rule is not None:
                 if rule.__class__ is WatchedRule:
                     raise UnrepeatableError("it runs two passes through one graph at once")
                 watched.append((node, rule))
-                node.rule = WatchedRule(rule, node, self.call)
+                set_rule(node, WatchedRule(rule, node, self.call))
             following = node.following
             for edge in following if following.__class__ is tuple else (following,):
                 target = edge.node if edge.__class__ is Edge else edge
@@ -98,7 +98,7 @@ class WatchedPass:
     def forget(self) -> None:
         """Give nodes their rules again, and drop the graph, which is part of a cycle."""
         for node, rule in self._watched:
-            node.rule = rule
+            set_rule(node, rule)
         self._watched.clear()
         self.arrived.clear()
         self._leaving.clear()
@@ -106,7 +106,8 @@ class WatchedPass:
     def enter(self, task: GraphTask, node: Any) -> Any:
         """Called when a node starts that is no operation of the table, or has hooks."""
         recorder = self._recorder
-        if recorder.reason is not None or node.rule is not None or node.__class__ is AccumulateGrad:
+        ruled = node.rule is not None or node.form is not None or node.__class__ is AccumulateGrad
+        if recorder.reason is not None or ruled:
             return None
         if node.__class__ is not GraphRoot:
             if not isinstance(node, (FunctionNode, Passage)):
@@ -150,16 +151,18 @@ class WatchedPass:
             node: the node.
             wanted: for each of its edges whether its gradient is wanted.
         """
-        place = self.sum(node, 0)
-        if place is None:
+        places = [self.sum(node, position) for position in range(node.num_inputs)]
+        if all(place is None for place in places):
             return
-        rule, F, saved = node.rule, first_metadata(node).F, check_saved(node)
+        gradients = tuple([None if place is None else place.sample for place in places])
+        rule, F, saved = node.rule or node.form, first_metadata(node).F, check_saved(node)
+        gradient = gradients if node.output_metadata.__class__ is tuple else gradients[0]
         if all(wanted):
-            self.call(node, rule.run, None, F, place.sample, saved)
+            self.call(node, rule.run, None, F, gradient, saved)
             return
         for at, pull in enumerate(rule.pulls):
             if wanted[at]:
-                self.call(node, pull, at, F, place.sample, saved)
+                self.call(node, pull, at, F, gradient, saved)
 
     # -- user code --------------------------------------------------------------------------------
 
@@ -285,7 +288,7 @@ class WatchedPass:
                     continue
                 place = self._early.get((node, position)) or self.sum(node, position, gradient)
                 if place is None and node is task.root:
-                    self._root(node, gradient)
+                    self._root(Edge(node, position), gradient)
                     place = self.sum(node, position)
                 if place is None:
                     raise UnrepeatableError("the way of a gradient is not known")
@@ -303,12 +306,7 @@ class WatchedPass:
             return function(F, gradient, saved)
         try:
             self._take(node, gradient)
-            places = (
-                recorder.template(gradient)
-                if gradient.__class__ is not list
-                else [None if part is None else recorder.place_of(part) for part in gradient]
-            )
-            arguments = (Same(F), places, recorder.template(saved))
+            arguments = (Same(F), recorder.template(gradient), recorder.template(saved))
         except UnrepeatableError as error:
             recorder.refuse(str(error))
             return function(F, gradient, saved)
@@ -331,7 +329,7 @@ class WatchedPass:
                 # Only the root is handed a gradient that no node has computed.
                 if self.arrived:
                     raise UnrepeatableError("the way of a gradient is not known")
-                self._root(node if position == 0 else (node, position), part)
+                self._root(Edge(node, position), part)
                 place = self.sum(node, position)
             assert place is not None
             if part is not place.sample:
@@ -352,8 +350,9 @@ class WatchedPass:
         else:
             following, values = (following[at],), (received,)
         first = len(recorder.places)
-        owned = node.rule.fresh
-        if node.following.__class__ is not tuple and node.rule.passes:
+        rule = node.rule or node.form
+        owned = rule.fresh
+        if node.following.__class__ is not tuple and rule.passes:
             owned = owned or (arguments[1].__class__ is Place and arguments[1] in self._owned)
         outs: list[Place | None] = []
         for number, (edge, value) in enumerate(zip(following, values, strict=True), at or 0):

@@ -37,3 +37,11 @@ class WatchedRule:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rule, name)
+
+
+def set_rule(node: Any, rule: Any) -> None:
+    """Give a node another rule, in the place of the one that it has."""
+    if node.rule is None:
+        node.form = rule
+    else:
+        node.rule = rule
