@@ -8,6 +8,7 @@ as it is: if it asks for a value, for example, what it does next might depend on
 
 from __future__ import annotations
 
+import marshal
 from types import MethodType
 from typing import Any, ClassVar
 
@@ -311,4 +312,6 @@ def _shown(template: Any, places: list[Place]) -> Any:
         return id(template.value)
     if isinstance(template, (tuple, list)):
         return tuple([_shown(part, places) for part in template])
-    return type(template).__name__, repr(template)
+    # The text of NaN does not show its sign.
+    is_number = template.__class__ in {float, complex}
+    return type(template).__name__, marshal.dumps(template) if is_number else repr(template)

@@ -32,6 +32,7 @@ from asyncgrad.replay.steps import (
     moves,
     places_in,
 )
+from asyncgrad.replay.unchanged import same_value
 
 if TYPE_CHECKING:
     from asyncgrad.ops.op import Op
@@ -252,5 +253,4 @@ def _array_of(function: Any, *args: Any) -> Any:
 
 def _reads(array: Any, read: Any, value: Any) -> bool:
     """Whether a value that is read from an array is the one of the recorded call."""
-    found = read(array)
-    return type(found) is type(value) and repr(found) == repr(value)
+    return same_value(read(array), value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
 from asyncgrad.replay.reach import check_tensor
-from asyncgrad.replay.unchanged import is_number, meta_state
+from asyncgrad.replay.unchanged import is_number, meta_state, same_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Signature:
         self._constants: dict[str, Any] = {
             "is_constant": _is_constant,
             "meta_state": meta_state,
-            "same": _same,
+            "same": same_value,
         }
         self._lines: list[str] = []
         self._sequence(args, "args", known=True)
@@ -207,10 +207,3 @@ def _is_constant(tensor: Any, inference: bool) -> bool:
         and tensor._autograd.extras is None
         and not tensor._autograd.retains_grad
     )
-
-
-def _same(value: Any, known: Any) -> bool:
-    """Whether two plain values are the same, down to the sign of zero; NaN is NaN."""
-    return type(value) is type(known) and (value == known or value != value) and (
-        repr(value) == repr(known)
-    )  # fmt: skip

@@ -5,6 +5,7 @@ Everything is compared by identity. A plain value that is another object is comp
 
 from __future__ import annotations
 
+import marshal
 from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import Any
@@ -129,6 +130,12 @@ class Unchanged:
 def is_number(kind: type) -> bool:
     """Whether values of a type are NumPy's scalars, which are compared by value."""
     return issubclass(kind, (np.number, np.bool_)) and kind.__module__ == "numpy"
+
+
+def same_value(value: Any, known: Any) -> bool:
+    """Whether two plain values, or lists of them, have the same bits: NaN and zero have signs."""
+    # Later versions than 2 of the format note which objects are shared.
+    return type(value) is type(known) and marshal.dumps(value, 2) == marshal.dumps(known, 2)
 
 
 def hooked(meta: Any) -> bool:

@@ -211,14 +211,25 @@ def test_a_function_that_another_replaces_is_noticed(monkeypatch):
 
 
 def test_arguments_by_value_and_type():
-    """1, 1.0, True, -0.0 and 0.0 give different results, or dtypes."""
+    """1, 1.0, True, -0.0 and 0.0 give different results, or dtypes; NaN has a sign, too."""
     fast = ag.compile(lambda x, y: x * y)
     x = ag.tensor([1, 2])
-    for y in (1, 1.0, True, 0.0, -0.0, float("nan"), 2, 1):
+    nan = float("nan")
+    numbers = (1, 1.0, True, 0.0, -0.0, nan, -nan, np.float32(nan), np.float32(-nan), 2, 1)
+    for y in numbers:
         for _ in range(2):
             ours, theirs = fast(x, y), x * y
             assert ours.dtype == theirs.dtype
             assert ours.numpy().tobytes() == theirs.numpy().tobytes()
+
+
+def test_nan_of_both_signs_in_one_program():
+    """Steps with the same function and layouts are alike, but for their numbers."""
+    nan = float("nan")
+    fast = ag.compile(lambda x: (x * nan, x * -nan))
+    for _ in range(3):
+        assert [np.signbit(y.numpy()).all() for y in fast(ag.ones(2))] == [False, True]
+    assert replayed(fast) == 2
 
 
 def test_a_replaced_or_moved_parameter_is_used():

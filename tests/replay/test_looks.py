@@ -156,6 +156,15 @@ def test_numbers_that_are_used_are_compared(function):
         ag.compile(function, fullgraph=True)(ag.ones(3))
 
 
+def test_the_sign_of_nan_is_compared():
+    """`repr` does not show it, but `copysign` may follow it."""
+    fast = ag.compile(lambda x, y: y * math.copysign(1.0, x.item()))
+    for number in [float("nan"), -float("nan")] * 2:
+        sign = math.copysign(1.0, number)
+        assert fast(ag.tensor(number), ag.ones(2)).tolist() == [sign, sign]
+    assert replays(fast) == 2
+
+
 def test_a_training_step_that_returns_its_loss():
     """The most usual look of all."""
     ours, theirs = Training(), Training()
