@@ -41,9 +41,9 @@ from asyncgrad.replay.steps import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CONSTANTS = (
+_CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
-)  # fmt: skip
+})  # fmt: skip
 _ONE_ARRAY = "two of its tensors are one array"
 
 
@@ -144,7 +144,7 @@ class KnownArrays:
         if array.__class__ is not np.ndarray and (device := device_of(array)) is not None:
             self.devices.add(device)
         self.known[id(array)] = place
-        self.keep(array)
+        self._kept.append(array)
         return place
 
     def new_constant(self, array: Any) -> None:

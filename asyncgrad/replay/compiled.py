@@ -418,6 +418,7 @@ class Compiled(Generic[_P, _R]):
     ) -> None:
         """Keep what was recorded, or why it can't be repeated."""
         entry = Entry(signature, reached, mode, default_dtype())
+        unchanged = reached.holds()
         try:
             if recorder.reason is None:
                 outputs = returned = recorder.output(result)
@@ -425,7 +426,7 @@ class Compiled(Generic[_P, _R]):
                     raise UnrepeatableError("Python sees a number that is not returned")
                 if recorder.running():
                     raise UnrepeatableError("it does not await its passes")
-                if not (reached.holds() and signature.holds()):
+                if not (unchanged and signature.holds()):
                     raise UnrepeatableError(_CHANGED)
                 if recorder.with_graph:
                     entry.graph = Graph(recorder, outputs)
@@ -446,7 +447,7 @@ class Compiled(Generic[_P, _R]):
         entry.reason = recorder.reason
         if entry.program is None and (recorder.looked_at or entry.reason == _CHANGED):
             self._divide(str(entry.reason), recorder.looked_at)
-        if not reached.holds():
+        if not unchanged:
             # The call has changed what the function reads, so no later call could match this one.
             self._eager[str(entry.reason)] = self._eager.get(str(entry.reason), 0) + 1
             return

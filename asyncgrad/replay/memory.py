@@ -28,8 +28,9 @@ class Layout:
     __slots__ = ("dtype", "is_array", "is_opaque", "on_host", "shape", "strides")
 
     def __init__(self, sample: Any) -> None:
-        self.on_host = device_of(sample) is None
-        self.is_array = sample.__class__ is np.ndarray or not self.on_host
+        is_numpy = sample.__class__ is np.ndarray
+        self.on_host = is_numpy or device_of(sample) is None
+        self.is_array = is_numpy or not self.on_host
         self.is_opaque = sample.__class__ is Opaque
         if sample.__class__ is list or self.is_opaque:
             sample = _LIST
@@ -90,7 +91,7 @@ class Families:
             outs = places_in(step.outs)
             if step.__class__ is Again:
                 self.foreign.update(outs)
-            elif not lists and all(getattr(out.sample, "base", None) is None for out in outs):
+            elif not lists and not any(map(_is_view, outs)):
                 # All of them have memory of their own.
                 continue
             read = [x for x in places_in(step.arguments) if x.sample.__class__ is not Opaque]
@@ -101,7 +102,7 @@ class Families:
                     for place in (out, *read):
                         self._join(place, holding[0])
                     continue
-                if getattr(out.sample, "base", None) is None:
+                if not _is_view(out):
                     continue
                 for place in read:
                     if place is not out and shares_memory(out.sample, place.sample):
@@ -117,6 +118,10 @@ class Families:
         one, other = self.of(one), self.of(other)
         if one is not other:
             self._parents[one] = other
+
+
+def _is_view(place: Place) -> bool:
+    return getattr(place.sample, "base", None) is not None
 
 
 class Plan:

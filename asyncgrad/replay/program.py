@@ -80,7 +80,10 @@ class Program:
         self._ends: dict[Place, int] = {}
         #: Buffers that no replay uses now.
         self._memories: list[Any] = []
-        called = [step for step in steps if step.__class__ is Again]
+        kinds: dict[type, list[Any]] = {Compute: [], Load: [], Again: [], Commit: []}
+        for step in steps:
+            kinds[step.__class__].append(step)
+        computed, loads, called, commits = kinds.values()
         changed = lasting = graded = False
         for step in checks_first(steps) if called else ():
             if changed and step.__class__ is Again and not step.effect:
@@ -96,7 +99,6 @@ class Program:
         self.length = len(steps)
         self.passes = recorder.passes
         self.anew = [step.name for step in called if step.effect]
-        self.commits = any(step.__class__ is Commit for step in steps)
         #: The device with streams that the program uses, or None; whether passes over it end there.
         self.device = None
         if len(recorder.devices) > 1:
@@ -105,19 +107,19 @@ class Program:
             raise UnrepeatableError("code of the user's runs in a pass over a device with streams")
         for device in recorder.devices:
             self.device = device
-            for step in steps:
-                if step.__class__ is Compute and any(not x.sample.on_host for x in made_by(step)):
+            for step in computed:
+                if any(not x.sample.on_host for x in made_by(step)):
                     step.cost = device.launch_cost
         #: Steps that are launched as one, where the device can.
         self.graphs: list[CapturedSteps] = []
-        self.streamed = any(step.__class__ is Commit and step.streamed for step in steps)
-        self.cost = sum(step.cost for step in steps if step.__class__ is Compute)
+        self.streamed = any(step.streamed for step in commits)
+        self.cost = sum([step.cost for step in computed])
         self._code: Callable[[Any, Any, Any], Any] | None = None
         self._walk: Callable[[Any, Any, Any], Any] | None = None
         #: What `walk` does between two yields: see `Writer`.
         self.parts: list[tuple[str, int]] = []
         #: The tensors that are read.
-        self.sources = list(dict.fromkeys(step.source for step in steps if step.__class__ is Load))
+        self.sources = list(dict.fromkeys([step.source for step in loads]))
         self.source = ""
 
     def _make_anew(self, recorder: KnownArrays, returned: Any) -> None:

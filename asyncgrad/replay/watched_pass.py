@@ -62,7 +62,7 @@ class WatchedPass:
         self._leaving: dict[Any, dict[int, tuple[Any, int]]] = {}
         self._order = 0
         #: Gradients that an eager pass may add into.
-        self._owned: set[Place] = set()
+        self._owned: set[Place | None] = set()
         #: The nodes whose rules report, with their own rules.
         self._watched: list[tuple[Any, Rule]] = []
 
@@ -197,7 +197,8 @@ class WatchedPass:
                 order = self._order
             if place is not None:
                 self.arrived.setdefault(key, []).append((-node.sequence_nr, order, place))
-                self._note(node, number, key, order)
+                if node.extras is not None:
+                    self._note(node, number, key, order)
 
     def passed_on(self, node: Any, gradients: tuple[Any, ...]) -> None:
         """Note the gradients of a node that has passed on its own, or zeros."""
@@ -215,8 +216,7 @@ class WatchedPass:
         self.committed.add(node)
 
     def _note(self, node: Any, number: int, key: Any, order: int) -> None:
-        if node.extras is not None:
-            self._leaving.setdefault(node, {})[number] = (key, order)
+        self._leaving.setdefault(node, {})[number] = (key, order)
 
     # -- sums -------------------------------------------------------------------------------------
 
@@ -366,8 +366,10 @@ class WatchedPass:
             self._order += 1
             key = edge if edge.__class__ is Edge else (edge, 0)
             self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
-            self._note(node, number, key, self._order)
-        self._owned.update([x for x in outs if owned and x is not None])
+            if node.extras is not None:
+                self._note(node, number, key, self._order)
+        if owned:
+            self._owned.update(outs)
         if len(recorder.places) > first:
             template = outs[0] if received.__class__ is not tuple else tuple(outs)
             recorder.steps.append(Compute(node.name(), function, arguments, template, node.cost))

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 class WatchedRule:
     """A rule of one node, which reports to the pass that runs it."""
 
-    __slots__ = ("_call", "_rule", "fresh", "node", "outliving", "passes", "run", "saves")
+    __slots__ = (
+        "_call", "_rule", "fresh", "name", "node", "outliving", "passes", "run", "saves", "variant",
+    )  # fmt: skip
 
     def __init__(self, rule: Rule, node: Any, call: Callable[..., Any]) -> None:
-        """Copy what a pass reads of every rule."""
+        """Copy what a pass and its recorder read of every rule."""
         self._rule = rule
         self.node = node
         self._call = call
@@ -26,6 +28,8 @@ class WatchedRule:
         self.passes = rule.passes
         self.saves = rule.saves
         self.outliving = rule.outliving
+        self.name = rule.name
+        self.variant = rule.variant
 
     @property
     def pulls(self) -> tuple[Any, ...] | None:
