@@ -37,6 +37,7 @@ from asyncgrad.replay.steps import (
     UnrepeatableError,
     moves,
 )
+from asyncgrad.replay.unchanged import VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -285,6 +286,15 @@ class KnownArrays:
             raise UnrepeatableError("it returns a list or the like twice, or one that was there")
         self._containers.add(id(value))
 
+    def _key(self, key: Any) -> Any:
+        """A key of a dictionary that is returned; raises for one that is another at each call."""
+        if isinstance(key, tuple):
+            for part in key:
+                self._key(part)
+        elif not (isinstance(key, VALUES) or self._is_there(key)):
+            raise UnrepeatableError("it returns a dictionary with a key that it has made or got")
+        return key
+
     def _gradient(self, value: Any) -> Gradient:
         """The template of a `.grad` that is returned: the one that is there when a replay ends."""
         known = self.known.get(id(value._array))
@@ -342,7 +352,7 @@ class KnownArrays:
             if not isinstance(value, dict):
                 return value
         if isinstance(value, dict) and kind.__name__ in {"dict", "ResultDict"}:
-            return {kind: [(key, self.output(part)) for key, part in value.items()]}
+            return {kind: [(self._key(key), self.output(part)) for key, part in value.items()]}
         if dataclasses.is_dataclass(kind) and is_plain(kind):
             held = vars(value)
             made = partial(_instance, kind, tuple(held))

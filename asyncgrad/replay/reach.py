@@ -67,7 +67,7 @@ _EFFECTS = tuple(
 _MOVING = frozenset({
     "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
     "manual_seed", "set_state", "get_state", "initial_seed", "storage_offset", "_base", "_is_view",
-    "output_nr", "retains_grad", "next_functions",
+    "output_nr", "retains_grad", "next_functions", "is_set_to",
 })  # fmt: skip
 #: What may be called of optimisers and schedules: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
@@ -331,6 +331,7 @@ class Reached(Unchanged):
                 raise UnrepeatableError(f"{where} is derived from {base.__name__}")
             seen[id(base)] = base
             self._spaces.append((base, base.__name__))
+            self._attributes.append((base, "__mro__"))
             table = vars(base)
             self._classes.append(table)
             if table.get("__slots__"):

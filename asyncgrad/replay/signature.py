@@ -143,14 +143,17 @@ class Signature:
             self._value(value, f"{text}[{place}]")
 
     def _dict(self, values: dict[Any, Any], text: str, *, known: bool = False) -> None:
-        keys = self._constant(tuple(values))
-        wrong = f"tuple({text}) != {keys}"
         if not known:
-            wrong = f"{text}.__class__ is not dict or {wrong}"
-        self._refuse_if(wrong)
-        for key, value in values.items():
-            self.others.append(key)
-            self._value(value, f"{text}[{self._constant(key)}]")
+            self._refuse_if(f"{text}.__class__ is not dict")
+        if all(type(key) is str for key in values):
+            self.others += values
+            self._refuse_if(f"tuple({text}) != {self._constant(tuple(values))}")
+            for key, value in values.items():
+                self._value(value, f"{text}[{key!r}]")
+        else:
+            # 1, 1.0 and True are equal, and so are tensors of other calls perhaps.
+            self._sequence(tuple(values), f"tuple({text})", known=True)
+            self._sequence(tuple(values.values()), f"tuple({text}.values())", known=True)
 
     def _tensor(self, tensor: Any, text: str) -> None:
         number = self._numbers.get(id(tensor))

@@ -6,7 +6,6 @@ Everything is compared by identity. A plain value that is another object is comp
 from __future__ import annotations
 
 import marshal
-from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import Any
 
@@ -66,7 +65,6 @@ class Unchanged:
         self._lengths = list(map(len, self._sized))
         self._full = [held for held in self._dicts if held]
         self._values = self._present()
-        self._keys = tuple(chain.from_iterable(self._full))
         self._kinds = list(map(type, self._instances))
         self._codes = list(map(function_state, self._functions))
         self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and hooked(m)]
@@ -93,6 +91,7 @@ class Unchanged:
             values.append(table.get(name, _ABSENT))
         for held in self._full:
             values.extend(held.values())
+            values.extend(held)
         for held in self._lists:
             values.extend(held)
         return values
@@ -111,8 +110,6 @@ class Unchanged:
                 if len(values) != len(known) or not all(map(_alike, values, known)):
                     return False
                 self._values = values
-            if self._full and tuple(chain.from_iterable(self._full)) != self._keys:
-                return False
             if list(map(function_state, self._functions)) != self._codes:
                 return False
         except (KeyError, ValueError, RuntimeError):

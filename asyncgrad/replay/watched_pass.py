@@ -198,7 +198,7 @@ class WatchedPass:
             if place is not None:
                 self.arrived.setdefault(key, []).append((-node.sequence_nr, order, place))
                 if node.extras is not None:
-                    self._note(node, number, key, order)
+                    self._leaving.setdefault(node, {})[number] = (key, order)
 
     def passed_on(self, node: Any, gradients: tuple[Any, ...]) -> None:
         """Note the gradients of a node that has passed on its own, or zeros."""
@@ -214,9 +214,6 @@ class WatchedPass:
     def accumulated(self, node: Any) -> None:
         """Note that the gradient of a leaf is committed already."""
         self.committed.add(node)
-
-    def _note(self, node: Any, number: int, key: Any, order: int) -> None:
-        self._leaving.setdefault(node, {})[number] = (key, order)
 
     # -- sums -------------------------------------------------------------------------------------
 
@@ -367,7 +364,7 @@ class WatchedPass:
             key = edge if edge.__class__ is Edge else (edge, 0)
             self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
             if node.extras is not None:
-                self._note(node, number, key, self._order)
+                self._leaving.setdefault(node, {})[number] = (key, self._order)
         if owned:
             self._owned.update(outs)
         if len(recorder.places) > first:

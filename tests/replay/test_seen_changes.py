@@ -232,13 +232,32 @@ def attribute_by_a_string():
     )
 
 
+def bases_of_a_class():
+    class First:
+        def method(self, x):
+            return x * 2
+
+    class Second:
+        def method(self, x):
+            return x * 3
+
+    class Base(First):
+        pass
+
+    class Derived(Base):
+        pass
+
+    one = Derived()
+    return lambda x: one.method(x), lambda: setattr(Base, "__bases__", (Second,))
+
+
 CHANGED = {
     make.__name__: make
     for make in (
         attribute_of_a_subclass, method_of_a_subclass, special_method_of_a_subclass,
         class_of_an_instance, code_of_a_function, function_by_class, function_that_keeps_results,
         attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
-        method_of_a_named_tuple,
+        method_of_a_named_tuple, bases_of_a_class,
     )
 }  # fmt: skip
 
@@ -377,6 +396,49 @@ def test_facts_that_differ_between_like_tensors(fact):
             yield fast(x)
 
     compare(scenario)
+
+
+def test_a_tensor_that_is_another_ones_memory():
+    """As a view of all of it is."""
+
+    def scenario(compiler):
+        fast = compiler(lambda x, y: x * 2 if x.is_set_to(y) else x * 3)
+        for x in (at(1), at(2), at(3)):
+            yield fast(x, at(1)), fast(x, x.view(1))
+
+    compare(scenario)
+
+
+def test_equal_keys_of_different_types():
+    """They are one key of a dictionary, but other factors."""
+
+    def scenario(compiler):
+        held = {}
+        given = compiler(lambda d: [key * x for key, x in d.items()])
+        reached = compiler(lambda x: [key * x for key in held])
+        for key in (1, 1.0, True, 1, 0.0, -0.0, 0.0):
+            held.clear()
+            held[key] = None
+            for _ in range(2):
+                x = ag.tensor([1, 2])
+                yield given({key: x}), reached(x)
+
+    compare(scenario)
+
+
+def test_tensors_as_keys():
+    """Those of this call, and of no earlier one."""
+    weight = at(3)
+    given = ag.compile(lambda d: {weight: sum(x * key for key, x in d.items())})
+    got, made = ag.compile(lambda x: {x: x * 2}), ag.compile(lambda x: {(1, x * 2): 1})
+    for number in range(3):
+        x = at(number)
+        assert given({x: x + 1}) == {weight: at(number * (number + 1))}
+        assert [*got(x)] == [x]
+        ((_, key),) = made(x)
+        assert key.item() == 2 * number
+    assert "2 replayed" in given.explain()
+    assert "a key that it has made" in got.explain()
 
 
 def test_arguments_are_not_kept():
