@@ -598,6 +598,22 @@ class CompiledModule(Module):
         except AttributeError:
             return getattr(super().__getattr__("_orig_mod"), name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the original, which its `forward` reads, if it is not this one's."""
+        if self._is_own(name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._is_own(name):
+            super().__delattr__(name)
+        else:
+            delattr(self._orig_mod, name)
+
+    def _is_own(self, name: str) -> bool:
+        return name == "_orig_mod" or name in vars(self) or hasattr(type(self), name)
+
 
 #: PyTorch's options of its compilers.
 _OPTIONS = frozenset({

@@ -78,6 +78,43 @@ def test_a_module_shares_its_parameters():
     assert fast[1] is net[1] if hasattr(type(fast), "__getitem__") else fast.training
 
 
+def test_attributes_that_a_compiled_module_gets_are_those_of_the_original():
+    """Its `forward` reads them."""
+
+    class Scaled(nn.Module):
+        scale = None
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(ag.ones(2))
+            self.register_buffer("shift", ag.zeros(2))
+
+        def forward(self, x):
+            out = x * self.weight + self.shift
+            return out if self.scale is None else out * self.scale
+
+    net = Scaled()
+    fast = ag.compile(net)
+
+    def values():
+        ours, theirs = fast(ag.ones(2)).tolist(), net(ag.ones(2)).tolist()
+        assert ours == theirs
+        return ours
+
+    assert values() == values() == [1, 1]
+    fast.weight = nn.Parameter(ag.full((2,), 3.0))
+    assert values() == values() == [3, 3]
+    fast.shift = ag.ones(2)
+    assert values() == values() == [4, 4]
+    fast.scale = 2.0
+    assert values() == values() == [8, 8]
+    del fast.scale
+    assert values() == [4, 4]
+    assert [name for name, _ in fast.named_parameters()] == ["_orig_mod.weight"]
+    fast.register_forward_hook(lambda module, args, out: out + 1)
+    assert fast(ag.ones(2)).tolist() == [5, 5]
+
+
 def test_a_module_shares_its_mode():
     """Whichever of the two is told."""
     module = ag.nn.Dropout()
