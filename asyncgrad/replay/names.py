@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import re
 import types
 
@@ -38,11 +39,12 @@ def names_in(
         all names of attributes.
 
     Raises:
-        UnrepeatableError: if it sets globals or outer variables, or imports.
+        UnrepeatableError: if it sets globals or outer variables, imports, or suspends its task.
     """
     found: set[tuple[str, ...]] = set()
     attributes: set[str] = set()
     line = code.co_firstlineno
+    _refuse_suspending(code)
     instructions = list(dis.get_instructions(code))
     for place, instruction in enumerate(instructions):
         position = instruction.positions
@@ -82,3 +84,11 @@ def names_in(
                 if _DOTTED.fullmatch(part):
                     attributes.update(part.split("."))
     return frozenset(found), frozenset(attributes)
+
+
+def _refuse_suspending(code: types.CodeType) -> None:
+    """Raise for a generator function whose generators are awaited."""
+    awaited = code.co_flags & inspect.CO_GENERATOR and code.co_name == "__await__"
+    if awaited or code.co_flags & inspect.CO_ITERABLE_COROUTINE:
+        at = f"({code.co_filename}:{code.co_firstlineno})"
+        raise UnrepeatableError(f"its code lets other tasks run {at}")

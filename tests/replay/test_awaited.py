@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 
 import numpy as np
 import pytest
@@ -149,6 +150,38 @@ async def test_weights_that_others_update_meanwhile_are_not_mixed():
     assert np.array_equal(found.numpy(), wanted.numpy()) or np.array_equal(
         found.numpy(), again.numpy()
     )
+
+
+class Turn:
+    """Suspends its task once, without asyncio."""
+
+    def __await__(self):
+        yield
+
+
+@types.coroutine
+def turn():
+    yield
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("give", [Turn, turn])
+async def test_other_tasks_run_where_the_function_lets_them(give):
+    """A replay that left this out would not see what they change."""
+    w = ag.ones(3)
+
+    async def function(x):
+        y = x * w
+        await give()
+        return y * w
+
+    async def change():
+        w.add_(1)
+
+    fast = ag.compile(function)
+    for number in range(1, 4):
+        result, _ = await asyncio.gather(fast(ag.ones(3)), change())
+        assert result.tolist() == [number * (number + 1)] * 3
 
 
 @pytest.mark.asyncio
