@@ -63,6 +63,8 @@ class Recorded(NamedTuple):
     code: Any = None
     #: Whether the function has reached a value before the call.
     is_there: Any = None
+    #: Whether all that it reaches is as it was before the call.
+    holds: Any = None
     #: The lists and dictionaries among the arguments.
     containers: Sequence[Any] = ()
 
@@ -92,6 +94,7 @@ class KnownArrays:
         self.loaded: dict[Source, Place] = {}
         self._outputs: dict[int, Any] = {}
         self._is_there = call.is_there
+        self._holds = call.holds
         #: The identities of containers that a replay can't make anew.
         self._containers = {id(container) for container in call.containers}
         #: The outputs that require grad, each with its tensor.

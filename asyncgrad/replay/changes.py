@@ -10,6 +10,8 @@ import numpy as np
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, bump_version, is_inference, requires_grad, view_of
 from asyncgrad.ops.memory import unlocked
+from asyncgrad.optim.lr_scheduler import LRScheduler
+from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.names import is_own
@@ -133,6 +135,14 @@ class Changes(KnownArrays):
         self._changed = True
         self.steps.append(step)
 
+    def check_unchanged(self) -> None:
+        """Refuse a call that changes what it reaches around code that is called anew.
+
+        That code may read it, and the call may undo the change before it ends.
+        """
+        if self.reason is None and not self._holds():
+            self.refuse("it changes something around code of the user's")
+
     def again(
         self, function: Any, args: Any, kwargs: Any, effect: bool, *, values: bool = False
     ) -> Any:
@@ -146,6 +156,8 @@ class Changes(KnownArrays):
         """
         args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
         name = getattr(function, "__qualname__", str(function))
+        if args and _calls_users_code(args[0]):
+            self.check_unchanged()
         arguments: Any = ()
         keywords: Any = {}
         if self.reason is None:
@@ -203,6 +215,14 @@ class Changes(KnownArrays):
             place = self.new(grad._array)
             self._there.add(place)
             self.steps.append(Load(source, place, True))
+
+
+def _calls_users_code(owner: Any) -> bool:
+    """Whether an object's methods may call code of the user's."""
+    if isinstance(owner, Optimizer):
+        hooked = any(getattr(owner, name, None) for name in ("_pre_hooks", "_post_hooks"))
+        return hooked or not is_own(type(owner).__module__)
+    return isinstance(owner, LRScheduler)
 
 
 def _put(tensor: Any, values: Any) -> None:

@@ -409,6 +409,7 @@ class Compiled(Generic[_P, _R]):
             waits=self._waits or self._passing,
             code=self._code,
             is_there=reached.has_met,
+            holds=reached.holds,
             containers=signature.containers,
         )
         return signature, reached, Recorder(call)

@@ -44,8 +44,10 @@ def record_function(recorder: Any, function: Any, args: tuple[Any, ...]) -> Any:
         if current().inference is not recorder.inference:
             recorder.refuse(f"{name}: it is called in inference mode")
     versions = versions_of(tensors)
+    recorder.check_unchanged()
     with Mode(recorder=None, before_change=None):
         result = function.apply(*args)
+    recorder.check_unchanged()
     if recorder.reason is None:
         try:
             if versions_of(tensors) != versions:
@@ -225,6 +227,7 @@ class UsersCode:
         except UnrepeatableError as error:
             recorder.refuse(f"{node.name()}: {error}")
             return None
+        recorder.check_unchanged()
         self._watch.running += 1
         return _Noted(task, node, function, target, args, arguments)
 
@@ -267,6 +270,7 @@ class UsersCode:
         recorder, watch = self._recorder, self._watch
         watch.running -= 1
         node, function = noted.node, noted.function
+        recorder.check_unchanged()
         if recorder.reason is not None:
             return result
         for value, copy in zip(noted.given, noted.copies, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -641,3 +642,73 @@ def test_functions_called_by_other_names_are_eager():
     for factor in (2, 2, 3, 3):
         Plain.factor = factor
         assert bits(fast(ag.ones(3))) == bits(function(ag.ones(3)))
+
+
+def in_a_hook(knobs):
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+    w.register_hook(lambda g: g * knobs.factor)
+
+    def step(x):
+        knobs.factor = 3.0
+        (x * w).sum().backward()
+        knobs.factor = 1.0
+        return w.grad
+
+    return step
+
+
+def by_a_hook(knobs):
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+    w.register_hook(lambda g: setattr(knobs, "factor", 3.0))
+
+    def step(x):
+        (x * w).sum().backward()
+        y = x * knobs.factor
+        knobs.factor = 1.0
+        return y
+
+    return step
+
+
+def in_a_function(knobs):
+    class Scaled(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * knobs.factor
+
+    def step(x):
+        knobs.factor = 3.0
+        y = Scaled.apply(x)
+        knobs.factor = 1.0
+        return y
+
+    return step
+
+
+def in_a_schedule(knobs):
+    w = ag.tensor([1.0, 2.0], requires_grad=True)
+    update = ag.optim.SGD([w], lr=0.5)
+    schedule = ag.optim.lr_scheduler.LambdaLR(update, lambda epoch: knobs.factor)
+
+    def step(x):
+        update.zero_grad()
+        (x * w).sum().backward()
+        update.step()
+        knobs.factor = 3.0
+        schedule.step()
+        knobs.factor = 1.0
+        return w.detach() * 1
+
+    return step
+
+
+@pytest.mark.parametrize("make", [in_a_hook, by_a_hook, in_a_function, in_a_schedule])
+def test_changes_that_are_undone_behind_code_that_is_called_anew(make):
+    """At the end of the call nothing has changed, but that code has seen something else."""
+    ours, theirs = SimpleNamespace(factor=1.0), SimpleNamespace(factor=1.0)
+    fast, eager = ag.compile(make(ours)), make(theirs)
+    for number in range(3):
+        x = ag.tensor([1.0, float(number)])
+        assert fast(x).tolist() == eager(x).tolist()
+        assert ours.factor == theirs.factor
+    assert "around code of the user's" in fast.explain()
