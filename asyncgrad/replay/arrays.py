@@ -63,8 +63,9 @@ class Recorded(NamedTuple):
     code: Any = None
     #: Whether the function has reached a value before the call.
     is_there: Any = None
-    #: Whether all that it reaches is as it was before the call.
+    #: Whether all that it reaches is as it was before the call; whether that is so but for tensors.
     holds: Any = None
+    values_hold: Any = None
     #: The lists and dictionaries among the arguments.
     containers: Sequence[Any] = ()
 
@@ -95,6 +96,7 @@ class KnownArrays:
         self._outputs: dict[int, Any] = {}
         self._is_there = call.is_there
         self._holds = call.holds
+        self._values_hold = call.values_hold
         #: The identities of containers that a replay can't make anew.
         self._containers = {id(container) for container in call.containers}
         #: The outputs that require grad, each with its tensor.

@@ -16,6 +16,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
+    CHANGED,
     Again,
     Compute,
     Load,
@@ -141,7 +142,7 @@ class Changes(KnownArrays):
         That code may read it, and the call may undo the change before it ends.
         """
         if self.reason is None and not self._holds():
-            self.refuse("it changes something around code of the user's")
+            self.refuse(CHANGED)
 
     def again(
         self, function: Any, args: Any, kwargs: Any, effect: bool, *, values: bool = False

@@ -32,7 +32,7 @@ from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
-from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, UnrepeatableError
 from asyncgrad.scheduler import cooperate, run_multi_pass, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
@@ -86,7 +86,6 @@ def _mode_of(modes: Modes) -> tuple[bool, bool] | None:
 _PLAIN = (True, False)
 #: What a replay returns if Python sees other values than in the recorded call.
 _OTHER = object()
-_CHANGED = "it has changed something that it can read, which a replay would not do"
 _MODES = "a mode is on that only eager calls know"
 _quiet_states: list[Any] = [None]
 
@@ -255,7 +254,7 @@ class Compiled(Generic[_P, _R]):
         """
         if self._fullgraph or self._passing:
             return False
-        divided = self._divider_of().at(places, changing=why == _CHANGED)
+        divided = self._divider_of().at(places, changing=why.startswith(CHANGED))
         self._take(why)
         return divided
 
@@ -410,6 +409,7 @@ class Compiled(Generic[_P, _R]):
             code=self._code,
             is_there=reached.has_met,
             holds=reached.holds,
+            values_hold=reached.values_hold,
             containers=signature.containers,
         )
         return signature, reached, Recorder(call)
@@ -428,7 +428,7 @@ class Compiled(Generic[_P, _R]):
                 if recorder.running():
                     raise UnrepeatableError("it does not await its passes")
                 if not (unchanged and signature.holds()):
-                    raise UnrepeatableError(_CHANGED)
+                    raise UnrepeatableError(CHANGED)
                 if recorder.with_graph:
                     entry.graph = Graph(recorder, outputs)
                     outputs = entry.graph.template
@@ -440,17 +440,18 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             recorder.reason = str(error)
             if self._fullgraph:
-                where = self._divider_of().changes() if recorder.reason == _CHANGED else ""
+                where = self._divider_of().changes() if recorder.reason == CHANGED else ""
                 raise AutogradError(f"compile(fullgraph=True): {error}{where}") from None
         finally:
             recorder.forget()
             signature.forget()
         entry.reason = recorder.reason
-        if entry.program is None and (recorder.looked_at or entry.reason == _CHANGED):
-            self._divide(str(entry.reason), recorder.looked_at)
+        why = str(entry.reason)
+        if entry.program is None and (recorder.looked_at or why.startswith(CHANGED)):
+            self._divide(why, recorder.looked_at)
         if not unchanged:
             # The call has changed what the function reads, so no later call could match this one.
-            self._eager[str(entry.reason)] = self._eager.get(str(entry.reason), 0) + 1
+            self._eager[why] = self._eager.get(why, 0) + 1
             return
         if len(self._entries) >= LIMIT:
             self._dropped += 1

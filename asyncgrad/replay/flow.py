@@ -28,16 +28,19 @@ _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT
 #: What changes containers, and attributes other than gradients.
 _STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
 _CHANGING = frozenset({
-    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem",
-    "popleft", "remove", "setdefault", "update",
+    "add", "append", "appendleft", "clear", "discard", "eval", "extend", "insert", "pop", "popitem",
+    "popleft", "remove", "setdefault", "train", "update",
 })  # fmt: skip
 #: What may compute.
 _METHODS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _WORK = frozenset({"BINARY_OP", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "FOR_ITER"})
-#: What reads the variables of the function that calls it, of which a part has others.
+#: What reads the variables of the function that calls it, of which a part has others: as a
+#: function, and as an attribute of a module. `eval` and `stack` may be methods, too.
 _READS_FRAMES = frozenset({
-    "_getframe", "currentframe", "dir", "eval", "exec", "locals", "stack", "super", "vars",
+    "_getframe", "currentframe", "dir", "eval", "exec", "inspect", "locals", "stack", "super",
+    "vars",
 })  # fmt: skip
+_FRAMES = frozenset({"_getframe", "currentframe"})
 #: Bytes of a unit of code.
 _UNIT = 2
 
@@ -99,9 +102,11 @@ class Flow:
         self._state = function_state(function)
         unknown = sys.version_info[:2] not in _KNOWN or sys.implementation.name != "cpython"
         others = code.co_flags & (0x20 | 0x200)
-        if unknown or others or code.co_cellvars or not _READS_FRAMES.isdisjoint(code.co_names):
-            raise UnrepeatableError("its byte code can't be divided")
         found = list(dis.get_instructions(code))
+        names = {one.argval for one in found if one.opname == "LOAD_GLOBAL"}
+        frames = names & _READS_FRAMES or not _FRAMES.isdisjoint(code.co_names)
+        if unknown or others or code.co_cellvars or frames:
+            raise UnrepeatableError("its byte code can't be divided")
         ends = [one.offset for one in found[1:]] + [len(code.co_code)]
         self._all = {
             one.offset: _Instruction(one, end, code.co_freevars)

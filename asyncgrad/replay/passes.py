@@ -16,7 +16,7 @@ from asyncgrad.core.streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.changes import Changes
 from asyncgrad.replay.device_arrays import copying
-from asyncgrad.replay.steps import Commit, Compute, Place, UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, Commit, Compute, Place, UnrepeatableError
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 
@@ -62,6 +62,9 @@ class Passes(Changes):
             self.refuse("it runs a pass on an event loop, and is no coroutine function")
         elif task.parent is not None:
             self.refuse("it runs a pass within a pass")
+        elif self._waits and not self._values_hold():
+            # Other tasks may read it while the pass is awaited, even if the call undoes the change.
+            self.refuse(CHANGED)
         elif task.recorded is None:
             known = self._passes[task] = WatchedPass(self)
             task.observer = known

@@ -98,6 +98,17 @@ class Unchanged:
 
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
+        return self.values_hold() and (
+            not self.tensors
+            or (
+                list(map(_tensor_state, self.tensors)) == self._tensor_states
+                and list(map(meta_state, self._metas)) == self._meta_states
+                and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
+            )
+        )
+
+    def values_hold(self) -> bool:
+        """Whether all but the state of tensors is as it was."""
         try:
             # Most functions read few kinds of things. The comparison of the others is skipped,
             # because an empty loop takes time, too.
@@ -115,13 +126,7 @@ class Unchanged:
         except (KeyError, ValueError, RuntimeError):
             # A name or cell is gone, or another thread changes a dictionary now.
             return False
-        if self._instances and list(map(type, self._instances)) != self._kinds:
-            return False
-        return not self.tensors or (
-            list(map(_tensor_state, self.tensors)) == self._tensor_states
-            and list(map(meta_state, self._metas)) == self._meta_states
-            and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
-        )
+        return not self._instances or list(map(type, self._instances)) == self._kinds
 
 
 def is_number(kind: type) -> bool:

@@ -447,6 +447,38 @@ def test_instances_whose_other_attributes_change():
 
 
 @pytest.mark.asyncio
+async def test_others_see_what_a_step_changes_for_a_while():
+    """Flags that are set around an awaited pass: the lines that change them are called."""
+    w = ag.ones(64, 64, requires_grad=True)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)).eval()
+    knobs = SimpleNamespace(active=0)
+
+    async def step(x):
+        model.train()
+        knobs.active += 1
+        y = model(x)
+        for _ in range(60):
+            y = ag.tanh(y @ w * 0.01)
+        await y.sum().backward()
+        knobs.active -= 1
+        model.eval()
+        return ag.stack([ag.tanh(w.grad * 2).sum(), (w * 2).sum().exp(), y.mean().tanh()])
+
+    async def watched(call):
+        running = asyncio.ensure_future(call(ag.ones(64, 64)))
+        seen = set()
+        while not running.done():
+            seen.add((knobs.active, model.training))
+            await asyncio.sleep(0)
+        return seen
+
+    fast = ag.compile(step)
+    for _ in range(3):
+        assert await watched(fast) == await watched(step) == {(0, False), (1, True)}
+    assert min(replays(fast)) >= 1
+
+
+@pytest.mark.asyncio
 async def test_awaited_steps_in_parts():
     """Coroutine functions: what waits at a look, and a cancellation there."""
     ours, theirs = Training(), Training()
