@@ -17,6 +17,7 @@ from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
     CHANGED,
+    IN_PLACE,
     Again,
     Compute,
     Load,
@@ -97,7 +98,7 @@ class Changes(KnownArrays):
             self.refuse(str(error))
             return
         if source is not None:
-            step = Again("a change in place", _put, (source, values), {}, Same(None), True)
+            step = Again(IN_PLACE, _put, (source, values), {}, Same(None), True)
             self._effect(step)
         elif result._array.dtype != array.dtype or not array.flags.c_contiguous:
             self.refuse("it changes a tensor in place by values of another layout")

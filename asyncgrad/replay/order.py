@@ -8,6 +8,7 @@ import numpy as np
 
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
+    IN_PLACE,
     Again,
     Commit,
     Compute,
@@ -65,7 +66,8 @@ def checks_first(steps: list[Any]) -> list[Any]:
 
     Steps that compute what a check reads move with it. A check stays where it is if it depends on a
     tensor that a function with effects is given, or may have changed by then. The latter is no
-    obstacle for integers, which optimisers don't change.
+    obstacle for integers, which optimisers don't change. But an argument that changes in place may
+    share its memory with another one.
     """
     given = {
         source
@@ -74,13 +76,17 @@ def checks_first(steps: list[Any]) -> list[Any]:
         for source in (*step.arguments, *step.keywords.values())
         if source.__class__ is Source
     }
+    shared = any(
+        step.__class__ is Again and step.name == IN_PLACE and step.arguments[0].argument is not None
+        for step in steps
+    )
     makers: dict[Place, Any] = {}
     front: list[Any] = []
     touched = False
     for step in steps:
         if step.__class__ is Load:
             early = not step.gradient and step.source not in given
-            early = early and (not touched or _of_integers(step))
+            early = early and (not touched or (_of_integers(step) and not shared))
         else:
             early = not is_change(step) and all(place in makers for place in read_by(step))
             if step.__class__ is Again and step.effect and step.name not in GRADIENTS_ONLY:

@@ -12,6 +12,8 @@ from asyncgrad.records import NamedTuple
 
 #: The name of a step that compares what Python has read from an array.
 LOOK = "a look at values"
+#: The name of a step that gives a tensor, its first argument, other values.
+IN_PLACE = "a change in place"
 #: Why a call can't be repeated that has effects on objects.
 CHANGED = "it has changed something that it can read, which a replay would not do"
 #: Functions with effects on nothing but `.grad`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 import asyncgrad as ag
@@ -219,6 +220,22 @@ def test_checks_after_changes_make_calls_eager():
         step(ag.ones(1))
     assert replays(step) == 0
     assert "after something has changed" in step.explain()
+
+
+def test_a_look_at_memory_that_another_argument_has_changed():
+    """Such a look can't come first, although integers are not what optimisers change."""
+
+    def step(x, y):
+        x.add_(1)
+        return y * 2 if y.sum().item() > 6 else y * 3
+
+    fast = ag.compile(step)
+    ours, theirs = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    for _ in range(2):
+        for _ in range(5):
+            found = fast(ag.from_numpy(ours), ag.from_numpy(ours))
+            assert found.tolist() == step(ag.from_numpy(theirs), ag.from_numpy(theirs)).tolist()
+        ours[:] = theirs[:] = 0
 
 
 @pytest.mark.asyncio
