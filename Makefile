@@ -35,7 +35,7 @@ QUICK = not slow and not soak
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo service training-api edge-forecast distributed test test-of generated mutations pre-commit lint format check check-tests check-all test-matrix test-floors docs bench clean FORCE
+.PHONY: help demo service training-api edge-forecast distributed test test-of generated mutations pre-commit lint format check check-tests check-all test-slow test-matrix test-floors docs bench clean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -95,9 +95,12 @@ check-tests: $(VENV)/.installed-oracle,test,dev ## the tests of `check`
 
 check-all: check test-floors docs ## check, slow and soak tests, floors, all Pythons, site, demo, distribution
 	$(MAKE) test-matrix MATRIX_TESTS=
-	$(PYTEST) --hypothesis-profile=thorough -m 'slow or soak'
+	$(MAKE) test-slow
 	$(MAKE) demo ARGS=--check
 	$(RUN) -m build --outdir dist
+
+test-slow: $(VENV)/.installed-oracle,test,ray ## the slow and soak tests, those on Ray among them
+	$(PYTEST) --hypothesis-profile=thorough -m 'slow or soak' $(ARGS)
 
 test-matrix: ## test on those other Pythons that are there, the system's own among them
 	@for name in $(MATRIX); do \

@@ -23,10 +23,11 @@ from clusters import cluster
 from distributed import Client, LocalCluster
 from distributed.security import Security
 from models import Affine, Held, gradients, mean_square, pid_of, train
+from process_faults import Model, killed
 from reference_examples import run_examples
 from worlds import leaf, passes_as_one_process
 
-from asyncgrad.distributed.dask_engine import DaskEngine
+from asyncgrad.distributed.dask_engine import DaskEngine, DaskPeers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,11 +267,11 @@ async def with_processes() -> None:
                 await parts[1](x)
             await (await parts[2](parts[0](x))).sum().backward()
             assert sorted(world.lost) == [1]
-        # What it held is gone, and its name, too: a new world of the workers that are there.
+        # What it held is gone, and its name, too: a new world of the workers that are there. One of
+        # the slow tests of process faults, at a message between workers.
         await client.wait_for_workers(2)
-        async with dist.connect(client, workers=2) as world:
-            part = await world.remote(0, Affine)
-            await (await part(leaf())).sum().backward()
+        async with dist.connect(client, workers=2, grace=1.0) as world:
+            await killed(Model(world, DaskEngine, DaskPeers), (1, "deposit", 0))
 
 
 def test_processes_are_stopped_woken_and_killed() -> None:
