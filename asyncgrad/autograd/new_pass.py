@@ -45,7 +45,7 @@ def start_pass(task: GraphTask, priority: int | None = None, deadline: float | N
         check_deadline(task)
     if modes.recorder is not None:
         modes.recorder.begin(task)
-    return start(task)
+    return start(task) if modes.starts is None else modes.starts(task, start)
 
 
 def pass_along_chain(root: Value, given: Value, retain_graph: bool | None) -> Any:

@@ -80,6 +80,8 @@ class Modes:
     #: Defaults for passes started here.
     priority: int = 0
     deadline: float | None = None
+    #: Starts passes here in place of the scheduler's function, which it is given; or None.
+    starts: Any = None
     #: Called after every operation; raises if the work is no longer wanted. Or None.
     check: Any = None
     #: The innermost active `vmap`, or None.

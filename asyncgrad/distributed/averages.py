@@ -115,7 +115,8 @@ class Part:
     def _leave(self) -> None:
         """Reduce nothing more, and make way for the next pass."""
         self._ended = True
-        self._model.running = None
+        if self._model.running is self:
+            self._model.running = None
         for task in self._reducing.values():
             self._loop.call_soon_threadsafe(task.cancel)
 
@@ -149,9 +150,9 @@ class Voting(Part):
 
     def __init__(self, model: Any, tag: Any) -> None:
         super().__init__(model, model.group, tag)
+        # None for a pass that has failed before it came to the model.
         running = graph.current_pass()
-        assert running is not None
-        deadline = running.deadline
+        deadline = None if running is None else running.deadline
         #: Until when this rank, once it has voted, waits for rank 0's decision.
         self._patience = None if deadline is None else deadline + self._group.site.grace
         self._voted = False

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.lifetimes import Memory
+from asyncgrad.distributed.starts import Starts
 from asyncgrad.distributed.values import awaited, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
@@ -69,6 +71,7 @@ class Group:
         self.numbers = count()
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
+        self.starts = Starts(site)
 
     @property
     def ended(self) -> bool:
@@ -278,7 +281,9 @@ class Runs:
         async with self._lives.scope(run):
             group = Group(self._site, run, self)
             sampler.running_group.set(group)
+            install(current().replace(starts=group.starts.start))
             found = await awaited(function(*args, **kwargs))
+            await group.starts.told()
             self._site.check_living(range(group.size), "run")
             # All that the function has sent has arrived. Ranks that wait for more are told that
             # nothing comes.

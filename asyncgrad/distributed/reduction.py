@@ -9,6 +9,7 @@ votes when nothing on their side can end the pass any more, and then do as it sa
 
 from __future__ import annotations
 
+import weakref
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -17,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import is_grad_enabled
+from asyncgrad.core.modes import current
 from asyncgrad.distributed.averages import Kept, Voting, tag_of
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
+    from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.distributed.group import Group
 
 #: The models whose gradients are not reduced here.
@@ -46,8 +49,11 @@ class Reducer:
         self.pending: dict[int, Any] = {}
         self.running: Voting | Kept | _Withheld | None = None
         self._running_id = -1
+        #: The passes that have come to the model, each with the part that could not join it.
+        self._entered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         #: Why the ranks are no longer equal.
         self.broken: str | None = None
+        group.starts.add(self)
 
     def check(self) -> None:
         """Raise if this rank has missed what the others have committed."""
@@ -111,9 +117,31 @@ class Reducer:
         else:
             make, self.next = self.next, None
             found = Voting(self, next(self.passes)) if make is None else make()
+        task = current().graph_task
+        self._entered[task] = found
         graph.join(found)
+        self._entered[task] = None
         self.running, self._running_id = found, running.id
         return found
+
+    def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
+        """What to call with a pass that starts now, if it has failed."""
+        make, synced = self.next, id(self) not in _unsynced.get()
+
+        def missed(task: GraphTask) -> Coroutine[Any, Any, None] | None:
+            """Give a pass up that has not come here, or in which the model could not take part."""
+            if not synced:
+                return None
+            part = self._entered.get(task)
+            if task not in self._entered:
+                if make is None:
+                    part = Voting(self, next(self.passes))
+                elif self.next is make:
+                    self.next = None
+                    part = make()
+            return None if part is None else part.abort()
+
+        return missed
 
     def arrived(self, place: int, gradient: Any) -> None:
         """Take a parameter's gradient; called by its hook, perhaps in a thread."""

@@ -64,7 +64,7 @@ _CHURN = 32
 #: Modes that a program does not depend on: they concern passes as a whole, or change nothing.
 #: Streams: a program puts its work into those that are current at its replay.
 _FREE = frozenset(
-    {"streams", "priority", "deadline", "nesting_limit", "multithreading", "checkpoints"}
+    {"streams", "priority", "deadline", "nesting_limit", "multithreading", "checkpoints", "starts"}
 )
 _NEUTRAL = tuple(
     (name, getattr(DEFAULT, name))

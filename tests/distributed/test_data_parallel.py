@@ -7,7 +7,7 @@ import gc
 import random
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -823,24 +823,29 @@ async def test_a_run_whose_rank_0_hangs_ends_on_those_that_have_voted() -> None:
         engine.wake(0)
 
 
+def named(model: Any, name: int) -> Any:
+    """Some of the passes get a name, the others numbers."""
+    return model.named_pass(name) if name % 2 else nullcontext()
+
+
 async def meets_faults(seed: int) -> list[list[bool]]:
     """Whether each rank has committed each of some passes, one of which gives up at any turn."""
     rng = random.Random(seed)
     model = await DDP(Net(), bucket_cap_mb=1e-6)
     found = []
     for name in range(4):
-        rank, how = rng.randrange(3), rng.choice(["cancel", "error", "nothing"])
+        rank, how = rng.randrange(3), rng.choice(["cancel", "error", "early error", "nothing"])
         turns = rng.randint(0, 80)
         faulty = rank == dist.get_rank()
-        # From the first gradient on the others know of the pass.
-        begun = asyncio.Event()
-        handles = [model.module.second.register_hook(lambda gradient, begun=begun: begun.set())]
+        handles = []
         if faulty and how == "error":
             handles.append(model.module.first.register_hook(refuse))
-        with model.named_pass(name):
-            running = mean_square(model, batch()).backward()
+        with named(model, name):
+            loss = mean_square(model, batch())
+            if faulty and how == "early error":
+                loss.register_hook(refuse)
+            running = loss.backward()
             if faulty and how == "cancel":
-                await begun.wait()
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 running.cancel()

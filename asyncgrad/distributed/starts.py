@@ -1,0 +1,117 @@
+"""Passes of a run that fail before they come to a data parallel model: the other ranks are told.
+
+Hooks on a model's parameters take part in a pass when its first gradient has come. A pass that has
+failed, was cancelled, or is past its deadline before that would leave the other ranks waiting, and
+this rank would give its next pass the number that they have given this one. So all passes that a
+run's function starts are watched until they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asyncgrad.core.node import Edge, stored_edges
+from asyncgrad.core.states import DONE
+from asyncgrad.core.variable import AccumulateGrad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.node import Node
+    from asyncgrad.distributed.site import Site
+
+
+class Model(Protocol):
+    """What is asked of a model."""
+
+    #: Counts the models of a run.
+    number: int
+    parameters: list[Any]
+
+    def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
+        """Prepare for a pass that starts.
+
+        Returns:
+            A function to call with the pass if it has failed, and leads to the model: what tells
+            the other ranks, or None if there is nothing to tell.
+        """
+
+
+class Starts:
+    """Watches the passes that the function of a run starts on one rank."""
+
+    def __init__(self, site: Site) -> None:
+        """Start without models."""
+        self._site = site
+        self._models: weakref.WeakValueDictionary[int, Model] = weakref.WeakValueDictionary()
+        self._telling: set[asyncio.Task[Any]] = set()
+
+    def add(self, model: Model) -> None:
+        """Tell the other ranks also of passes that do not come to this model."""
+        self._models[model.number] = model
+
+    def start(self, task: GraphTask, start: Callable[[GraphTask], Any]) -> Any:
+        """Start a pass by a function of the scheduler's, and watch it until its end."""
+        models = [model for _, model in sorted(self._models.items())]
+        if not models or task.exec_info is not None:
+            # Passes of grad(), and those with `inputs=`, concern this rank alone.
+            return start(task)
+        watching = [(model.parameters, model.watch()) for model in models]
+        # The pass drops it when it ends.
+        root = task.root
+
+        def ended(_: object = None) -> None:
+            if task.state is not DONE:
+                for parameters, missed in watching:
+                    if _leads_to(root, parameters) and (telling := missed(task)) is not None:
+                        self._spawn(telling)
+
+        try:
+            found = start(task)
+        except BaseException:
+            # The pass has blocked this thread.
+            ended()
+            raise
+        if isinstance(found, asyncio.Future) and not found.done():
+            # Not the method of the pass's own class: for that the caller would have looked at it.
+            # Called before what the caller adds, and so before the caller can start the next pass.
+            asyncio.Future.add_done_callback(found, ended)
+        else:
+            ended()
+        return found
+
+    def _spawn(self, telling: Coroutine[Any, Any, None]) -> None:
+        loop = self._site.loop
+        if asyncio.events._get_running_loop() is not loop:
+            loop.call_soon_threadsafe(self._spawn, telling)
+            return
+        told = self._site.spawn(telling)
+        self._telling.add(told)
+        told.add_done_callback(self._telling.discard)
+
+    async def told(self) -> None:
+        """Wait until the other ranks have been told."""
+        # If this wait is cancelled, they are told all the same.
+        while self._telling:
+            await asyncio.wait(self._telling)
+
+
+def _leads_to(root: Node, leaves: list[Any]) -> bool:
+    """Whether gradients go from a node to one of some leaves."""
+    wanted = set(map(id, leaves))
+    stack: list[Any] = [root]
+    seen = set()
+    while stack:
+        node = stack.pop()
+        if node.__class__ is Edge:
+            node = node.node
+        if node is None or node in seen:
+            continue
+        if node.__class__ is AccumulateGrad and id(node.variable) in wanted:
+            return True
+        seen.add(node)
+        stack += stored_edges(node)
+    return False
