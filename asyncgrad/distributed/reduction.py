@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 #: The models whose gradients are not reduced here.
 _unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())
+#: By model: a list with what makes this rank's part in the next pass that is started here; it is
+#: empty when that pass has come to the model.
+_parts: ContextVar[dict[int, list[Callable[[], Voting | Kept]]] | None] = ContextVar(
+    "asyncgrad_parts", default=None
+)
 
 
 class Reducer:
@@ -43,8 +48,6 @@ class Reducer:
         self.buckets = buckets
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
         self.passes = count()
-        #: Makes this rank's part in the next pass; None if the ranks vote and it gets a number.
-        self.next: Callable[[], Voting | Kept] | None = None
         #: Gradients of passes that were not reduced.
         self.pending: dict[int, Any] = {}
         self.running: Voting | Kept | _Withheld | None = None
@@ -74,11 +77,10 @@ class Reducer:
     def named_pass(self, name: Any) -> Iterator[None]:
         """Name the first pass in the block, and drop what other ranks have sent for it."""
         tag = "named", name
-        self.next = partial(Voting, self, tag)
         try:
-            yield
+            with self._next(partial(Voting, self, tag)):
+                yield
         finally:
-            self.next = None
             self.group.close(tag_of(self, tag))
 
     @contextmanager
@@ -88,11 +90,29 @@ class Reducer:
         What other ranks send for it is dropped with what the host stages under the key.
         """
         gradients: dict[Any, Any] = {}
-        self.next = partial(Kept, self, name, key, gradients)
-        try:
+        with self._next(partial(Kept, self, name, key, gradients)) as waiting:
             yield gradients
+            if waiting:
+                raise AutogradError(
+                    "forward_backward: on this worker the loss depends on no parameter of the "
+                    "model, and the other workers wait for its gradients: compute the loss with "
+                    "the model that the loss function is given"
+                )
+
+    @contextmanager
+    def _next(self, make: Callable[[], Voting | Kept]) -> Iterator[list[Any]]:
+        """Let the first pass in the block have a part of its own, instead of one by number."""
+        before, waiting = _parts.get(), [make]
+        _parts.set({**(before or {}), id(self): waiting})
+        try:
+            yield waiting
         finally:
-            self.next = None
+            waiting.clear()
+            _parts.set(before)
+
+    def _waiting(self) -> list[Any]:
+        """What makes the part in the next pass that is started here: one function at most."""
+        return (_parts.get() or {}).get(id(self), [])
 
     def enter(self) -> Voting | Kept | _Withheld:
         """Take part in the current pass."""
@@ -115,8 +135,8 @@ class Reducer:
         if id(self) in _unsynced.get():
             found = _Withheld(self)
         else:
-            make, self.next = self.next, None
-            found = Voting(self, next(self.passes)) if make is None else make()
+            waiting = self._waiting()
+            found = waiting.pop()() if waiting else Voting(self, next(self.passes))
         task = current().graph_task
         self._entered[task] = found
         graph.join(found)
@@ -126,7 +146,8 @@ class Reducer:
 
     def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
         """What to call with a pass that starts now, if it has failed."""
-        make, synced = self.next, id(self) not in _unsynced.get()
+        synced, waiting = id(self) not in _unsynced.get(), self._waiting()
+        has_number = not waiting
 
         def missed(task: GraphTask) -> Coroutine[Any, Any, None] | None:
             """Give a pass up that has not come here, or in which the model could not take part."""
@@ -134,11 +155,10 @@ class Reducer:
                 return None
             part = self._entered.get(task)
             if task not in self._entered:
-                if make is None:
+                if has_number:
                     part = Voting(self, next(self.passes))
-                elif self.next is make:
-                    self.next = None
-                    part = make()
+                elif waiting:
+                    part = waiting.pop()()
             return None if part is None else part.abort()
 
         return missed

@@ -36,6 +36,8 @@ class ReplicatedModel:
         self._site = site
         self._run = run
         self._steps = 0
+        #: Passes of one model follow one another.
+        self._turn = asyncio.Lock()
         self.parts = parts
         for rank in range(site.size):
             weakref.finalize(self, site.drop, rank, "run", run).atexit = False
@@ -51,7 +53,7 @@ class ReplicatedModel:
 
         The copies' gradients are those of the mean over the whole batch, also if shards differ in
         length. Either all copies have them, or none. Within an `autograd.context()` they are
-        committed at its end.
+        committed at its end. Calls that are made at the same time are made one after another.
 
         Args:
             loss_fn: `loss_fn(model, *shard)`, a function or coroutine function that can be
@@ -65,7 +67,8 @@ class ReplicatedModel:
 
         Raises:
             ValueError: if there is not one shard for each worker, or no example at all.
-            RuntimeError: if a tensor of a shard requires grad.
+            RuntimeError: if a tensor of a shard requires grad, or a loss does not depend on the
+                model.
             TimeoutError: if the deadline has passed.
             WorkerLostError: if a worker is lost.
         """
@@ -78,11 +81,11 @@ class ReplicatedModel:
         rows = [_rows(shard) for shard in shards]
         if not sum(rows):
             raise ValueError("forward_backward: the shards have no examples")
-        self._steps += 1
         shared = context()
         losses: list[Any] = []
         try:
-            async with asyncio.timeout_at(deadline), shared:
+            async with asyncio.timeout_at(deadline), self._turn, shared:
+                self._steps += 1
                 key, turn = shared.stage(site)
                 left = None if deadline is None else deadline - site.loop.time()
                 arguments = [

@@ -1,0 +1,90 @@
+"""Steps of a replicated model that come at the same time, or whose loss leaves the model out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from deterministic import Engine, world_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import Affine, gradients
+
+import asyncgrad as ag
+from asyncgrad import distributed as dist
+
+
+def rows() -> Any:
+    return ag.ones(2, 3, dtype=ag.float64)
+
+
+def make_affine() -> Affine:
+    return Affine()
+
+
+async def waits_before_and_after(model: Any, x: Any, before: int, after: int) -> Any:
+    for _ in range(before):
+        await asyncio.sleep(0)
+    y = model(x)
+    for _ in range(after):
+        await asyncio.sleep(0)
+    return y.sum()
+
+
+async def two_steps(rng: random.Random, *, in_turn: bool) -> tuple[int, list[Any]]:
+    """How many of two steps at the same time succeed, and each worker's gradients."""
+    async with world_of(Engine(2, lambda most: rng.randint(0, most))) as world:
+        model = await world.replicate(make_affine, bucket_cap_mb=1e-6)
+        if not in_turn:
+            # As if a worker that has hung took the messages of both.
+            model._turn = nullcontext()  # type: ignore[assignment]
+        steps = [
+            model.forward_backward(
+                waits_before_and_after,
+                [(rows(), rng.randint(0, 30), rng.randint(0, 30)) for _ in range(2)],
+            )
+            for _ in range(2)
+        ]
+        found = await asyncio.gather(*steps, return_exceptions=True)
+        errors = [one for one in found if isinstance(one, BaseException)]
+        assert all(isinstance(error, RuntimeError) for error in errors), errors
+        return 2 - len(errors), [await part.apply(gradients) for part in model.parts]
+
+
+async def gradients_of(steps: int) -> Any:
+    module = Affine()
+    for _ in range(steps):
+        await module(rows()).sum().backward()
+    return gradients(module)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32), st.booleans())
+def test_of_steps_at_the_same_time_those_that_succeed_are_committed(
+    seed: int, in_turn: bool
+) -> None:
+    done, found = asyncio.run(two_steps(random.Random(seed), in_turn=in_turn))
+    assert found == [asyncio.run(gradients_of(done))] * 2
+    if in_turn:
+        assert done == 2
+
+
+def leaves_the_model_out(model: Any, x: Any) -> Any:
+    own = ag.ones(3, dtype=ag.float64, requires_grad=True)
+    return own.sum() if dist.get_rank() == 1 else model(x).sum()
+
+
+@pytest.mark.asyncio
+async def test_a_loss_without_the_model_is_an_error_and_keeps_nobody_waiting() -> None:
+    async with world_of(Engine(2)) as world:
+        model = await world.replicate(make_affine)
+        shards = [(rows(),)] * 2
+        with pytest.raises(RuntimeError, match="depends on no parameter of the model"):
+            await model.forward_backward(leaves_the_model_out, shards)
+        assert [await part.apply(gradients) for part in model.parts] == [[None, None]] * 2
+        await model.forward_backward(waits_before_and_after, [(rows(), 0, 0)] * 2)
+        found = [await part.apply(gradients) for part in model.parts]
+        assert found == [await gradients_of(1)] * 2
