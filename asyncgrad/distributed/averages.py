@@ -40,7 +40,6 @@ class Part:
         self._gradients: dict[int, Any] = {}
         self._missing = [set(places) for places in model.buckets]
         self._reducing: dict[int, asyncio.Task[Any]] = {}
-        self._others = [rank for rank in range(self._group.size) if rank != self._group.rank]
         self._ended = False
 
     def _mail(self, what: Any) -> Any:
@@ -202,7 +201,7 @@ class Voting(Part):
     async def _agree(self) -> dict[Any, Any]:
         averages = await self._averages()
         if self._group.rank == 0:
-            for rank in self._others:
+            for rank in self._group.others:
                 await self._group.receive(rank, self._mail("vote"))
         return averages
 
@@ -223,7 +222,7 @@ class Voting(Part):
         group = self._group
         waiting = {
             asyncio.ensure_future(group.receive(rank, self._mail("abort"))): rank
-            for rank in self._others
+            for rank in self._group.others
         }
         for one in waiting:
             one.add_done_callback(retrieve)
@@ -247,7 +246,7 @@ class Voting(Part):
 
         async def tell(what: str, content: Any) -> None:
             mail = group.run, self._mail(what), group.rank, content
-            errors = await group.site.tell_all(self._others, "mail", *mail)
+            errors = await group.site.tell_all(self._group.others, "mail", *mail)
             if content and not group.ended:
                 # They may never hear of what they have promised to do.
                 for rank, error in errors.items():

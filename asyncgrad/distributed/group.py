@@ -8,6 +8,7 @@ the same order. A reduction of gradients has a key of its own.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from enum import Enum
 from itertools import count, pairwise
 from operator import index
@@ -29,7 +30,7 @@ from asyncgrad.scheduler.segments import retrieve
 from asyncgrad.utils.data import sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from asyncgrad.distributed.lifetimes import Lifetimes
     from asyncgrad.distributed.site import Site
@@ -67,11 +68,14 @@ class Group:
         self.run = run
         self.rank = site.rank
         self.size = site.size
+        self.others = [rank for rank in range(site.size) if rank != site.rank]
         self._runs = runs
         self.numbers = count()
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
         self.starts = Starts(site)
+        #: What was cancelled on this rank while the others may wait for it, or None.
+        self._given_up: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -88,8 +92,7 @@ class Group:
 
     async def receive(self, rank: int, tag: Any) -> Any:
         """Await what another rank sends."""
-        _, content = await self._runs.receive(self.run, tag[1:], rank)
-        return content
+        return (await self._runs.receive(self.run, tag[1:], rank))[1]
 
     def close(self, tag: Any) -> None:
         """Drop what comes, or has come, with a tag that begins with this one of three members."""
@@ -105,18 +108,17 @@ class Group:
             RuntimeError: if another has sent it by another name.
         """
         name, *key = tag
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in others]
+        sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in self.others]
         receiving = [
-            asyncio.ensure_future(self._runs.receive(self.run, tuple(key), r)) for r in others
+            asyncio.ensure_future(self._runs.receive(self.run, tuple(key), r)) for r in self.others
         ]
         try:
-            # If this wait is cancelled, the run ends on this rank, and therefore on the others.
+            # If this wait is cancelled, a collective or a pass is given up.
             found = await asyncio.gather(*receiving, *sending)
         finally:
             for one in (*sending, *receiving):
                 one.cancel()
-        by_rank = dict(zip(others, found, strict=False))
+        by_rank = dict(zip(self.others, found, strict=False))
         # All have been sent this rank's name by now, so that all of them notice.
         unlike = [
             f"rank {rank} has called {called}"
@@ -141,8 +143,7 @@ class Group:
                 combine(total, other, out=total)
             return np.divide(total, self.size, out=total) if op is ReduceOp.AVG else total
 
-        # The name says what kind of array is sent, so that the receiver of an unlike array notices
-        # that, and raises an error.
+        # The name says what is sent, so that the receiver of an unlike array raises an error.
         name, *key = tag
         tag = f"{name}({op.value} of {array.dtype} {array.shape})", *key
         flat = array.reshape(-1)
@@ -157,9 +158,29 @@ class Group:
         shares = await self.exchange(tag, dict.fromkeys(range(self.size), share), share)
         return (await offload(np.concatenate, shares)).reshape(array.shape)
 
-    def next_tag(self, name: str) -> Any:
-        """The tag of the next collective."""
-        return name, next(self.numbers)
+    def check(self) -> None:
+        """Raise if this rank has given something up in which the others take part."""
+        if self._given_up is not None:
+            raise AutogradError(
+                f"this rank has given up {self._given_up}, for which others may wait: let the "
+                f"cancellation, or the timeout, end the run"
+            )
+
+    @contextmanager
+    def whole(self, what: str) -> Iterator[None]:
+        """Refuse all that follows if what all ranks take part in is cancelled in the block."""
+        self.check()
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._given_up = what
+            raise
+
+    @contextmanager
+    def collective(self, name: str) -> Iterator[Any]:
+        """The tag of the next collective, which is made in the block."""
+        with self.whole(name.partition("(")[0]):
+            yield (name, next(self.numbers))
 
 
 def current_group(name: str) -> Group:
@@ -218,7 +239,8 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
         raise TypeError(f"all_reduce: the average of {array.dtype} is none: convert it first")
     if op in {ReduceOp.MIN, ReduceOp.MAX} and array.dtype.kind == "c":
         raise TypeError(f"all_reduce: {array.dtype} has no order, so {op} is not defined")
-    return from_numpy(await group.reduce(group.next_tag("all_reduce"), array, op))
+    with group.collective("all_reduce") as tag:
+        return from_numpy(await group.reduce(tag, array, op))
 
 
 def _copied(given: Any) -> Any:
@@ -233,8 +255,8 @@ async def all_gather(tensor: Any) -> list[Any]:
     """What each rank gives, in the order of the ranks: tensors or plain data, also unlike ones."""
     group = current_group("all_gather")
     own = await offload(_copied, tensor)
-    tag = group.next_tag("all_gather")
-    return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
+    with group.collective("all_gather") as tag:
+        return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
 
 
 async def broadcast(tensor: Any, src: int = 0) -> Any:
@@ -247,14 +269,15 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
     if not 0 <= src < group.size:
         raise ValueError(f"broadcast: there is no rank {src} among {group.size}")
     own = await offload(_copied, tensor) if group.rank == src else None
-    tag = group.next_tag(f"broadcast(src={src})")
-    return (await group.exchange(tag, dict.fromkeys(range(group.size), own), own))[src]
+    with group.collective(f"broadcast(src={src})") as tag:
+        return (await group.exchange(tag, dict.fromkeys(range(group.size), own), own))[src]
 
 
 async def barrier() -> None:
     """Wait until all ranks have come here."""
     group = current_group("barrier")
-    await group.exchange(group.next_tag("barrier"), dict.fromkeys(range(group.size)), None)
+    with group.collective("barrier") as tag:
+        await group.exchange(tag, dict.fromkeys(range(group.size)), None)
 
 
 class Runs:
@@ -285,10 +308,8 @@ class Runs:
             found = await awaited(function(*args, **kwargs))
             await group.starts.told()
             self._site.check_living(range(group.size), "run")
-            # All that the function has sent has arrived. Ranks that wait for more are told that
-            # nothing comes.
-            others = [rank for rank in range(group.size) if rank != group.rank]
-            await self._site.tell_all(others, "returned", run, group.rank)
+            # All it has sent has arrived. Ranks that wait for more are told that nothing comes.
+            await self._site.tell_all(group.others, "returned", run, group.rank)
             return found
 
     def enter(self, run: Any) -> None:

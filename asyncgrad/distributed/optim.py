@@ -88,6 +88,10 @@ class ZeroRedundancyOptimizer:
             RuntimeError: if the ranks' parameters are unlike.
             WorkerLostError: if a rank is lost.
         """
+        with self._group.whole("a step of ZeroRedundancyOptimizer"):
+            await self._step()
+
+    async def _step(self) -> None:
         group = self._group
         if self.optim is not None:
             await self.optim.step_async()

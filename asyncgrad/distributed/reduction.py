@@ -59,7 +59,8 @@ class Reducer:
         group.starts.add(self)
 
     def check(self) -> None:
-        """Raise if this rank has missed what the others have committed."""
+        """Raise if this rank has missed what the others have committed, or has left them alone."""
+        self.group.check()
         if self.broken is not None:
             raise PassEndedError(self.broken)
 

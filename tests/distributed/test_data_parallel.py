@@ -274,6 +274,45 @@ async def test_every_rank_names_the_others_that_do_not_agree_with_it() -> None:
         ]
 
 
+async def goes_on_after(what: str) -> str:
+    """Rank 0 gives up a collective that the others are to make, too, and then goes on."""
+    model = await DDP(Net())
+    optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), ag.optim.SGD, lr=0.1)
+    if dist.get_rank() == 1:
+        await _seen["given up"].wait()
+        await (dist.barrier() if what == "barrier" else optimizer.step_async())
+        return "went on"
+    waiting = asyncio.ensure_future(dist.barrier() if what == "barrier" else optimizer.step_async())
+    await _seen["sent"].wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    _seen["given up"].set()
+    for following in (dist.barrier, optimizer.step_async, mean_square(model, batch()).backward):
+        with pytest.raises(RuntimeError, match=f"given up a?.*{what}"):
+            await following()
+    return await dist.all_gather("reached nobody")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["barrier", "ZeroRedundancyOptimizer"])
+async def test_a_rank_that_has_given_up_a_collective_can_not_go_on(what: str) -> None:
+    """It would wait for the others in the next, and they for it in this one."""
+    engine = Engine(2)
+    _seen.update({"sent": asyncio.Event(), "given up": asyncio.Event()})
+
+    async def hold(rank: int, message: Any) -> None:
+        collective = message.args[1][0] if message.method == "mail" else ""
+        if message.sender == 0 and str(collective).startswith(what):
+            _seen["sent"].set()
+            # It never arrives.
+            await asyncio.Event().wait()
+
+    engine.on_message = hold
+    async with world_of(engine) as world:
+        with pytest.raises(RuntimeError, match=f"given up a?.*{what}"):
+            await world.run(goes_on_after, what)
+
+
 async def told_before_a_model() -> int:
     """Rank 1 comes to both when rank 0 has sent what belongs to both."""
     if dist.get_rank() == 1:

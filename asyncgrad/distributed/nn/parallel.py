@@ -100,10 +100,9 @@ class DistributedDataParallel(Module):
             f"{name} {tensor.dtype} {tuple(tensor.shape)}" + " requires_grad" * tensor.requires_grad
             for name, tensor in named
         ]
-        tag = group.next_tag(f"DistributedDataParallel(bucket_cap_mb={self._cap_mb:g})")
-        found = await group.exchange(
-            tag, dict.fromkeys(range(group.size), (facts, own if group.rank == 0 else None)), None
-        )
+        given = facts, own if group.rank == 0 else None
+        with group.collective(f"DistributedDataParallel(bucket_cap_mb={self._cap_mb:g})") as tag:
+            found = await group.exchange(tag, dict.fromkeys(range(group.size), given), None)
         if group.rank:
             theirs, values = found[0]
             if theirs != facts:
