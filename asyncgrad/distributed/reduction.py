@@ -164,13 +164,13 @@ class Reducer:
 
         return missed
 
-    def arrived(self, place: int, gradient: Any) -> None:
+    def arrived(self, place: int, gradients: tuple[Any]) -> None:
         """Take a parameter's gradient; called by its hook, perhaps in a thread."""
         running = graph.current_pass()
         if running is None:
             return
         if running.accumulates or id(self) in _unsynced.get():
-            self.enter().arrived(place, gradient)
+            self.enter().arrived(place, gradients[0])
         else:
             graph.join(_ALONE)
 

@@ -480,6 +480,31 @@ async def test_passes_without_synchronisation_are_added_to_the_next() -> None:
     np.testing.assert_allclose(results[0][1], net.first.grad.numpy(), rtol=1e-12)
 
 
+async def hooks_registered_later() -> Any:
+    model = await DDP(Net())
+    model.module.first.register_hook(lambda gradient: gradient * (1 + dist.get_rank()))
+
+    async def doubled(gradient: Any) -> Any:
+        await asyncio.sleep(0)
+        return gradient * 2
+
+    model.module.second.register_hook(doubled)
+    await mean_square(model, batch()).backward()
+    return [p.grad for p in (model.module.first, model.module.second)]
+
+
+@pytest.mark.asyncio
+async def test_hooks_on_parameters_come_before_the_reduction_whenever_they_were_registered() -> (
+    None
+):
+    net = Net()
+    await mean_square(net, batch()).backward()
+    async with world_of(Engine(2)) as world:
+        for first, second in await world.run(hooks_registered_later):
+            assert first.tolist() == (net.first.grad * 1.5).tolist()
+            assert second.tolist() == (net.second.grad * 2).tolist()
+
+
 async def misuse() -> None:
     with pytest.raises(RuntimeError, match="no parameter"):
         DDP(ag.nn.Tanh())
@@ -768,7 +793,8 @@ async def not_answered_in_time(grace: float) -> None:
         assert voting._patience == now + 1_000 + grace
         voting._patience = now
 
-    model.module.second.register_hook(impatient)
+    # Its gradient comes after that of `second`, with which the model has begun to take part.
+    model.module.first.register_hook(impatient)
     with pytest.raises(dist.PassEndedError, match="could not learn in time"):
         await loss.backward(deadline=now + 1_000)
     assert model.module.first.grad is None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.variable import hooks_of
 from asyncgrad.creation import zeros
 from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.reduction import Reducer
@@ -86,7 +88,9 @@ class DistributedDataParallel(Module):
         self._cap_mb = bucket_cap_mb
         self._is_open = False
         for place, parameter in enumerate(parameters):
-            parameter.register_hook(partial(self._state.arrived, place))
+            # A hook of the node comes after those of the parameter, whenever these are registered.
+            extras, _ = hooks_of(parameter, "average the gradient of")
+            RemovableHandle(extras.pre, partial(self._state.arrived, place))
 
     def __await__(self) -> Generator[Any, None, DistributedDataParallel]:
         """Take rank 0's parameters and buffers."""
