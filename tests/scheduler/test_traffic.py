@@ -146,6 +146,8 @@ async def run_traffic(count: int, seed: int, width: int = 40) -> list[int]:
                 await asyncio.wait([one.future for one in traffic.passes])
                 forget(traffic)
             one = None
+            # What was cancelled while it waited for a turn is in the queue until that comes.
+            await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
             gc.collect()
             objects.append(len(gc.get_objects()))
     assert set(alive()) <= set(before)
