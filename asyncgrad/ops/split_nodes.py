@@ -38,7 +38,7 @@ def _joined(F: Any, gradients: Any, saved: Any) -> Any:
 class _Parts(Node):
     """What it saves are the arguments of `_joined`."""
 
-    __slots__ = ("form",)
+    __slots__ = ("_form",)
 
     fresh = True
     sees_modes = False
@@ -47,7 +47,7 @@ class _Parts(Node):
     lack_axis = False
 
     def __init__(self) -> None:
-        self.form = _JOINED
+        self._form = _JOINED
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """Join the gradients, if there are any."""
@@ -55,7 +55,7 @@ class _Parts(Node):
             return (None,)
         recorded = task is None or task.recorded is not None
         F = RECORDED if recorded else self.output_metadata[0].F
-        return (self.form.run(F, gradients, self.saved),)
+        return (self._form.run(F, gradients, self.saved),)
 
 
 _JOINED = Rule("SplitBackward0", _joined, fresh=True)

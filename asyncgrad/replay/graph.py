@@ -54,7 +54,7 @@ class _Recorded:
     )  # fmt: skip
 
     def __init__(self, node: Any, edges: list[Any]) -> None:
-        self.rule = node.rule or node.form
+        self.rule = node.rule or node._form
         #: The class of nodes that are made again.
         self.kind: Any = node.__class__ if node.rule is None else OpNode
         self.metadata = node.output_metadata
@@ -159,7 +159,7 @@ class Graph:
             if node in found:
                 continue
             found[node] = None
-            if node.rule is None and node.form is None:
+            if node.rule is None and node._form is None:
                 raise UnrepeatableError(f"what it returns has a graph with {node.name()}")
             if node.extras is not None:
                 raise UnrepeatableError("it has hooks")

@@ -77,7 +77,7 @@ class WatchedPass:
         watched = self._watched
         while todo:
             node = todo.pop()
-            rule = node.rule or node.form
+            rule = node.rule or node._form
             if rule is not None:
                 if rule.__class__ is WatchedRule:
                     raise UnrepeatableError("it runs two passes through one graph at once")
@@ -106,7 +106,7 @@ class WatchedPass:
     def enter(self, task: GraphTask, node: Any) -> Any:
         """Called when a node starts that is no operation of the table, or has hooks."""
         recorder = self._recorder
-        ruled = node.rule is not None or node.form is not None or node.__class__ is AccumulateGrad
+        ruled = node.rule is not None or node._form is not None or node.__class__ is AccumulateGrad
         if recorder.reason is not None or ruled:
             return None
         if node.__class__ is not GraphRoot:
@@ -155,7 +155,7 @@ class WatchedPass:
         if all(place is None for place in places):
             return
         gradients = tuple([None if place is None else place.sample for place in places])
-        rule, F, saved = node.rule or node.form, first_metadata(node).F, check_saved(node)
+        rule, F, saved = node.rule or node._form, first_metadata(node).F, check_saved(node)
         gradient = gradients if node.output_metadata.__class__ is tuple else gradients[0]
         if all(wanted):
             self.call(node, rule.run, None, F, gradient, saved)
@@ -347,7 +347,7 @@ class WatchedPass:
         else:
             following, values = (following[at],), (received,)
         first = len(recorder.places)
-        rule = node.rule or node.form
+        rule = node.rule or node._form
         owned = rule.fresh
         if node.following.__class__ is not tuple and rule.passes:
             owned = owned or (arguments[1].__class__ is Place and arguments[1] in self._owned)

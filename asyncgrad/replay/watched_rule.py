@@ -46,6 +46,6 @@ class WatchedRule:
 def set_rule(node: Any, rule: Any) -> None:
     """Give a node another rule, in the place of the one that it has."""
     if node.rule is None:
-        node.form = rule
+        node._form = rule
     else:
         node.rule = rule
