@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import is_grad_enabled
-from asyncgrad.core.modes import current
+from asyncgrad.core import modes
 from asyncgrad.distributed.averages import Kept, Voting, tag_of
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.errors import AutogradError
@@ -138,7 +138,7 @@ class Reducer:
         else:
             waiting = self._waiting()
             found = waiting.pop()() if waiting else Voting(self, next(self.passes))
-        task = current().graph_task
+        task = modes.current().graph_task
         self._entered[task] = found
         graph.join(found)
         self._entered[task] = None
