@@ -88,8 +88,9 @@ class CapturedSteps:
         #: The arrays of the last call; for each input whether it was always the same array.
         self._arrays: Any = None
         self._constant = [True] * len(self._inputs)
-        #: The arrays that the graph reads.
+        #: The arrays that the graph reads, and the stream in which its own ones were allocated.
         self._read: list[Any] = []
+        self._made_in: Any = None
         self._captures = 0
         #: The stream of the last launch, and an event that was recorded after it.
         self._last: Any = None
@@ -158,6 +159,7 @@ class CapturedSteps:
 
     def _capture(self, arrays: tuple[Any, ...]) -> None:
         copy = self._device.xp.array
+        self._made_in = current_stream(self._device)
         self._read = [
             array if constant else copy(array)
             for array, constant in zip(arrays, self._constant, strict=True)
@@ -177,6 +179,8 @@ class CapturedSteps:
             if target is not array:
                 device.xp.copyto(target, array)
         self._graph.launch(stream)
+        if stream is not self._made_in:
+            stream.keep(*self._read)
         results = tuple([device.xp.array(array) for array in self._graph.result])
         self._last = stream, stream.record_event()
         return results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -192,3 +193,22 @@ def test_launches_in_several_streams_and_threads(device):
     for thread in threads:
         thread.join()
     assert [found[place] for place in range(12)] == expected
+
+
+def test_a_graph_that_is_dropped_while_a_stream_reads_it(monkeypatch):
+    """Its memory is not given to the stream of its capture meanwhile."""
+    installed(monkeypatch, devices=2)
+    batches, weight = inputs("cuda:1"), ag.full((3,), 0.5).to("cuda:1")
+    fast = ag.compile(waves)
+    for x in batches[:3]:
+        fast(x, weight)
+    side = ag.Stream(device="cuda:1")
+    side.wait_stream(side.device.default_stream)
+    with side:
+        found = fast(batches[3], weight)
+    del fast
+    gc.collect()
+    for _ in range(4):
+        ag.zeros(4, 3, device="cuda:1")
+    side.device.default_stream.wait_stream(side)
+    assert bits(found) == bits(waves(batches[3], weight))
