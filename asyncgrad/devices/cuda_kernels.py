@@ -1,8 +1,8 @@
 """CUDA kernels that each replace a chain of library calls by one launch.
 
 They have the names of the kernels in `ops.fused` and are used where they support the arguments. A
-kernel is compiled once for each dtype. On an event loop a thread compiles it, and the chain is used
-until it is ready, or for good if the compiler fails.
+kernel is compiled once for each dtype, in a thread. An event loop does not wait for that: the chain
+is used until it is ready, or for good if the compiler fails.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ SOURCES: dict[str, Elementwise | Lines] = {
     "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
     "log_sums": Lines("x", _LOG_SUM, results="log_total"),
     "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
-    # Not -inf is subtracted, and where all is masked the total is 1.
+    # Not -inf is subtracted. The total is 0 where all is masked and at least 1 elsewhere, or NaN,
+    # which C++'s `max` would drop.
     "attention_shares": Lines(
         "x",
         (
             ("peak", "max", "x"),
             ("top", "let", "max(peak, lowest)"),
             ("total", "sum", "exp(x - top)"),
-            ("bounded", "let", "max(total, T(1))"),
+            ("bounded", "let", "total + max(T(1) - total, T(0))"),
             ("log_total", "let", "log(bounded) + top"),
         ),
         (("weights", "exp(x - top) / bounded"),),
@@ -200,10 +201,10 @@ class Kernels:
         self._cupy = cupy
         self._device = device
         self._lock = Lock()
-        #: Arguments whose kernels are ready, were started to compile, or failed to compile.
+        #: Arguments whose kernels are ready or failed to compile, and the threads that compile.
         self._ready: set[Any] = set()
-        self._started: set[Any] = set()
         self._refused: set[Any] = set()
+        self._threads: dict[Any, Thread] = {}
         #: The functions by the names of `ops.fused`.
         self.functions = {name: partial(self._run, name) for name in FUNCTIONS}
 
@@ -238,16 +239,19 @@ class Kernels:
         return FUNCTIONS[name](self, *arguments)
 
     def _prepare(self, key: Value, arguments: tuple[Any, ...]) -> bool:
-        """Compile kernels, in another thread if this one runs a loop; True once they are ready."""
+        """Have kernels compiled; True once they are ready.
+
+        An event loop goes on meanwhile, except for a CUDA graph, which would keep the chain.
+        """
         with self._lock:
-            if key in self._started:
-                return key in self._ready
-            self._started.add(key)
-        numbers = [None if isinstance(v, self._cupy.ndarray) else v for v in arguments]
-        if _get_running_loop() is None:
-            self._compile(key, numbers)
-        else:
-            Thread(target=self._compile, args=(key, numbers), daemon=True).start()
+            thread = self._threads.get(key)
+            if thread is None:
+                numbers = [None if isinstance(v, self._cupy.ndarray) else v for v in arguments]
+                thread = Thread(target=self._compile, args=(key, numbers), daemon=True)
+                self._threads[key] = thread
+                thread.start()
+        if _get_running_loop() is None or self._cupy.cuda.get_current_stream().is_capturing():
+            thread.join()
         return key in self._ready
 
     def _compile(self, key: Value, numbers: list[Any]) -> None:

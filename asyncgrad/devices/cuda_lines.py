@@ -20,6 +20,8 @@ _JOINED = {"sum": ("a + b", "T(0)"), "max": ("a > b ? a : b", "T(__int_as_float(
 #: Lines that lie side by side and share a block, the most threads of a block, and how many places
 #: of a line a thread should have at least.
 _BESIDE, _THREADS, _PLACES = 32, 256, 4
+#: The most blocks along a grid's first axis, of 2**31 - 1 that CUDA allows; the others follow.
+_BLOCKS = 1 << 30
 _DTYPES = {"f": "float", "d": "double"}
 
 _TEMPLATE = """
@@ -30,10 +32,11 @@ extern "C" __global__ void %(name)s(
 ) {
     __shared__ T buffer[%(threads)d];
     const long long blocks = (beside + blockDim.x - 1) / blockDim.x;
-    const long long place = blockIdx.x %% blocks * blockDim.x + threadIdx.x;
-    const long long line = blockIdx.x / blocks * beside + place;
+    const long long block = blockIdx.y * (long long)gridDim.x + blockIdx.x;
+    const long long place = block %% blocks * blockDim.x + threadIdx.x;
+    const long long line = block / blocks * beside + place;
     const bool inside = place < beside && line < lines;
-    const long long start = blockIdx.x / blocks * length_ * beside + place;
+    const long long start = block / blocks * length_ * beside + place;
     const T length = T(length_);
     const long long end = inside ? length_ : 0;
     %(body)s
@@ -185,8 +188,9 @@ class LinesKernel:
         width = 1 if beside == 1 else _BESIDE
         wanted = 1 << ((length - 1) // _PLACES).bit_length()
         threads = min(_THREADS // width, max(_BESIDE // width, wanted))
+        blocks = outer * -(-beside // width)
         kernel(
-            (outer * -(-beside // width),),
+            (min(blocks, _BLOCKS), -(-blocks // _BLOCKS)),
             (width, threads),
             (
                 *(0 if value is None else value for value in inputs),

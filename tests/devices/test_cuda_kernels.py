@@ -164,3 +164,26 @@ def test_a_compiler_that_refuses_is_not_asked_again(cupy, monkeypatch):
         found, _ = gradients(F.gelu, "cuda:0", ag.float64)
     np.testing.assert_allclose(found, gradients(F.gelu, "cpu", ag.float64)[0], rtol=1e-10)
     assert len(asked) == 2
+
+
+def test_a_graph_waits_for_the_compiler(cupy, monkeypatch):
+    """Otherwise it would hold the chain for good."""
+    device = ag.device("cuda:0")
+    begun, original = threading.Event(), type(device._kernels)._compile
+
+    def compiling(self, *what):
+        assert begun.wait(60)
+        original(self, *what)
+
+    monkeypatch.setattr(type(device._kernels), "_compile", compiling)
+
+    async def main():
+        x = ag.tensor(X, device=device)
+        F.gelu(x)
+        with ag.Stream(device=device):
+            capture = device.capture(lambda: begun.set() or F.gelu(x))
+        assert device._kernels._ready
+        return capture
+
+    (one,) = asyncio.run(main())._graph.calls
+    assert one[0].__name__ == "compute"

@@ -10,6 +10,7 @@ import pytest
 from cuda_threads import COMPILER, RawKernel
 from cupy_stand_in import CALLED
 
+from asyncgrad.devices import cuda_lines
 from asyncgrad.devices.cuda_kernels import SOURCES
 from asyncgrad.devices.cuda_lines import Lines, LinesKernel
 
@@ -42,12 +43,16 @@ def expected(declared, axis, first, lines, places):
     ]
 
 
+def compiled(name, folder):
+    cupy = SimpleNamespace(RawKernel=partial(RawKernel, folder), empty=np.empty)
+    return LinesKernel(cupy, f"asyncgrad_{name}", SOURCES[name])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", [name for name, it in SOURCES.items() if isinstance(it, Lines)])
 def test_kernels(name, dtype, tmp_path):
     declared, random = SOURCES[name], np.random.default_rng(0)
-    cupy = SimpleNamespace(RawKernel=partial(RawKernel, tmp_path), empty=np.empty)
-    kernel = LinesKernel(cupy, f"asyncgrad_{name}", declared)
+    kernel = compiled(name, tmp_path)
     rtol = 1e-3 if dtype is np.float32 else 1e-9
     for shape, axis in SHAPES:
         of_lines = [1 if i == axis else n for i, n in enumerate(shape)]
@@ -65,3 +70,20 @@ def test_kernels(name, dtype, tmp_path):
                 found, expected(declared, axis, first, lines, places), strict=True
             ):
                 np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+
+
+def test_nan_among_the_scores(tmp_path):
+    """All shares of a row are NaN, and so is its logarithm."""
+    scores = np.array([[0.0, np.nan, 1.0], [np.nan, 0.0, 1.0], [0.0, 1.0, np.nan]])
+    weights, sums = compiled("attention_shares", tmp_path)(1, scores, -1e308)
+    assert np.isnan(weights).all()
+    assert np.isnan(sums).all()
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 7, 40)])
+def test_more_lines_than_blocks_on_an_axis(shape, tmp_path, monkeypatch):
+    """Three blocks stand for the 2**31 - 1 that CUDA allows."""
+    monkeypatch.setattr(cuda_lines, "_BLOCKS", 3)
+    x = np.random.default_rng(0).standard_normal(shape)
+    expected = np.log(np.exp(x).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(compiled("log_sums", tmp_path)(1, x), expected)

@@ -18,10 +18,13 @@ _BEFORE = r"""
 #include <cstring>
 #include <thread>
 #include <vector>
-using std::exp; using std::log; using std::sqrt; using std::max;
+using std::exp; using std::log; using std::sqrt;
+// As CUDA's, and not as C++'s: of a number and NaN the number.
+static float max(float a, float b) { return std::fmax(a, b); }
+static double max(double a, double b) { return std::fmax(a, b); }
 struct Three { int x, y, z; };
 static thread_local Three threadIdx, blockIdx;
-static Three blockDim;
+static Three blockDim, gridDim;
 static std::barrier<>* threads;
 static double exchanged[1024];
 #define __global__
@@ -39,14 +42,14 @@ template <class V> static V __shfl_xor_sync(unsigned, V value, int lane) {
 }
 """
 _AFTER = r"""
-extern "C" void launch(int blocks, int width, int height, void** a) {
-    blockDim = {width, height, 1};
+extern "C" void launch(int across, int down, int width, int height, void** a) {
+    blockDim = {width, height, 1}; gridDim = {across, down, 1};
     std::barrier<> meeting(width * height); threads = &meeting;
     std::vector<std::thread> all;
     for (int i = 0; i < width * height; i++) all.emplace_back([=] {
         threadIdx = {i %% width, i / width, 0};
-        for (int block = 0; block < blocks; block++) {
-            blockIdx = {block, 0, 0}; %s(%s); __syncthreads();
+        for (int block = 0; block < across * down; block++) {
+            blockIdx = {block %% across, block / across, 0}; %s(%s); __syncthreads();
         }
     });
     for (auto& thread : all) thread.join();
@@ -87,4 +90,4 @@ class RawKernel:
             0 if "*" in kind and not isinstance(given, np.ndarray) else value.ctypes.data
             for kind, given, value in zip(self._types, arguments, held, strict=True)
         ]
-        self._launch(grid[0], *block, (ctypes.c_void_p * len(held))(*pointers))
+        self._launch(*grid, *block, (ctypes.c_void_p * len(held))(*pointers))

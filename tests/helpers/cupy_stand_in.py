@@ -201,6 +201,9 @@ class StandIn:
                     stand_in.machine.wait(self.raw, event)
                 stand_in._thread.captured = _Graph(stand_in)
 
+            def is_capturing(self):
+                return stand_in.capturing() is not None
+
             def end_capture(self):
                 graph = stand_in._thread.captured
                 stand_in._thread.captured = None
@@ -500,14 +503,17 @@ class _Blas:
         assert handle == self.HANDLE
         assert kind == kind_c
         assert self._stream == self._stand_in.current(None).ptr
-        assert (_number(one, kind), _number(zero, kind)) == (1, 0)
+        of_sums = 0 if KINDS[kind].char == "e" else kind
+        assert (_number(one, of_sums), _number(zero, of_sums)) == (1, 0)
         x = _stored(a, kind, lda, *((k, m) if by_a else (m, k)))
         y = _stored(b, kind, ldb, *((n, k) if by_b else (k, n)))
         out = _stored(c, kind, ldc, m, n)
         x, y = x.T if by_a else x, y.T if by_b else y
 
+        wide = KINDS[of_sums]
+
         def product():
-            out.T[...] = y.T @ x.T
+            out.T[...] = y.T.astype(wide) @ x.T.astype(wide)
 
         product()
         graph = self._stand_in.capturing()
@@ -517,7 +523,7 @@ class _Blas:
 
 
 #: cuBLAS's numbers of dtypes.
-KINDS = {0: np.dtype("f4"), 1: np.dtype("f8"), 4: np.dtype("c8"), 5: np.dtype("c16")}
+KINDS = dict(enumerate(map(np.dtype, ("f4", "f8", "f2", "i1", "c8", "c16"))))
 
 
 def _stored(pointer, kind, apart, rows, columns):
@@ -584,7 +590,7 @@ class _Lines:
         declared = self.declared
         *values, lines, length, beside = arguments
         assert math.prod(block) in {32, 64, 128, 256}
-        assert grid[0] == lines // beside * -(-beside // block[0])
+        assert grid == (lines // beside * -(-beside // block[0]), 1)
         inputs = [*declared.arrays.split(), *declared.lines.split()]
         defaults = dict(part.split("=") for part in declared.places.split())
         outs = [*(name for name, _ in declared.elements), *declared.results.split()]
