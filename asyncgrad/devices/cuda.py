@@ -165,11 +165,15 @@ class CudaDevice(Device):
                 return function(*args, **kwargs)
         except cuda.memory.OutOfMemoryError as error:
             raise OutOfMemoryError(f"{self} is out of memory: {error}") from error
-        except cuda.runtime.CUDARuntimeError as error:
+        except RuntimeError as error:
+            # Launches raise errors of the driver, copies those of the runtime, and products those
+            # of cuBLAS: what they have in common is a status.
+            if not hasattr(error, "status"):
+                raise
             raise self._translated(error) from error
 
     def _translated(self, error: Any) -> Exception:
-        """Translate an error of CUDA's to one of asyncgrad's."""
+        """Translate an error of CUDA's, or of one of its libraries, to one of asyncgrad's."""
         if error.status in _STICKY:
             return DeviceLostError(
                 f"{self} is lost: {error}. The process can't use it any more: start another."
@@ -387,5 +391,5 @@ class _Library(Library):
 
     def _bound(self, name: str, function: Callable[..., Any]) -> _Function:
         if name in {"matmul", "dot"}:
-            function = Products(cupy).capturable(function)
+            function = Products(cupy).capturable(name, function)
         return _Function(self._device, function)

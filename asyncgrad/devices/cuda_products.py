@@ -1,9 +1,9 @@
 """Matrix products that cuBLAS computes without CuPy.
 
-CuPy refuses products while a stream captures, and copies batches of transposed matrices before it
-multiplies them. cuBLAS needs neither. So its own functions are called there, with CuPy's handle.
-Products that CuPy computes otherwise are called in the same layout when they are captured: the
-values are the same, bit for bit.
+CuPy refuses products while a stream captures. Before it multiplies batches it copies transposed
+matrices, and converts half precision to single. cuBLAS needs none of this. So its own functions are
+called there, with CuPy's handle. Products that CuPy computes otherwise are called in the same
+layout when they are captured: the values are the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -48,19 +48,23 @@ class Products:
         #: cuBLAS, None before its first use, or the error if there is none.
         self._library: Any = None
 
-    def capturable(self, product: Callable[..., Any]) -> Callable[..., Any]:
+    def capturable(self, name: str, product: Callable[..., Any]) -> Callable[..., Any]:
         """CuPy's `matmul` or `dot`, as a function that streams can capture."""
 
         def multiply(x: Array, y: Array, out: Array | None = None) -> Any:
             made = None
-            if x.ndim == y.ndim > _MATRIX and (_is_transposed(x) or _is_transposed(y)):
+            # `dot` multiplies each matrix of a batch by each one of the other.
+            batches = name == "matmul" and x.ndim == y.ndim > _MATRIX
+            if batches and (x.dtype.char == "e" or _is_transposed(x) or _is_transposed(y)):
+                # CuPy would copy these, or convert them.
                 with suppress(NotImplementedError):
                     made = self._put(x, y)
             if made is None:
                 try:
                     return product(x, y, out=out)
                 except NotImplementedError:
-                    made = self._put(x, y)
+                    if batches or max(x.ndim, y.ndim) <= _MATRIX:
+                        made = self._put(x, y)
                     if made is None:
                         raise
             if out is None:
@@ -80,7 +84,7 @@ class Products:
             columns = y if y.ndim == _MATRIX else y[:, None]
             made = self._of_matrices(rows, columns, *known)
             return made.reshape(x.shape[:-1] + y.shape[1:])
-        if x.ndim == y.ndim and x.shape[:-2] == y.shape[:-2]:
+        if x.shape[:-2] == y.shape[:-2] and x.shape[-1] == y.shape[-2]:
             return self._of_batches(x, y, *known)
         return None
 

@@ -11,6 +11,7 @@ from cupy_stand_in import installed
 from device_programs import mutated
 
 import asyncgrad as ag
+import asyncgrad.nn.functional as F
 from asyncgrad.devices import cuda as home
 from asyncgrad.errors import AcceleratorError, DeviceLostError, RaceError
 
@@ -207,6 +208,23 @@ async def test_errors_come_through_the_future(cupy):
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"), [(700, DeviceLostError), (1, AcceleratorError), (None, RuntimeError)]
+)
+def test_errors_of_the_driver_and_of_cublas_are_translated(cupy, status, expected):
+    """They are no errors of the runtime, but have a status, too."""
+
+    def fail():
+        error = RuntimeError("launch failed")
+        if status is not None:
+            error.status = status
+        raise error
+
+    with pytest.raises(RuntimeError, match="launch failed") as raised:
+        ag.device("cuda:0").launching(fail)()
+    assert type(raised.value) is expected
+
+
 def test_an_event_that_failed_is_not_taken_for_pending(cupy):
     """CuPy's `Event.done` would be False for ever."""
     x = ag.ones(3, device="cuda:0")
@@ -380,3 +398,31 @@ def test_batches_of_transposed_matrices_are_multiplied_as_they_lie(cupy, dtype, 
     assert "matmul" not in copies
     empty = ag.bmm(there[0][:, :, :0], there[1][:, :, :0].mT)
     assert empty.cpu().tolist() == ag.zeros(2, 4, 5, dtype=dtype).tolist()
+
+
+def test_products_that_cublas_does_not_take_are_cupys(cupy):
+    """`dot` of batches is another product than `matmul`."""
+    xp = ag.device("cuda:0").xp
+    values = np.arange(12.0).reshape(1, 3, 4), np.arange(12.0).reshape(1, 3, 4).swapaxes(1, 2)
+    x, y = (xp.asarray(ag.tensor(v).cuda()._array) for v in (values[0], values[0]))
+    y = y.swapaxes(1, 2)
+    assert xp.dot(x, y).tolist() == np.dot(*values).tolist()
+    with pytest.raises(ValueError, match="mismatch"):
+        xp.matmul(x, x.swapaxes(1, 2)[:, :2])
+
+
+def test_batches_of_half_precision_are_not_converted(cupy):
+    """CuPy would multiply them in single precision, but not into a graph."""
+    x, y = (ag.randn(2, n, 4, dtype=ag.float16) for n in (3, 4))
+    found, expected = ag.bmm(x.cuda(), y.cuda()).cpu().numpy(), ag.bmm(x, y).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-3)
+    assert cupy.blas_is_loaded
+
+
+@pytest.mark.parametrize("ignored", [-100, 1, 300])
+@pytest.mark.parametrize("dtype", [ag.uint8, ag.int8])
+def test_classes_of_small_integers(cupy, dtype, ignored):
+    """CuPy refuses to compare them with numbers that their dtype can't hold."""
+    x, target = ag.randn(4, 300), ag.tensor([0, 1, 100, 1], dtype=dtype)
+    found = F.cross_entropy(x.cuda(), target.cuda(), ignore_index=ignored).item()
+    assert found == pytest.approx(F.cross_entropy(x, target, ignore_index=ignored).item())

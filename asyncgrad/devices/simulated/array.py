@@ -45,6 +45,11 @@ _METHODS = {
 
 #: The keyword arguments that CuPy's elementwise functions accept.
 _OPTIONS = frozenset({"out", "dtype", "casting"})
+#: Functions for which NumPy alone accepts any integers of Python's.
+_COMPARISONS = frozenset({
+    *(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+})  # fmt: skip
 #: How many arguments of CuPy's `matmul` may have no name.
 _OPERANDS = 2
 
@@ -222,6 +227,8 @@ def launch(
         raise TypeError("matmul() takes its output by name alone: out=...")
     found: dict[int, SimArray] = {}
     indexing = name in _TAKES_HOST_ARRAYS
+    if name in _COMPARISONS:
+        _check_fits(*args)
     values = [_plain(value, device, found, indexing) for value in args]
     named = {key: _plain(value, device, found, False) for key, value in (kwargs or {}).items()}
     written = _written(name, function, args, kwargs or {})
@@ -258,6 +265,13 @@ def launch(
 @without_fp_errors
 def _computed(function: Callable[..., Any], values: Array, named: dict[str, Any]) -> Any:
     return function(*values, **named)
+
+
+def _check_fits(x: Value, y: Value, *rest: Value) -> None:
+    """Refuse to compare integers with a number of Python's that their dtype can't hold."""
+    for array, number in ((x, y), (y, x)):
+        if isinstance(array, SimArray) and array.dtype.kind in "iu" and number.__class__ is int:
+            array.dtype.type(number)
 
 
 def _plain(value: Value, device: Device, found: dict[int, SimArray], indexing: bool) -> Any:

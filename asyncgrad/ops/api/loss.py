@@ -6,6 +6,8 @@ import operator
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.choices import Reduction, words
 from asyncgrad.core.recording import again, looked
 from asyncgrad.core.variable import Variable, wrap
@@ -470,10 +472,11 @@ def _labels(
         return array, None
     if metadata.device.streamed:
         where, number = metadata.F.xp.where, metadata.dtype.type
-        known = array.view(f"u{array.itemsize}") < classes
+        # CuPy converts Python's numbers to the array's dtype, which may not hold them.
+        known = array.view(f"u{array.itemsize}") < np.uint64(classes)
         counted = where(known, number(1), number("nan"))
         place = where(known, array, array.dtype.type(0))
-        return place, where(array == ignore_index, number(0), counted)
+        return place, where(array == np.int64(ignore_index), number(0), counted)
     # Viewed as unsigned, negative numbers are huge, so one maximum usually checks both bounds.
     if ignore_index < 0 and array.view(f"u{array.itemsize}").max() < classes:
         return array, None
