@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Elementwise(NamedTuple):
-    """A kernel with one thread for each element; an output array may be passed to it."""
+    """A kernel with one thread for each element, whose number is `i`; outputs may be passed.
+
+    Python reads the statements, too, and `a ? b : c` as `where`.
+    """
 
     inputs: str
     outputs: str
@@ -76,6 +79,29 @@ SOURCES: dict[str, Elementwise | Lines] = {
     "attention_exponentials": Elementwise("T x, T sums", "T y", "y = exp(x - sums)"),
     "attention_slopes": Elementwise("T x, T total, T y", "T d", "d = (x - total) * y"),
     "row_products": Lines("x y", (("total", "sum", "x * y"),), results="total"),
+    # Of ignored lines the count is 0, and of classes out of range NaN.
+    "class_counts": Elementwise(
+        "L label, int64 classes, int64 ignored, T unknown",
+        "int64 place, T count",
+        "bool known = (label >= 0) & (label < classes); place = known ? label : 0;"
+        "T counted = known ? T(1) : unknown; count = label == ignored ? T(0) : counted",
+    ),
+    "class_shares": Elementwise(
+        "T count, T total", "T share", "share = total != 0 ? count / total : T(0)"
+    ),
+    "class_losses": Elementwise(
+        "raw T x, T sums, int64 place, T share, T count, int64 classes, int64 beside",
+        "T loss",
+        "T picked = x[(i - i % beside) * classes + place * beside + i % beside];"
+        "loss = count != 0 ? (sums - picked) * share : T(0)",
+    ),
+    "class_slopes": Elementwise(
+        "T x, T sums, int64 place, T share, T count, T g, int64 classes, int64 beside",
+        "T d",
+        "T full = count != 0 ? share * g : T(0);"
+        "T taken = i % (classes * beside) - i % beside == place * beside ? full : T(0);"
+        "d = exp(x - sums) * full - taken",
+    ),
     "layer_norm": Lines(
         "x",
         (
@@ -132,6 +158,22 @@ def _factors(K: Namespace, x: Array, sums: Array, factors: Array, dim: int) -> A
     return K.weighted_share(x, sums, factors)
 
 
+def _class_counts(K: Namespace, label: Array, classes: int, ignored: int, unknown: Value) -> Any:
+    outs = [K.empty(label.shape, dtype) for dtype in ("int64", unknown.dtype)]
+    K.class_counts(label, classes, ignored, unknown, *outs)
+    return outs
+
+
+def _of_classes(name: str) -> Callable[..., Any]:
+    """A kernel for logits, which are the first argument, with classes along the last one's axis."""
+
+    def call(K: Namespace, x: Array, *arguments: Value) -> Any:
+        *arrays, dim = arguments
+        return getattr(K, name)(x, *arrays, x.shape[dim], math.prod(x.shape[dim + 1 :]))
+
+    return call
+
+
 def _layer_norm(
     K: Namespace, x: Array, dim: int, weight: Array, bias: Array, eps: float, kept: list[Any]
 ) -> Any:  # fmt: skip
@@ -170,7 +212,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         name: _alone(name)
         for name in (
             "gelu", "gelu_gradient", "gelu_tanh", "gelu_tanh_gradient", "silu", "silu_gradient",
-            "attention_exponentials", "attention_slopes",
+            "attention_exponentials", "attention_slopes", "class_shares",
         )
     },
     **{
@@ -181,12 +223,19 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     },
     "attention_shares": lambda K, x, lowest: K.attention_shares(x.ndim - 1, x, lowest),
     "row_products": lambda K, x, y: K.row_products(x.ndim - 1, x, y),
+    "class_counts": _class_counts,
+    "class_losses": _of_classes("class_losses"),
+    "class_slopes": _of_classes("class_slopes"),
     "one_factor": _one_factor,
     "factors": _factors,
     "layer_norm": _layer_norm,
     "layer_norm_gradient": _layer_norm_gradient,
     "adapt": _adapt,
 }  # fmt: skip
+
+
+#: Those of which some arrays hold integers.
+_OF_INTEGERS = frozenset({"class_counts", "class_losses", "class_slopes"})
 
 
 class Kernels:
@@ -199,6 +248,7 @@ class Kernels:
     def __init__(self, cupy: Any, device: Device) -> None:
         """Remember library and device; nothing is compiled yet."""
         self._cupy = cupy
+        self.empty = cupy.empty
         self._device = device
         self._lock = Lock()
         #: Arguments whose kernels are ready or failed to compile, and the threads that compile.
@@ -221,19 +271,22 @@ class Kernels:
 
     def _run(self, name: str, *arguments: Value) -> Any:
         """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""
-        dtype = None
+        floating = None
         sample: list[Any] = []
         for value in arguments:
             if not isinstance(value, self._cupy.ndarray):
                 sample.append(None if value is None else type(value))
                 continue
-            known = value.dtype.char in "fd" and dtype in {None, value.dtype}
-            if not known or not value.flags.c_contiguous or not value.size:
-                return NotImplemented
             dtype = value.dtype
+            if dtype.kind not in "iu" or name not in _OF_INTEGERS:
+                if dtype.char not in "fd" or floating not in {None, dtype}:
+                    return NotImplemented
+                floating = dtype
+            if not value.flags.c_contiguous or not value.size:
+                return NotImplemented
             # CuPy compiles for each number of axes and for which of them are broadcast.
-            sample.append(tuple([min(n, 2) or 2 for n in value.shape]))
-        key = name, dtype, tuple(sample)
+            sample.append((tuple([min(n, 2) or 2 for n in value.shape]), dtype))
+        key = name, tuple(sample)
         if key not in self._ready and not self._prepare(key, arguments):
             return NotImplemented
         return FUNCTIONS[name](self, *arguments)
@@ -256,18 +309,19 @@ class Kernels:
 
     def _compile(self, key: Value, numbers: list[Any]) -> None:
         """Compile by running a function once on small arrays."""
-        name, dtype, sample = key
+        name, sample = key
         try:
             with self._device:
                 FUNCTIONS[name](
                     self,
                     *(
-                        self._cupy.ones(shape, dtype)
-                        if isinstance(shape, tuple)
+                        # Not 1 as a place, which may lie outside.
+                        (self._cupy.ones if of[1].kind == "f" else self._cupy.zeros)(*of)
+                        if isinstance(of, tuple)
                         else []
-                        if shape is list
+                        if of is list
                         else number
-                        for shape, number in zip(sample, numbers, strict=True)
+                        for of, number in zip(sample, numbers, strict=True)
                     ),
                 )
         except Exception:

@@ -208,6 +208,12 @@ def widened(value: Any) -> Any:
     return value.astype(np.float32) if half else value
 
 
+def compiled(xp: Any, name: str, *arguments: Any) -> Any:
+    """What a device's kernel of that name gives; NotImplemented where there is none."""
+    kernel = None if xp.ndarray is np.ndarray else xp.compiled.get(name)
+    return NotImplemented if kernel is None else kernel(*arguments)
+
+
 @widening
 def total_of_rows(xp: Any, x: Any) -> Any:
     """The sum of the rows of a matrix; on a device BLAS computes it, faster than CuPy."""
@@ -352,8 +358,7 @@ def _runner(
                     wide = [part.astype(np.float32) for part in arguments[:arrays]]
                     return run(xp, *wide, *arguments[arrays:]).astype(first.dtype)
                 if not isinstance(first, (np.ndarray, np.generic)):
-                    compiled = xp.compiled.get(name)
-                    result = NotImplemented if compiled is None else compiled(*arguments)
+                    result = compiled(xp, name, *arguments)
                     if result is not NotImplemented:
                         return result
                 if first.size > _BLOCK:

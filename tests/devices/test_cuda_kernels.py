@@ -12,7 +12,7 @@ from cupy_stand_in import installed
 
 import asyncgrad as ag
 import asyncgrad.nn.functional as F
-from asyncgrad.devices.cuda_kernels import FUNCTIONS, SOURCES
+from asyncgrad.devices.cuda_kernels import FUNCTIONS, SOURCES, Kernels
 
 X = np.random.default_rng(0).standard_normal((6, 5))
 TARGET = [0, 4, 1, 1, 2, 3]
@@ -46,6 +46,10 @@ CHAINS = {
     "cross_entropy of each": lambda x: F.cross_entropy(
         x, ag.tensor(TARGET, device=x.device), reduction="none", label_smoothing=0.1
     ),
+    "cross_entropy of one, smoothed": lambda x: F.cross_entropy(
+        x[:1], ag.tensor(TARGET[:1], device=x.device), label_smoothing=0.1
+    ),
+    "nll_loss": lambda x: F.nll_loss(x, ag.tensor(TARGET, device=x.device)),
 }
 
 
@@ -102,6 +106,59 @@ def test_every_kernel_is_used(cupy):
     device = ag.device("cuda:0")
     assert {name for name, *_ in device._kernels._ready} == FUNCTIONS.keys()
     assert SOURCES.keys() <= vars(device._kernels).keys()
+
+
+TARGETS = {
+    "all count": [[0, 3, 1], [1, 2, 0]],
+    "some are ignored": [[-100, 3, 1], [1, -100, 0]],
+    "all are ignored": [[-100, -100, -100]] * 2,
+    "one is out of range": [[0, 4, 1], [1, -100, 0]],
+    "one is negative": [[0, -1, 1], [1, 2, 0]],
+}
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weights", [None, [0.5, 1, 0, 2], [0.0] * 4])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("classes", TARGETS)
+def test_class_losses(classes, reduction, weights, smoothing, dtype, cupy, monkeypatch):
+    """With images, and as the chain gives them; ignored ones may hold NaN."""
+    values = np.random.default_rng(0).standard_normal((2, 4, 3))
+    values[0, :, 0] = np.nan if classes == "some are ignored" else 1
+
+    def results():
+        found = []
+        target = ag.tensor(TARGETS[classes], device="cuda:0")
+        weight = None if weights is None else ag.tensor(weights, device="cuda:0", dtype=dtype)
+        for nll in (False, True):
+            x = ag.tensor(values, device="cuda:0", dtype=dtype, requires_grad=True)
+            loss = (
+                F.nll_loss(x, target, weight, reduction=reduction)
+                if nll
+                else F.cross_entropy(
+                    x, target, weight, reduction=reduction, label_smoothing=smoothing
+                )
+            )
+            loss.sum().backward()
+            found += [loss.detach().cpu().numpy(), x.grad.cpu().numpy()]
+        return found
+
+    found = results()
+    assert not ag.device("cuda:0")._kernels._refused
+    monkeypatch.setattr(Kernels, "_run", lambda *arguments: NotImplemented)
+    installed(monkeypatch)
+    for one, other in zip(found, results(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_launches_of_a_class_loss(cupy):
+    x, target = ag.ones(4, 5, device="cuda:0"), ag.zeros(4, dtype=ag.int64, device="cuda:0")
+    for function, launches in ((F.cross_entropy, 8), (F.nll_loss, 7)):
+        function(x, target)
+        before = cupy.machine.launched
+        function(x, target)
+        assert cupy.machine.launched - before == launches
 
 
 def test_fewer_launches(cupy):

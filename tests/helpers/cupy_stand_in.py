@@ -342,7 +342,7 @@ class StandIn:
     def ElementwiseKernel(self, inputs, outputs, body, name, preamble=""):
         if preamble:
             return partial(self.draw, getattr(philox, name.removeprefix("asyncgrad_")))
-        return _Kernel(self, names(inputs), names(outputs), body, name)
+        return _Kernel(self, parameters(inputs), parameters(outputs), body, name)
 
     def draw(self, kind, key, high, scale, offset, out):
         """What the kernels that draw random numbers write."""
@@ -434,17 +434,16 @@ class StandIn:
         return copied
 
 
-def names(parameters):
-    """The names of a kernel's parameters, all of the type T."""
-    pairs = [parameter.split() for parameter in parameters.split(",")]
-    assert all(kind == "T" for kind, _ in pairs)
-    return [name for _, name in pairs]
+def parameters(text):
+    """The names of a kernel's parameters, with the words before each."""
+    return {name: kind for *kind, name in (part.split() for part in text.split(","))}
 
 
 #: What kernels call, as NumPy has it.
 CALLED = {
     "exp": np.exp, "log": np.log, "max": np.maximum, "sqrt": np.sqrt, "tanh": np.tanh,
     "erf": np.vectorize(math.erf, otypes=[float]), "T": lambda number: number,
+    "where": np.where,
 }  # fmt: skip
 
 
@@ -551,30 +550,46 @@ class _Kernel:
         self.outputs = outputs
         self.name = name
         self.launched = 0
-        self.statements = [line.strip().removeprefix("T ") for line in body.split(";")]
-        assert all(re.fullmatch(r"\w+ = [\w\s.+*/(),-]+", line) for line in self.statements)
+        lines = [re.sub(r"^(T|bool) ", "", line.strip()) for line in body.split(";")]
+        assert all(re.fullmatch(r"\w+ = [\w\s.+*/(),&<>=!?:%[\]-]+", line) for line in lines)
+        choice = re.compile(r"(\w+) = (.+) \? (.+) : (.+)")
+        self.statements = [choice.sub(r"\1 = where(\2, \3, \4)", line) for line in lines]
 
     def __call__(self, *arguments):
         place = self.cupy.places[self.cupy.device()]
-        arrays = [a for a in arguments if isinstance(a, SimArray)]
-        (dtype,) = {array.dtype for array in arrays}
         count = len(self.inputs)
         given, outs = arguments[:count], arguments[count:]
         assert len(given) == count
         assert len(outs) in {0, len(self.outputs)}
         self.launched += 1
+        types = self.types(given, outs)
 
         def compute(*values, out=()):
             known = dict(zip([*self.inputs, *self.outputs], [*values, *out], strict=False))
+            raw = [name for name, kind in self.inputs.items() if "raw" in kind]
+            shape = np.broadcast_shapes(
+                *(np.shape(value) for name, value in known.items() if name not in raw)
+            )
+            known["i"] = np.arange(math.prod(shape)).reshape(shape)
+            known |= {name: known[name].reshape(-1) for name in raw}
             for line in self.statements:
                 target, expression = line.split(" = ", 1)
                 known[target] = eval(expression, dict(CALLED), known)
-            found = [np.asarray(known[name], dtype) for name in self.outputs]
+            found = [np.asarray(known[name], types[kind]) for name, (kind,) in self.outputs.items()]
             for target, value in zip(out, found, strict=False):
                 target[...] = value
             return None if out else found[0]
 
         return launch(place, self.name, compute, given, {"out": outs} if outs else {})
+
+    def types(self, given, outs):
+        """The dtypes that CuPy finds for the kernel's types, from the arrays alone."""
+        types = {"int64": np.dtype("int64")}
+        kinds = [kind[-1] for kind in (*self.inputs.values(), *self.outputs.values())]
+        for kind, value in zip(kinds, (*given, *outs), strict=False):
+            if isinstance(value, SimArray):
+                assert types.setdefault(kind, value.dtype) == value.dtype, "the type is mismatched"
+        return types
 
 
 class _Lines:

@@ -18,6 +18,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
+from asyncgrad.ops.fused import compiled
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed, watch
 from asyncgrad.ops.promotion import (
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from asyncgrad.choices import DivergenceReduction
     from asyncgrad.core.metadata import Metadata
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+    from asyncgrad.types import Array, Library
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["cosine_similarity"]
@@ -471,7 +472,11 @@ def _labels(
     if not array.size:
         return array, None
     if metadata.device.streamed:
-        where, number = metadata.F.xp.where, metadata.dtype.type
+        xp, number = metadata.F.xp, metadata.dtype.type
+        found = compiled(xp, "class_counts", array, classes, ignore_index, number("nan"))
+        if found is not NotImplemented:
+            return tuple(found)
+        where = xp.where
         # CuPy converts Python's numbers to the array's dtype, which may not hold them.
         known = array.view(f"u{array.itemsize}") < np.uint64(classes)
         counted = where(known, number(1), number("nan"))
@@ -546,20 +551,28 @@ def _counted(
     weighted = ones if weight is None else weight[target] * ones
     if reduction == "mean":
         total = weighted.sum()
+        # If all elements are ignored, the gradient is zero, and the mean is NaN.
         if metadata.device.streamed:
-            some = total != 0
-            nothing = F.xp.where(some, dtype.type(0), dtype.type("nan"))
+            nothing = F.as_array(F.xp.divide(dtype.type(0), total))
             extra = wrap(nothing, F.metadata_of(nothing))
-            total = F.xp.where(some, total, dtype.type("inf"))
         elif total == 0:
-            # All elements are ignored: the gradient is zero, and the mean is NaN.
             total, extra = dtype.type("inf"), float("nan")
-        ones = ones / total
-        weighted = ones if weight is None else weighted / total
+        ones = _divided(F.xp, ones, total)
+        weighted = ones if weight is None else _divided(F.xp, weighted, total)
     shape = metadata.shape
     lines = (*shape[:dim], 1, *shape[dim + 1 :])
-    kept = None if counted is None else (counted != 0).reshape(lines)
+    kept = None if counted is None else counted.reshape(lines)
     return weighted.reshape(lines), ones.reshape(lines), kept, extra
+
+
+def _divided(xp: Library, weights: Array, total: Array) -> Any:
+    """Weights divided by their total; on a device, 0 if that is 0."""
+    if xp.ndarray is np.ndarray:
+        return weights / total
+    found = compiled(xp, "class_shares", weights, total)
+    if found is not NotImplemented:
+        return found
+    return weights / xp.where(total != 0, total, weights.dtype.type("inf"))
 
 
 def nll_loss(

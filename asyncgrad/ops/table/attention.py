@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.fused import share, silent, widened, widening
+from asyncgrad.ops.fused import compiled, share, silent, widened, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import product_cost
 
@@ -171,15 +171,9 @@ def _exponentials(xp: Library, scores: Array) -> tuple[Any, Any]:
     return total, top
 
 
-def _compiled(xp: Library, name: str, *arguments: Any) -> Any:
-    """What a device's kernel of that name gives; NotImplemented where there is none."""
-    kernel = None if xp.ndarray is np.ndarray else xp.compiled.get(name)
-    return NotImplemented if kernel is None else kernel(*arguments)
-
-
 def _shares(xp: Library, scores: Array) -> tuple[Any, Any, Any]:
     """Exponentials of scores, their sums or None if they are shares of them, and the logarithms."""
-    shares = _compiled(xp, "attention_shares", scores, _lowest(scores.dtype))
+    shares = compiled(xp, "attention_shares", scores, _lowest(scores.dtype))
     if shares is not NotImplemented:
         return shares[0], None, shares[1]
     return (scores, *_exponentials(xp, scores))
@@ -187,7 +181,7 @@ def _shares(xp: Library, scores: Array) -> tuple[Any, Any, Any]:
 
 def _exponentials_of(xp: Library, scores: Array, sums: Array) -> Any:
     """The shares of a row's scores, from the logarithms of their sums; written over the scores."""
-    shares = _compiled(xp, "attention_exponentials", scores, sums)
+    shares = compiled(xp, "attention_exponentials", scores, sums)
     if shares is not NotImplemented:
         return shares
     xp.subtract(scores, sums, scores)
@@ -196,9 +190,9 @@ def _exponentials_of(xp: Library, scores: Array, sums: Array) -> Any:
 
 def _slopes(xp: Library, g: Array, out: Array, slopes: Array, weights: Array) -> Any:
     """The gradient of the scores, from that of the shares, which it is written over."""
-    total = _compiled(xp, "row_products", g, out)
+    total = compiled(xp, "row_products", g, out)
     if total is not NotImplemented:
-        made = _compiled(xp, "attention_slopes", slopes, total, weights)
+        made = compiled(xp, "attention_slopes", slopes, total, weights)
         if made is not NotImplemented:
             return made
     slopes -= _row_sums(xp, g * out)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import along, elementwise, log_one_plus, masked, summed
+from asyncgrad.ops.fused import along, compiled, elementwise, log_one_plus, masked, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
 from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
@@ -282,18 +282,32 @@ def _log_sums(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
     return xp.add(sums, top, sums)
 
 
+def _losses(
+    xp: Library, x: Array, sums: Array | float, dim: int, target: Array, counts: Array | float,
+    kept: Array | None,
+) -> Any:  # fmt: skip
+    """The losses of lines, `sums` minus the target's elements, by a device's kernel if it can."""
+    if xp.ndarray is np.ndarray:
+        return NotImplemented
+    place = target.reshape(kept_shape(x.shape, (dim,)))
+    return compiled(xp, "class_losses", x, sums, place, counts, kept, dim)
+
+
 def _class_loss(
     xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array | float,
     kept: Array | None, smooth: Array | float | None, weight: Array | None,
 ) -> Any:  # fmt: skip
     """The loss of each line along `dim`, without that axis: see `cross_entropy`."""
-    picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
-    losses = (sums - picked) * counts
+    losses = _losses(xp, x, sums, dim, target, counts, kept)
+    if losses is NotImplemented:
+        picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
+        losses = _chosen(xp, (sums - picked) * counts, kept)
     if smooth is not None:
         weighted = x if weight is None else x * weight
         total = x.shape[dim] if weight is None else weight.sum()
-        losses += (sums * total - weighted.sum(axis=dim, keepdims=True)) * smooth
-    return _chosen(xp, losses, kept).squeeze(dim)
+        spread = (sums * total - weighted.sum(axis=dim, keepdims=True)) * smooth
+        losses += _chosen(xp, spread, kept)
+    return losses.squeeze(dim)
 
 
 def _chosen(xp: Library, values: Array, kept: Array | None) -> Any:
@@ -379,6 +393,11 @@ def _cross_entropy_gradient(
     """The softmax times each line's weight, minus that weight at the target's place."""
     if each:
         g = g.reshape(sums.shape)
+    if smooth is None and xp.ndarray is not np.ndarray:
+        place = target.reshape(sums.shape)
+        made = compiled(xp, "class_slopes", x, sums, place, counts, kept, g, dim)
+        if made is not NotImplemented:
+            return made
     taken: Array = _chosen(xp, counts * g, kept)
     full = taken
     if smooth is not None:
@@ -398,9 +417,12 @@ def _nll(
     xp: Library, x: Array, dim: int, target: Array, counts: Array | float, kept: Array | None,
     each: bool,
 ) -> Any:  # fmt: skip
-    picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
-    losses = picked.reshape(kept_shape(x.shape, (dim,))) * -counts
-    losses = _chosen(xp, losses, kept).squeeze(dim)
+    losses = _losses(xp, x, 0.0, dim, target, counts, kept)
+    if losses is NotImplemented:
+        picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
+        picked = picked.reshape(kept_shape(x.shape, (dim,)))
+        losses = _chosen(xp, picked * -counts, kept)
+    losses = losses.squeeze(dim)
     return losses if each else losses.sum()
 
 
