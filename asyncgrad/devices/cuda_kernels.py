@@ -301,8 +301,8 @@ class Kernels:
             if thread is None:
                 numbers = [None if isinstance(v, self._cupy.ndarray) else v for v in arguments]
                 thread = Thread(target=self._compile, args=(key, numbers), daemon=True)
-                self._threads[key] = thread
                 thread.start()
+                self._threads[key] = thread
         if _get_running_loop() is None or self._cupy.cuda.get_current_stream().is_capturing():
             thread.join()
         return key in self._ready
