@@ -120,9 +120,7 @@ class Lines(NamedTuple):
             if how == "let":
                 body.append(f"const T {target} = {expression};")
                 continue
-            along = (
-                _ALONG % f"{found} const T a = part, b = {expression}; part = {_JOINED[how][0]};"
-            )
+            along = _ALONG % f"{found} part = joined_{how}(part, {expression});"
             body.append(f"T {target};")
             body.append(f"{{ T part = {_JOINED[how][1]}; {along} {target} = part; }}")
             body.append(f"{target} = join_{how}({target}, buffer);")

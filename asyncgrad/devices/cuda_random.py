@@ -56,16 +56,7 @@ class Draws:
         self, kind: str, seeds: tuple[int, int], shape: tuple[int, ...], dtype: DType,
         scale: float, offset: float,
     ) -> Any:  # fmt: skip
-        """Draw numbers, times `scale` plus `offset`, in the current stream.
-
-        Args:
-            kind: "uniform" in [0, 1), or standard "normal".
-            seeds: two numbers below 2**64; the same ones give the same numbers.
-            shape: their shape.
-            dtype: float32 or float64.
-            scale: the factor.
-            offset: the summand.
-        """
+        """Draw numbers in the current stream, as `Device.draw` says."""
         kernel = self._kernels.get(kind)
         if kernel is None:
             body = f"{kind}(words(key, high, i), y); y = y * scale + offset"

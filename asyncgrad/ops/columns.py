@@ -113,6 +113,11 @@ def _layout(
     )
 
 
+def _most(array: Array) -> int:
+    """The most elements of the columns of an array that are made at a time."""
+    return COLUMNS if array.__class__ is np.ndarray else _OF_DEVICE
+
+
 def some_windows(windows: Array, ndim: int) -> list[tuple[slice, slice]]:
     """Slices of the images and of their rows: some images, or some rows of one, at a time."""
     shape = windows.shape
@@ -120,7 +125,7 @@ def some_windows(windows: Array, ndim: int) -> list[tuple[slice, slice]]:
     image = prod(shape[1:])
     if batch == 0 or image == 0:
         return []
-    most = COLUMNS if windows.__class__ is np.ndarray else _OF_DEVICE
+    most = _most(windows)
     if image <= most // 2:
         step = max(1, most // image)
         return [(slice(start, start + step), slice(None)) for start in range(0, batch, step)]
@@ -161,8 +166,7 @@ def some_images(y: Array, columns: int) -> list[slice]:
 
     Parts of about the same length, in full lines of the cache.
     """
-    batch = len(y)
-    most = COLUMNS if y.__class__ is np.ndarray else _OF_DEVICE
+    batch, most = len(y), _most(y)
     step = -(-most // (max(1, columns) * _LINE)) * _LINE
     step = -(-batch // (-(-batch // step) * _LINE)) * _LINE
     return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
