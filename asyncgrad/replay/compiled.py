@@ -393,8 +393,8 @@ class Compiled(Generic[_P, _R]):
         except UnrepeatableError as error:
             return str(error)
         try:
-            reached = Reached(self._function, tuple(signature.others))
-            signature.tell_apart(reached.tensors)
+            reached = Reached(self._function, tuple(signature.others), signature.records)
+            signature.tell_apart(reached)
         except UnrepeatableError as error:
             why = str(error)
             if self._fullgraph:

@@ -23,8 +23,8 @@ import math
 import operator
 import types
 import typing
-from collections import OrderedDict, defaultdict
-from typing import Any
+from collections import OrderedDict, defaultdict, namedtuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.names import PACKAGE, is_own, names_in
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, hooked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Modules whose functions depend on their arguments alone.
 _PURE = (math, cmath, operator, itertools, functools, typing, enum)
@@ -87,8 +90,15 @@ _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.in
 class Reached(Unchanged):
     """What a function can read."""
 
-    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, function: Any, arguments: tuple[Any, ...], records: Sequence[type] = ()
+    ) -> None:
         """Follow a function and those of its arguments that are no plain values.
+
+        Args:
+            function: what is called.
+            arguments: those that are compared as a whole.
+            records: the classes of those that are compared field by field.
 
         Raises:
             UnrepeatableError: if something can't be followed.
@@ -114,6 +124,8 @@ class Reached(Unchanged):
         self._follow(function, "the function")
         for argument in arguments:
             self._follow(argument, "an argument")
+        for kind in records:
+            self._class_of_instance(kind)
         self._finish()
         self._snapshot()
 
@@ -199,7 +211,7 @@ class Reached(Unchanged):
         take = _BY_TYPE.get(kind)
         if take is not None:
             take(self, value, where)
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        elif is_named_tuple(kind):
             self._follow(kind, kind.__name__)
             self._parts(value, where)
         elif isinstance(value, Variable):
@@ -349,6 +361,12 @@ class Reached(Unchanged):
                     self._members.append((table, name))
                     self._follow(part, f"{base.__name__}.{name}")
 
+    def _class_of_instance(self, kind: Any) -> None:
+        """Follow a class of which there is an instance."""
+        plain = is_own(kind.__module__) or kind is types.SimpleNamespace
+        if not plain and id(kind) not in self._bare:
+            self._take_class(kind, kind.__name__, self._bare)
+
     def _function_class(self, kind: Any, where: str) -> None:
         """A `Function`, which is called anew if it is called by `apply`."""
         self._anew.append(kind)
@@ -357,9 +375,7 @@ class Reached(Unchanged):
         kind = type(value)
         if isinstance(value, types.SimpleNamespace) or is_plain(kind):
             self._instances.append(value)
-            plain = is_own(kind.__module__) or kind is types.SimpleNamespace
-            if not plain and id(kind) not in self._bare:
-                self._take_class(kind, kind.__name__, self._bare)
+            self._class_of_instance(kind)
             held = vars(value)
             if isinstance(value, Module):
                 self._dict(held, where, held.keys() & _BACKWARD)
@@ -473,6 +489,8 @@ _BY_TYPE: dict[type, Any] = {
     staticmethod: Reached._wrapped,
     classmethod: Reached._wrapped,
     property: Reached._property,
+    # A field of a named tuple is an item, which has been followed.
+    type(vars(namedtuple("_Pair", "first"))["first"]): lambda *_: None,
 }
 
 
@@ -481,6 +499,28 @@ def is_plain(kind: Any) -> bool:
     return bool(kind.__dictoffset__) and all(
         base is object or (base.__flags__ & (1 << 9) and not base.__dict__.get("__slots__"))
         for base in kind.__mro__
+    )
+
+
+def is_named_tuple(kind: Any) -> bool:
+    """Whether instances hold nothing but the items of a tuple, some of which have names."""
+    return (
+        issubclass(kind, tuple)
+        and hasattr(kind, "_fields")
+        and not kind.__dictoffset__
+        and all(
+            getattr(kind, x) is getattr(tuple, x) for x in ("__getitem__", "__iter__", "__len__")
+        )
+    )
+
+
+def is_record(kind: Any) -> bool:
+    """Whether instances are mainly there to hold fields."""
+    return kind is types.SimpleNamespace or (
+        is_plain(kind)
+        and not is_own(kind.__module__)
+        and (dataclasses.is_dataclass(kind) or hasattr(kind, "__attrs_attrs__"))
+        and not issubclass(kind, (Module, Optimizer, LRScheduler))
     )
 
 

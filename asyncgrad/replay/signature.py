@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
-from asyncgrad.replay.reach import check_tensor
+from asyncgrad.replay.reach import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.unchanged import is_number, meta_state, same_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.replay.reach import Reached
+
+#: Arguments that are compared item by item, besides tuples and records.
+_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})
 #: Arguments that are compared by value.
 _VALUES = (bool, int, float, complex, str, bytes)
 
@@ -33,8 +38,13 @@ class Signature:
         #: and strings, which may be names of attributes.
         self.tensors: list[Any] = []
         self.others: list[Any] = []
-        self._numbers: dict[int, int] = {}
-        #: The lists and dictionaries, each with what it holds.
+        #: The classes of the records, which are compared field by field.
+        self.records: list[type] = []
+        #: By identity: the names of tensors, and of what can be changed.
+        self._names: dict[int, str] = {}
+        #: The lists, dictionaries and instances of records, each once.
+        self._mutable: list[Any] = []
+        #: What can be changed and holds values: these lists, and the tables of the others.
         self._held: list[tuple[Any, list[Any]]] = []
         self._constants: dict[str, Any] = {
             "is_constant": _is_constant,
@@ -42,14 +52,17 @@ class Signature:
             "same": same_value,
         }
         self._lines: list[str] = []
-        self._sequence(args, "args", known=True)
+        self._sequence(args, "args")
         if kwargs:
-            self._dict(kwargs, "kwargs", known=True)
+            self._dict(kwargs, "kwargs")
         else:
             self._refuse_if("kwargs")
         tensors = "".join(f"t{number}, " for number in range(len(self.tensors)))
         if len(self.tensors) > 1:
             self._refuse_if(f"len({{{tensors}}}) != {len(self.tensors)}")
+        if len(self._mutable) > 1:
+            identities = ", ".join(f"id(m{number})" for number in range(len(self._mutable)))
+            self._refuse_if(f"len({{{identities}}}) != {len(self._mutable)}")
         self._last = f"return ({tensors})"
         self._states = list(map(_state, self.tensors))
         self._metadata = [tensor._metadata for tensor in self.tensors]
@@ -68,13 +81,14 @@ class Signature:
             code = self._code = scope["match"]
         return code
 
-    def tell_apart(self, reached: list[Any]) -> None:
-        """Compare at each call, too, which arguments are tensors that the function also reaches.
-
-        Args:
-            reached: the tensors that the function reaches.
-        """
-        known = set(reached)
+    def tell_apart(self, reached: Reached) -> None:
+        """Compare at each call, too, which arguments the function also reaches by another way."""
+        for number, value in enumerate(self._mutable):
+            if reached.has_met(value):
+                self._refuse_if(f"m{number} is not {self._constant(value)}")
+            else:
+                self._refuse_if(f"{self._constant(reached.has_met)}(m{number})")
+        known = set(reached.tensors)
         for number, tensor in enumerate(self.tensors):
             if tensor in known:
                 self._refuse_if(f"t{number} is not {self._constant(tensor)}")
@@ -90,13 +104,14 @@ class Signature:
 
     @property
     def containers(self) -> list[Any]:
-        """The lists and dictionaries."""
-        return [held for held, _ in self._held]
+        """The lists, dictionaries and instances of records."""
+        return self._mutable
 
     def forget(self) -> None:
         """Drop the arguments: a tensor may have a large graph."""
         self.tensors.clear()
         self._states.clear()
+        self._mutable = []
         self._held.clear()
 
     def words(self) -> str:
@@ -123,28 +138,46 @@ class Signature:
             self._refuse_if(f"{text} is not {name} and not same({text}, {name})")
             if kind is str:
                 self.others.append(value)
-        elif kind in {tuple, list}:
-            if kind is list:
-                self._held.append((value, _contents(value)))
+        elif kind is tuple or is_named_tuple(kind):
+            if kind is not tuple:
+                self.records.append(kind)
+            self._refuse_if(f"{text}.__class__ is not {self._constant(kind)}")
             self._sequence(value, text)
-        elif kind is dict:
-            self._held.append((value, _contents(value)))
-            self._dict(value, text)
+        elif kind in _CONTAINERS or is_record(kind):
+            self._changeable(value, text)
         else:
             self._refuse_if(f"{text} is not {self._constant(value)}")
             self.others.append(value)
 
-    def _sequence(self, values: Any, text: str, *, known: bool = False) -> None:
-        wrong = f"len({text}) != {len(values)}"
-        if not known:
-            wrong = f"{text}.__class__ is not {type(values).__name__} or {wrong}"
-        self._refuse_if(wrong)
+    def _changeable(self, value: Any, text: str) -> None:
+        """A list, a dictionary or a record: the code may ask which are the same object."""
+        name = self._names.get(id(value))
+        if name is not None:
+            self._refuse_if(f"{text} is not {name}")
+            return
+        name = self._names[id(value)] = f"m{len(self._mutable)}"
+        self._mutable.append(value)
+        self._lines.append(f"{name} = {text}")
+        kind = type(value)
+        self._refuse_if(f"{name}.__class__ is not {self._constant(kind)}")
+        held = value
+        if kind is defaultdict:
+            self._value(value.default_factory, f"{name}.default_factory")
+        elif kind not in _CONTAINERS:
+            self.records.append(kind)
+            held, name = vars(value), f"{name}.__dict__"
+        self._held.append((held, _contents(held)))
+        if kind is list:
+            self._sequence(held, name)
+        else:
+            self._dict(held, name)
+
+    def _sequence(self, values: Any, text: str) -> None:
+        self._refuse_if(f"len({text}) != {len(values)}")
         for place, value in enumerate(values):
             self._value(value, f"{text}[{place}]")
 
-    def _dict(self, values: dict[Any, Any], text: str, *, known: bool = False) -> None:
-        if not known:
-            self._refuse_if(f"{text}.__class__ is not dict")
+    def _dict(self, values: dict[Any, Any], text: str) -> None:
         if all(type(key) is str for key in values):
             self.others += values
             self._refuse_if(f"tuple({text}) != {self._constant(tuple(values))}")
@@ -152,18 +185,17 @@ class Signature:
                 self._value(value, f"{text}[{key!r}]")
         else:
             # 1, 1.0 and True are equal, and so are tensors of other calls perhaps.
-            self._sequence(tuple(values), f"tuple({text})", known=True)
-            self._sequence(tuple(values.values()), f"tuple({text}.values())", known=True)
+            self._sequence(tuple(values), f"tuple({text})")
+            self._sequence(tuple(values.values()), f"tuple({text}.values())")
 
     def _tensor(self, tensor: Any, text: str) -> None:
-        number = self._numbers.get(id(tensor))
-        if number is not None:
-            self._refuse_if(f"{text} is not t{number}")
+        name = self._names.get(id(tensor))
+        if name is not None:
+            self._refuse_if(f"{text} is not {name}")
             return
         check_tensor(tensor, argument=True)
-        number = self._numbers[id(tensor)] = len(self.tensors)
+        name = self._names[id(tensor)] = f"t{len(self.tensors)}"
         self.tensors.append(tensor)
-        name = f"t{number}"
         kind, metadata = self._constant(type(tensor)), self._constant(tensor._metadata)
         strides = self._constant(tensor._array.strides)
         self._lines.append(f"{name} = {text}")
@@ -189,7 +221,7 @@ class Signature:
 
 def _contents(container: Any) -> list[Any]:
     """What a list or dictionary holds."""
-    return [*container, *container.values()] if container.__class__ is dict else [*container]
+    return [*container] if container.__class__ is list else [*container, *container.values()]
 
 
 def _same_objects(values: list[Any], known: list[Any]) -> bool:

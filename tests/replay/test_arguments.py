@@ -1,0 +1,133 @@
+"""Arguments that hold others: some are compared item by item, others must be the same object."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+import asyncgrad as ag
+
+FACTOR = 2.0
+
+
+@dataclass
+class Batch:
+    """What a step is given."""
+
+    x: Any
+    power: int = 2
+    parts: list[float] = field(default_factory=list)
+
+    def scaled(self):
+        return self.x * FACTOR
+
+
+class Pair(NamedTuple):
+    """The same, as a tuple."""
+
+    x: Any
+    power: int = 2
+
+
+def replayed(function):
+    """How many calls of a compiled function were replayed."""
+    return int(function.explain().splitlines()[0].split()[-2])
+
+
+@pytest.mark.parametrize(
+    ("function", "make"),
+    [
+        (lambda batch: batch.x**batch.power, lambda x, power: Batch(x, power)),
+        (lambda batch: batch.x**batch.power, lambda x, power: Pair(x, power)),
+        (lambda batch: batch.x**batch.power, lambda x, power: SimpleNamespace(x=x, power=power)),
+        (lambda batch: batch["x"] ** batch["n"], lambda x, power: OrderedDict(x=x, n=power)),
+        (lambda batch: batch["x"] ** batch["n"], lambda x, power: defaultdict(int, x=x, n=power)),
+        (lambda batch: batch.x.x**batch.power, lambda x, power: Batch(Pair(x), power)),
+        (lambda batch: batch._replace(x=batch.x * 2).x, lambda x, power: Pair(x, power)),
+        (lambda batch: batch[0] * sum(batch[1:]), lambda x, power: Pair(x, power)),
+    ],
+    ids=["dataclass", "pair", "namespace", "ordered", "default", "nested", "replaced", "items"],
+)
+def test_new_records_with_the_same_fields_are_replayed(function, make):
+    fast = ag.compile(function)
+    for exponent in (2, 2, 3, 3, 2):
+        for number in range(3):
+            x = ag.full((2,), float(number))
+            assert fast(make(x, exponent)).tolist() == function(make(x, exponent)).tolist()
+    assert replayed(fast) == 13
+
+
+def test_a_new_record_may_be_returned():
+    fast = ag.compile(lambda batch: Pair(batch.x * 2, batch.power))
+    for number in range(3):
+        made = fast(Pair(ag.full((2,), float(number)), 5))
+        assert type(made) is Pair
+        assert made.x.tolist() == [2.0 * number] * 2
+        assert made.power == 5
+    assert replayed(fast) == 2
+
+
+def test_what_methods_of_a_record_read_is_compared(monkeypatch):
+    fast = ag.compile(lambda batch: batch.scaled())
+    for factor in (2.0, 3.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        for _ in range(2):
+            assert fast(Batch(ag.ones(2))).tolist() == [factor] * 2
+    monkeypatch.setattr(Batch, "scaled", lambda self: self.x * 7)
+    assert fast(Batch(ag.ones(2))).tolist() == [7.0] * 2
+
+
+def test_a_record_that_the_call_changes_is_changed_each_time():
+    def function(batch):
+        batch.power += 1
+        batch.parts.append(1.0)
+        return batch.x * batch.power
+
+    fast = ag.compile(function)
+    batch = Batch(ag.ones(2))
+    assert [fast(batch).tolist()[0] for _ in range(4)] == [3, 4, 5, 6]
+    assert (batch.power, len(batch.parts)) == (6, 4)
+
+
+def test_fields_more_or_less_and_other_classes_are_told_apart():
+    class Other(Batch):
+        def scaled(self):
+            return self.x * 11
+
+    fast = ag.compile(lambda batch: batch.scaled())
+    for kind, factor in ((Batch, 2.0), (Other, 11.0), (Batch, 2.0)):
+        for _ in range(2):
+            assert fast(kind(ag.ones(1))).tolist() == [factor]
+    with_more = ag.compile(lambda batch: batch.x * (3.0 if hasattr(batch, "more") else 1.0))
+    for more in ({}, {"more": 1}, {}):
+        for _ in range(2):
+            batch = SimpleNamespace(x=ag.ones(1), **more)
+            assert with_more(batch).tolist() == [3.0 if more else 1.0]
+
+
+@pytest.mark.parametrize("make", [list, dict, SimpleNamespace, lambda: Batch(1.0)])
+def test_objects_that_are_one_are_not_two(make):
+    """Nor is an argument the object that the function reaches by another way."""
+    known = [make()]
+
+    def function(x, a, b):
+        return x * (2.0 if a is b else 3.0) * (5.0 if a is known[0] else 1.0)
+
+    fast = ag.compile(function)
+    x, one, other = ag.ones(1), make(), make()
+    for pair in ((one, one), (one, other), (known[0], other), (other, one), (known[0], known[0])):
+        for _ in range(2):
+            assert fast(x, *pair).tolist() == function(x, *pair).tolist()
+    assert replayed(fast) >= 5
+
+
+def test_a_list_that_holds_itself():
+    fast = ag.compile(lambda x, held: x * len(held))
+    held: list[Any] = [1.0]
+    held.append(held)
+    assert [fast(ag.ones(1), held).item() for _ in range(3)] == [2, 2, 2]
+    assert fast(ag.ones(1), [1.0, held]).item() == 2
