@@ -28,14 +28,16 @@ Value: TypeAlias = "Tensor | float"
 class Constraint:
     """A set of allowed values; each value has `event_dim` axes."""
 
+    #: With a pair of braces for each of `bounds`.
     name: str
     #: Where values of a tensor are in the set: a tensor of booleans without the last axes.
     check: Callable[[Any], Any]
     event_dim: int = 0
     is_discrete: bool = False
+    bounds: tuple[Value, ...] = dataclasses.field(default=(), compare=False)
 
     def __repr__(self) -> str:
-        return self.name
+        return self.name.format(*self.bounds) if self.bounds else self.name
 
 
 def _whole(x: Tensor) -> Any:
@@ -44,41 +46,48 @@ def _whole(x: Tensor) -> Any:
 
 def greater_than(lower_bound: Value) -> Constraint:
     """Numbers greater than a bound."""
-    return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda x: x > lower_bound)
+    return Constraint(
+        "GreaterThan(lower_bound={})", lambda x: x > lower_bound, bounds=(lower_bound,)
+    )
 
 
 def greater_than_eq(lower_bound: Value) -> Constraint:
     """Numbers greater than or equal to a bound."""
-    return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda x: x >= lower_bound)
+    return Constraint(
+        "GreaterThanEq(lower_bound={})", lambda x: x >= lower_bound, bounds=(lower_bound,)
+    )
 
 
 def less_than(upper_bound: Value) -> Constraint:
     """Numbers less than a bound."""
-    return Constraint(f"LessThan(upper_bound={upper_bound})", lambda x: x < upper_bound)
+    return Constraint("LessThan(upper_bound={})", lambda x: x < upper_bound, bounds=(upper_bound,))
 
 
 def interval(lower_bound: Value, upper_bound: Value) -> Constraint:
     """Numbers from one bound to another, both included."""
     return Constraint(
-        f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})",
+        "Interval(lower_bound={}, upper_bound={})",
         lambda x: (x >= lower_bound) & (x <= upper_bound),
+        bounds=(lower_bound, upper_bound),
     )
 
 
 def half_open_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
     """Numbers from the lower bound, included, to the upper bound, excluded."""
     return Constraint(
-        f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
+        "HalfOpenInterval(lower_bound={}, upper_bound={})",
         lambda x: (x >= lower_bound) & (x < upper_bound),
+        bounds=(lower_bound, upper_bound),
     )
 
 
 def integer_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
     """Integers from one bound to another, both included."""
     return Constraint(
-        f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
+        "IntegerInterval(lower_bound={}, upper_bound={})",
         lambda x: _whole(x) & (x >= lower_bound) & (x <= upper_bound),
         is_discrete=True,
+        bounds=(lower_bound, upper_bound),
     )
 
 

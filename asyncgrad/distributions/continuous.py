@@ -6,7 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import Distribution, OfRate, open_uniform, standard_normal
+from asyncgrad.distributions.distribution import (
+    Distribution,
+    OfRate,
+    all_good,
+    open_uniform,
+    standard_normal,
+)
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import rand, standard_gamma
@@ -216,7 +222,7 @@ class Uniform(Distribution):
 
     def __init__(self, low: Value, high: Value, validate_args: bool | None = None) -> None:
         self._take(locals())
-        if self._validate_args and not (self.low < self.high).all():
+        if self._validate_args and not all_good("Uniform", self.low < self.high, self.low):
             raise ValueError("Uniform is not defined when low>= high")
 
     @property

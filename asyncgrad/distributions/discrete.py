@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import Distribution, OfRate, broadcast_all, derived
+from asyncgrad.distributions.distribution import (
+    Distribution,
+    OfRate,
+    all_good,
+    broadcast_all,
+    derived,
+)
 from asyncgrad.ops.api.activation import softmax, softplus
 from asyncgrad.ops.api.creation import arange, eye, zeros_like
 from asyncgrad.ops.api.elementwise import where
@@ -139,7 +145,8 @@ class Geometric(_OneChance):
         validate_args: bool | None = None,
     ) -> None:
         super().__init__(probs, logits, validate_args)
-        if self._validate_args and probs is not None and not (self.probs > 0).all():
+        checked = self._validate_args and probs is not None
+        if checked and not all_good("Geometric: probs", self.probs > 0, self.probs):
             raise ValueError(
                 f"Expected parameter probs of distribution Geometric to be positive, but found "
                 f"invalid values: {self.probs}"

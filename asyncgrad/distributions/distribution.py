@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.recording import again, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.data import scalar_tensor
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.distributions.constraints import Constraint, Value
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
 
 
 class derived:
@@ -53,6 +55,25 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
 def sum_rightmost(value: Any, count: int) -> Any:
     """The sums over the last axes."""
     return value.sum(tuple(range(-count, 0))) if count else value
+
+
+def all_good(name: str, good: Any, value: Any) -> bool:
+    """Whether all are true. If so, the replay of a compiled call raises an error if they are not.
+
+    Args:
+        name: what is checked, for that error.
+        good: a tensor of truth values.
+        value: the tensor that was checked.
+    """
+    found = bool(good.all()) if good._metadata.device.streamed else bool(good._array.all())
+    if found and recorders:
+        again(_check_all, name, good._array, value._array)
+    return found
+
+
+def _check_all(name: str, good: Array, value: Array) -> None:
+    if not good.all():
+        raise ValueError(f"{name}: found invalid values: {value}")
 
 
 def standard_normal(like: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -100,7 +121,7 @@ class Distribution:
             value = vars(self).get(name)
             if isinstance(value, Variable) and not value._batched:
                 good = constraint.check(value)
-                if not good.all():
+                if not all_good(f"{type(self).__name__}: {name}", good, value):
                     raise ValueError(
                         f"Expected parameter {name} of distribution {type(self).__name__} to "
                         f"satisfy the constraint {constraint}, but found invalid values: {value}"
@@ -259,7 +280,9 @@ class Distribution:
             support = self.support
         except NotImplementedError:
             return
-        if not value._batched and not support.check(value).all():
+        if not value._batched and not all_good(
+            f"{type(self).__name__}.log_prob", support.check(value), value
+        ):
             raise ValueError(
                 f"Expected value argument to be within the support ({support}) of the distribution "
                 f"{self!r}, but found invalid values: {value}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.recording import looked
+from asyncgrad.core.recording import again
 from asyncgrad.creation import full
 from asyncgrad.devices import CPU
 from asyncgrad.nn import functional as F
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.choices import Activation
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+    from asyncgrad.types import Array, DeviceLike, DTypeLike
 
 
 def _is_causal(mask: Tensor | None, hint: bool | None, x: Tensor, batch_first: bool) -> bool:
@@ -37,11 +37,13 @@ def _is_causal(mask: Tensor | None, hint: bool | None, x: Tensor, batch_first: b
     if mask._metadata.device is not CPU:
         # Reading a mask on a device would wait for it; adding the mask is correct in any case.
         return False
-    looked("a transformer asks whether its mask is causal")
-    array = mask._array
-    later = np.triu(np.ones(array.shape, bool), 1)
-    hidden = later if array.dtype.kind == "b" else np.where(later, -np.inf, 0)
-    return bool((array == hidden).all())
+    return bool(again(_hides_later, mask._array))
+
+
+def _hides_later(mask: Array) -> bool:
+    later = np.triu(np.ones(mask.shape, bool), 1)
+    hidden = later if mask.dtype.kind == "b" else np.where(later, -np.inf, 0)
+    return bool((mask == hidden).all())
 
 
 class _Stack(Module):

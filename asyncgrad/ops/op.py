@@ -110,6 +110,8 @@ class Op(NamedTuple):
     #: `compile` may call it again for other values: the function of the API that calls it looks at
     #: no values without saying so, and it changes no memory.
     repeats: bool = True
+    #: It may raise for some values, so `compile` keeps it where nothing uses its result.
+    raises: bool = False
     #: The docstring of the public function that is made from the row; empty if there is none, or
     #: it is written out in `ops.api`.
     doc: str = ""
@@ -310,6 +312,11 @@ def operation(
 def unrepeated(*ops: Op) -> tuple[Op, ...]:
     """Rows that `compile` leaves to eager calls."""
     return tuple([op._replace(repeats=False) for op in ops])
+
+
+def raising(*ops: Op) -> tuple[Op, ...]:
+    """Rows of functions that raise for some values."""
+    return tuple([op._replace(raises=True) for op in ops])
 
 
 class Refused:

@@ -12,7 +12,7 @@ from asyncgrad.core.variable import Variable, bump_version, is_inference, requir
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.arrays import KnownArrays, line
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
@@ -36,6 +36,8 @@ class Changes(KnownArrays):
 
     def __init__(self, call: Recorded) -> None:
         super().__init__(call)
+        #: The lines at which values may have decided what follows.
+        self.looks: list[str] = []
         #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
         self._committed_to: set[Source] = set()
         self._changed = False
@@ -184,6 +186,8 @@ class Changes(KnownArrays):
                     cost = 2_000 + 10 * result.size
                     self.steps.append(Compute(name, function, arguments, outs, cost))
                 else:
+                    if not step.only_raises:
+                        self.looks.append(line())
                     self.steps.append(step)
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")

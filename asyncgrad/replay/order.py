@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
     IN_PLACE,
@@ -49,10 +50,11 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
         if step.__class__ is Compute:
             mine = made_by(step)
             mine += [place for place in fills if fills[place] is step]
-            # On integers some ops raise an error for some values, such as a division by zero. They
-            # are kept for that error, even if nothing uses their results.
-            integers = bool(mine) and mine[0].sample.dtype.kind in "iu"
-            if not (integers or any(place in wanted for place in mine)):
+            # Some ops raise for some values, on integers a division by zero. They are kept for that
+            # error, even if nothing uses their results.
+            op: Any = OPS.get(step.name)
+            raises = bool(mine) and (mine[0].sample.dtype.kind in "iu" or (op and op.raises))
+            if not (raises or any(place in wanted for place in mine)):
                 continue
         elif step.__class__ is Load and step.out not in wanted:
             continue

@@ -86,7 +86,7 @@ class Program:
         computed, loads, called, commits = kinds.values()
         changed = lasting = graded = False
         for step in checks_first(steps) if called else ():
-            if changed and step.__class__ is Again and not step.effect:
+            if changed and step.__class__ is Again and not (step.effect or step.only_raises):
                 raise UnrepeatableError(f"{step.name} is checked after something has changed")
             users = step.users if step.__class__ is Again else None
             if lasting and users is not None and users.strict:

@@ -66,6 +66,8 @@ _EFFECTS = tuple(
         "devices.streams", "nn.init", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
     )
 )  # fmt: skip
+#: Parts of this package whose objects hold values, and nothing that changes unseen.
+_HOLDERS = f"{PACKAGE}distributions"
 #: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
 _MOVING = frozenset({
     "_version", "data_ptr", "storage", "untyped_storage", "_array", "_counter", "__dlpack__",
@@ -287,7 +289,7 @@ class Reached(Unchanged):
             self._follow(function, where)
             self._spaces.append((value, where))
             self._growing.append(value)
-        elif isinstance(value, Mode):
+        elif isinstance(value, Mode) or type(value).__module__.startswith(_HOLDERS):
             self._dict(vars(value), where)
         elif isinstance(value, dict):
             self._dict(value, where)

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 #: Functions whose results follow from their Python arguments alone.
 _CONSTANTS_OF = frozenset({
-    "arange", "as_tensor", "asarray", "eye", "full", "full_like", "linspace", "new_tensor", "ones",
-    "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
+    "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
+    "new_tensor", "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
+    "zeros", "zeros_like",
 })  # fmt: skip
 #: The values that Python sees are compared for tensors of at most so many elements.
 _SMALL = 16
@@ -53,8 +54,6 @@ class Recorder(Passes):
     def __init__(self, call: Recorded) -> None:
         super().__init__(call)
         self._code = call.code
-        #: The lines at which Python has looked at values.
-        self.looks: list[str] = []
         #: The places in the function's code at which it has looked at values by any way.
         self.looked_at: list[int] = []
 

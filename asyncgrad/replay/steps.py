@@ -116,6 +116,11 @@ class Again:
         self.effect = effect
         self.users = users
 
+    @property
+    def only_raises(self) -> bool:
+        """Whether it may raise, as in the recorded call, but can't return anything else."""
+        return self.outs.__class__ is Same and self.outs.value is None
+
 
 class Commit:
     """A step: add gradients to the `.grad` of leaves, all or none."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.choices import Side, words
-from asyncgrad.core.recording import looked
+from asyncgrad.core.recording import again, looked, made
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Ints, Number
+    from asyncgrad.types import Array, Ints, Library, Number
 
 __all__ = [
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
@@ -150,7 +151,7 @@ def signbit(input: Tensor) -> Tensor:
     if x._batched:
         return mapped(signbit, x)
     if x._metadata.dtype.kind == "f":
-        return _made(x, x._metadata.F.xp.signbit(x._array))
+        return _made(x, again(x._metadata.F.xp.signbit, x._array))
     return x < 0
 
 
@@ -173,8 +174,8 @@ def isin(
         return by_parts(isin, elements, test_elements, assume_unique=assume_unique, invert=invert)
     check_device("isin", elements, test_elements)
     arrays = [x._array if isinstance(x, Variable) else x for x in (elements, test_elements)]
-    xp = like._metadata.F.xp
-    return _made(like, xp.isin(*arrays, assume_unique=assume_unique, invert=invert))
+    found = functools.partial(like._metadata.F.xp.isin, assume_unique=assume_unique, invert=invert)
+    return _made(like, again(found, *arrays))
 
 
 def count_nonzero(input: Tensor, dim: Ints | None = None, *more: int) -> Tensor:
@@ -249,8 +250,7 @@ def searchsorted(
         )
     check_device("searchsorted", row, input, sorter)
     xp = row._metadata.F.xp
-    values = sortable(input._array if isinstance(input, Variable) else xp.asarray(input))
-    bounds = sortable(row._array)
+    values = input._array if isinstance(input, Variable) else xp.asarray(input)
     order = None if sorter is None else sorter._array
     if row.ndim != 1 and values.shape[:-1] != row.shape[:-1]:
         raise RuntimeError(
@@ -258,15 +258,27 @@ def searchsorted(
             f"boundaries tensor and input value tensor must match, but we got boundaries tensor "
             f"{list(row.shape)} and input value tensor {list(values.shape)}"
         )
+    if not isinstance(input, Variable):
+        made(values)
     edge = "right" if right or side == "right" else "left"
-    if row.ndim == 1:
+    dtype = np.int32 if out_int32 else np.int64
+    return _made(
+        row, again(functools.partial(_searched, xp), row._array, values, order, edge, dtype)
+    )
+
+
+def _searched(
+    xp: Library, bounds: Array, values: Array, order: Array | None, edge: str, dtype: Any
+) -> Any:
+    bounds, values = sortable(bounds), sortable(values)
+    if bounds.ndim == 1:
         found = xp.searchsorted(bounds, values, edge, sorter=order)
     else:
         found = xp.empty(values.shape, dtype=np.int64)
-        for place in np.ndindex(*row.shape[:-1]):
+        for place in np.ndindex(*bounds.shape[:-1]):
             own = None if order is None else order[place]
             found[place] = xp.searchsorted(bounds[place], values[place], edge, sorter=own)
-    return _made(row, xp.asarray(found, dtype=np.int32 if out_int32 else np.int64))
+    return xp.asarray(found, dtype=dtype)
 
 
 @writes

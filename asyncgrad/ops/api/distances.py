@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import DistanceMode, words
+from asyncgrad.core.recording import made
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import expand
@@ -15,7 +16,6 @@ from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, check_device, tensor_operands
-from asyncgrad.ops.tensors.new_tensors import from_host
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -143,8 +143,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise RuntimeError(f"pdist only supports 2D tensors, got: {x.ndim}D")
     _check_dtype(name, x)
     p = _order(name, p)
-    first, second = (
-        from_host(name, part, x._metadata.device)._array for part in np.triu_indices(len(x), 1)
-    )
+    first, second = (x._metadata.F.xp.asarray(part) for part in np.triu_indices(len(x), 1))
+    made(first)
+    made(second)
     pairs = R.sub(R.index(x, (first,)), R.index(x, (second,)))
     return renamed(_lengths(pairs, p), "PdistBackward0", saves=True)

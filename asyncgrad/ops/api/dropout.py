@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import called_anew
+from asyncgrad.core.recording import again, called_anew
 from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
@@ -213,7 +213,8 @@ def _self_normalised(x: Tensor, mask: Array, p: float) -> Any:
     """Alpha dropout: dropped elements get the limit of `selu`, then an affine map is applied."""
     scale = 1 / ((_ALPHA**2 * p + 1) * (1 - p)) ** 0.5
     F = x._metadata.F
-    offset = F.as_array(x._metadata.device.launching(_offset)(mask, scale, p, x._metadata.dtype))
+    launched = x._metadata.device.launching(_offset)
+    offset = F.as_array(again(launched, mask, scale, p, x._metadata.dtype))
     return R.add(R.dropout(x, mask, scale), wrap(offset, F.metadata_of(offset)))
 
 

@@ -700,6 +700,8 @@ def copied(input: Tensor, name: str, *others: Any) -> Any:
         # The copy is not recorded, since the following in-place change records one node for both.
         out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
         out._counter = VersionCounter()
+        if recorders:
+            followed(out._array, x._metadata.kernels["clone"], x._array)
         return out
     return functools.reduce(for_each, others, R.clone(x))
 
@@ -740,7 +742,7 @@ def index_add_(
         source = cast(R.mul(source, alpha), source._metadata.dtype)
     if not shape:
         return in_place.change(x, "index_add_", R.add, source)
-    at = (_ALL,) * axis + (numbers.reshape(-1),)
+    at = (_ALL,) * axis + (numbers if numbers.ndim == 1 else numbers.reshape(-1),)
     return _put_into(x, at, (index,), source, "index_add_", accumulate=True)
 
 

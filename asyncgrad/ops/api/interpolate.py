@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import ResizeMode, words
+from asyncgrad.core.recording import made
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
@@ -290,12 +291,15 @@ def _far(t: Array, a: float = _CUBIC) -> Any:
 
 
 def _at(x: Tensor, axis: int, places: Array) -> tuple[Any, ...]:
-    return (slice(None),) * axis + (x._metadata.F.xp.asarray(places),)
+    array = x._metadata.F.xp.asarray(places)
+    made(array)
+    return (slice(None),) * axis + (array,)
 
 
 def _constant(x: Tensor, values: Array) -> Any:
     F = x._metadata.F
     array = F.xp.asarray(values.astype(x._metadata.dtype))
+    made(array)
     return wrap(array, F.metadata_of(array))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import Reduction, words
-from asyncgrad.core.recording import again, looked
+from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import log_softmax, logsigmoid
@@ -325,6 +325,14 @@ def _same_size(name: str, input: Tensor, target: Tensor, message: str) -> tuple[
     return x, y
 
 
+def _check_probabilities(what: str, array: Array) -> None:
+    if not (array.min() >= 0 and array.max() <= 1):
+        raise RuntimeError(
+            f"binary_cross_entropy: all elements of {what} should be between 0 and 1. "
+            f"For logits, use binary_cross_entropy_with_logits."
+        )
+
+
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
     reduce: bool | None = None, reduction: Reduction = "mean",
@@ -358,14 +366,8 @@ def binary_cross_entropy(
     x, y = _pair("binary_cross_entropy", x, y)
     # Device values are not checked, as the host would wait; invalid ones give NaN.
     if x._metadata.size and not x._metadata.device.streamed:
-        looked("binary_cross_entropy() checks its arguments")
         for what, tensor in (("input", x), ("target", y)):
-            array = unwrap_batch(tensor, level_of((tensor,)))._array
-            if not (array.min() >= 0 and array.max() <= 1):
-                raise RuntimeError(
-                    f"binary_cross_entropy: all elements of {what} should be between 0 and 1. "
-                    f"For logits, use binary_cross_entropy_with_logits."
-                )
+            again(_check_probabilities, what, unwrap_batch(tensor, level_of((tensor,)))._array)
     if weight is None:
         return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
     losses = R.binary_cross_entropy(x, y, None, 1.0, True)

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import Mode
-from asyncgrad.core.recording import called_anew
+from asyncgrad.core.recording import called_anew, made
 from asyncgrad.core.variable import bump_version, wrap
 from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import level_of
@@ -63,6 +63,7 @@ def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
     """A constant tensor of another tensor's dtype and device."""
     F = x._metadata.F
     array = F.xp.full(shape, value, x._metadata.dtype)
+    made(array)
     return wrap(array, F.metadata_of(array))
 
 

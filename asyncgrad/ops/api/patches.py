@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.recording import made
 from asyncgrad.ops.api.convolution import SHAPES, for_each
 from asyncgrad.ops.api.linalg import einsum
 from asyncgrad.ops.api.pooling import (
@@ -70,7 +71,10 @@ def _patches(
         d * np.arange(k)[:, None] + s * np.arange(count)
         for d, k, s, count in zip(apart, sizes, steps, counts, strict=True)
     )
-    places = (slice(None), slice(None), rows[:, None, :, None], columns[None, :, None, :])
+    lines = (rows[:, None, :, None], columns[None, :, None, :])
+    for line in lines:
+        made(line)
+    places = (slice(None), slice(None), *lines)
     return sizes, frame, counts, places
 
 

@@ -6,6 +6,7 @@ Every function takes `generator=`. Without it, numbers come from the default gen
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -660,7 +661,25 @@ def _fill(x: Tensor, values: Array, name: str) -> Any:
     return assign(x, result, name)
 
 
-@drawn_into
+def _drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function that fills a tensor: a replay of a compiled call draws other numbers."""
+
+    @functools.wraps(fill)
+    def made(like: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return fill(R.clone(like.detach()), *args, **kwargs)
+
+    anew = drawn_anew(made)
+
+    @functools.wraps(fill)
+    def filled(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if current().recorder is None or not isinstance(input, Variable):
+            return fill(input, *args, **kwargs)
+        return assign(input, anew(input, *args, **kwargs), fill.__name__)
+
+    return drawn_into(filled)
+
+
+@_drawn_into
 def uniform_(
     input: Tensor, *args: float, generator: Generator | None = None, **kwargs: float
 ) -> Tensor:
@@ -695,7 +714,7 @@ def uniform_(
     return _fill(x, source.uniform(shape, dtype) * (high - low) + least, "uniform_")
 
 
-@drawn_into
+@_drawn_into
 def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -716,7 +735,7 @@ def normal_(
     return _fill(x, values, "normal_")
 
 
-@drawn_into
+@_drawn_into
 def bernoulli_(
     input: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None
 ) -> Tensor:
@@ -740,7 +759,7 @@ def bernoulli_(
     return _fill(x, _trials(source_of(generator), x, p), "bernoulli_")
 
 
-@drawn_into
+@_drawn_into
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -766,7 +785,7 @@ def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
         )
 
 
-@drawn_into
+@_drawn_into
 def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -784,7 +803,7 @@ def cauchy_(
     return _fill(x, values * sigma + median, "cauchy_")
 
 
-@drawn_into
+@_drawn_into
 def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers of trials up to the first success, whose probability is `p`.
 
@@ -801,7 +820,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     return _fill(x, values, "geometric_")
 
 
-@drawn_into
+@_drawn_into
 def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -820,7 +839,7 @@ def log_normal_(
     return _fill(x, values, "log_normal_")
 
 
-@drawn_into
+@_drawn_into
 def random_(input: Tensor, *args: int, generator: Generator | None = None, **kwargs: int) -> Tensor:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import Indexing, PadMode, words
+from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import looks_into
 from asyncgrad.ops.arguments import (
@@ -821,6 +822,7 @@ def pad(
             places = _FRAMES[mode](
                 np.arange(-before, shape[axis] + after), shape[axis], before, after
             )
+            made(places)
             framed = R.index(framed, (slice(None),) * axis + (places,))
     if framed is x:
         framed = R.clone(x)

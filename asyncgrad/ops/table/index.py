@@ -278,7 +278,6 @@ def _into_zeros(name: str, forward: Callable[..., Any]) -> Op:
         attributes=("shape", "index"),
         batch=batch_rules.from_index,
         host_indices=True,
-        repeats=False,
     )
 
 

@@ -17,7 +17,7 @@ from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_error
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import widening
-from asyncgrad.ops.op import Refused, fused, operation, unrepeated
+from asyncgrad.ops.op import Refused, fused, operation, raising
 from asyncgrad.ops.table.linalg import conjugate
 
 if TYPE_CHECKING:
@@ -747,7 +747,7 @@ def _exponential_moved(F: Namespace, t: Value, x: Value) -> Any:
     return F.narrow(F.narrow(out, last, n, n), last - 1, 0, n)
 
 
-OPS = unrepeated(
+OPS = raising(
     operation(
         "solve",
         _solved(

@@ -1,0 +1,146 @@
+"""Functions that usual programs call: calls with other values are replayed, as eager ones.
+
+PyTorch's samples of every function are compared in `tests/ops/test_replays_of_every_function.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import distributions, nn
+
+F = nn.functional
+
+
+def counts(function):
+    """How many calls of a compiled function were recorded and replayed."""
+    words = function.explain().splitlines()[0].split()
+    return int(words[-4]), int(words[-2])
+
+
+def values(result):
+    parts = result if isinstance(result, (tuple, list)) else [result]
+    return [part.tolist() for part in parts]
+
+
+def check(function, *inputs):
+    """Compare calls with other inputs, each from the same random numbers."""
+    fast = ag.compile(function, fullgraph=True)
+    for number, x in enumerate(inputs):
+        ag.manual_seed(number)
+        expected = values(function(x))
+        ag.manual_seed(number)
+        assert values(fast(x)) == expected
+    assert counts(fast) == (1, len(inputs) - 1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *[lambda x, m=mode: F.pad(x, (1, 2, 1, 1), mode=m)
+          for mode in ("constant", "reflect", "replicate", "circular")],
+        lambda x: F.unfold(x, 3),
+        lambda x: F.fold(F.unfold(x, 3), (6, 6), 3),
+        lambda x: F.interpolate(x, scale_factor=2),
+        lambda x: F.interpolate(x, size=(5, 9), mode="bilinear"),
+        lambda x: F.grid_sample(x, x[..., :2].permute(0, 2, 3, 1)[..., :2], align_corners=False),
+        lambda x: F.instance_norm(x),
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda x: F.feature_alpha_dropout(x, 0.5, training=True),
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+    ],
+)  # fmt: skip
+def test_images(function):
+    ag.manual_seed(9)
+    check(function, *[ag.randn(2, 2, 6, 6) for _ in range(3)])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.cumprod(1),
+        lambda x: x.signbit() * x,
+        lambda x: ag.bucketize(x, ag.tensor([-0.5, 0.0, 1.0])),
+        lambda x: ag.searchsorted(x.sort(1).values, x, right=True),
+        lambda x: ag.isin(x.round(), ag.tensor([0.0, 1.0])),
+        lambda x: ag.zeros(4, 4).index_add(0, ag.tensor([0, 1, 1, 3]), x, alpha=2),
+        lambda x: F.pdist(x),
+        lambda x: ag.view_as_real(
+            ag.stft(x[0], 4, window=ag.ones(4), center=False, return_complex=True)
+        ),
+        lambda x: F.gumbel_softmax(x, hard=True),
+        lambda x: x * ag.empty(4, 4).normal_(),
+        lambda x: x * x.new_empty((4, 1)).bernoulli_(0.7),
+        lambda x: x * ag.empty_like(x).uniform_(-1, 1),
+        lambda x: ag.linalg.solve(x + 5 * ag.eye(4), x),
+        lambda x: ag.linalg.cholesky(x @ x.T + ag.eye(4)),
+        lambda x: ag.linalg.det(x),
+        lambda x: ag.linalg.slogdet(x),
+        lambda x: ag.linalg.inv(x + 5 * ag.eye(4)),
+        lambda x: F.binary_cross_entropy(x.sigmoid(), (x > 0).float()),
+        lambda x: distributions.Normal(x, x.exp()).log_prob(x * 2),
+        lambda x: distributions.Categorical(logits=x).entropy(),
+        lambda x: distributions.Normal(x, 1.0).rsample(),
+        lambda x: distributions.Uniform(x, x + 1).log_prob(x + 0.5),
+    ],
+)
+def test_matrices_and_random_numbers(function):
+    ag.manual_seed(9)
+    check(function, *[ag.randn(4, 4) for _ in range(3)])
+
+
+def test_a_distribution_that_is_there():
+    prior = distributions.Normal(ag.zeros(4), ag.ones(4))
+    check(
+        lambda x: distributions.kl_divergence(distributions.Normal(x, 1.0), prior),
+        *[ag.randn(4) for _ in range(3)],
+    )
+
+
+def test_a_mask_is_causal_or_not():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2)
+    fast = ag.compile(lambda x, mask: encoder(x, mask).detach())
+    causal = nn.Transformer.generate_square_subsequent_mask(3)
+    x = ag.randn(2, 3, 4)
+    for mask in (causal, causal.clone(), ag.zeros(3, 3), causal, ag.zeros(3, 3)):
+        assert fast(x, mask).tolist() == encoder(x, mask).tolist()
+    assert counts(fast) == (2, 3)
+
+
+def test_arguments_are_checked_after_a_change_too():
+    """Two networks in turn, as adversarial training has them; an error is that of an eager call."""
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    steps = [ag.optim.SGD(net.parameters(), lr=0.1) for net in (first, second)]
+
+    def step(x, target, height):
+        losses = []
+        for net, optimizer in zip((first, second), steps, strict=True):
+            optimizer.zero_grad()
+            loss = F.binary_cross_entropy(net(x).sigmoid(), target)
+            normal = distributions.Normal(net(x), 1.0)
+            (loss - normal.log_prob(target * height).mean()).backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses
+
+    fast = ag.compile(step, fullgraph=True)
+    for number in range(3):
+        fast(ag.full((2, 3), float(number)), ag.ones(2, 3), ag.ones(1))
+    assert counts(fast) == (1, 2)
+    with pytest.raises(RuntimeError, match="all elements of target should be between 0 and 1"):
+        fast(ag.ones(2, 3), ag.full((2, 3), 2.0), ag.ones(1))
+    with pytest.raises(ValueError, match="invalid values"):
+        fast(ag.ones(2, 3), ag.ones(2, 3), ag.full((1,), float("nan")))
+
+
+def test_a_failed_inversion_that_nothing_reads_raises():
+    def function(x):
+        ag.linalg.inv(x)
+        return x * 2
+
+    fast = ag.compile(function)
+    assert [fast(ag.eye(2)).tolist() for _ in range(2)] == [[[2, 0], [0, 2]]] * 2
+    with pytest.raises(RuntimeError, match="singular"):
+        fast(ag.zeros(2, 2))
