@@ -21,7 +21,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
 from asyncgrad.records import NamedTuple
-from asyncgrad.replay.device_arrays import constant, is_array
+from asyncgrad.replay.device_arrays import constant, copying, is_array
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
@@ -83,6 +83,8 @@ class KnownArrays:
         self.steps: list[Any] = []
         #: Arrays that every replay starts with as they are.
         self.constants: set[Place] = set()
+        #: Places of memory that others have got, and may change in place.
+        self.given: set[Place] = set()
         self.places: list[Place] = []
         #: The devices with streams that arrays are on.
         self.devices: set[Any] = set()
@@ -160,6 +162,14 @@ class KnownArrays:
         else:
             self.steps.append(Compute("constant", constant(array), (), self.new(array), 0))
 
+    def make_anew(self, place: Place) -> None:
+        """Copy a constant in each replay, because others get this array and may change it."""
+        mine = self.new(place.sample.copy("K"))
+        self.constants.discard(place)
+        self.constants.add(mine)
+        copy = copying(place.sample)
+        self.steps.insert(0, Compute("copy", copy, (mine,), place, mine.sample.size))
+
     def keep(self, value: Any) -> None:
         """Keep an array or tensor until the recording is forgotten."""
         self._kept.append(value)
@@ -189,6 +199,8 @@ class KnownArrays:
         source = self.sources.get(id(tensor))
         if source is not None:
             return self._load(source)
+        if tensor._batched:
+            raise UnrepeatableError("it is given a batch")
         return self.place_of(tensor._array)
 
     def place_of(self, array: Any) -> Place:
@@ -325,6 +337,8 @@ class KnownArrays:
         if known is None:
             self._check_alone(value)
             place = self.array_of(value)
+            if place in self.given:
+                raise UnrepeatableError("it returns a tensor that is a .grad, too")
             known = Output(place, value._metadata, is_inference(value))
             self._outputs[id(value)] = known
             found = self.without_graph if value._edge is None else self.with_graph

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.modes import Mode
+from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, bump_version, is_inference, requires_grad, view_of
+from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
@@ -17,6 +20,7 @@ from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.steps import (
     CHANGED,
+    GRADIENTS_ONLY,
     IN_PLACE,
     Again,
     Compute,
@@ -25,10 +29,14 @@ from asyncgrad.replay.steps import (
     Same,
     Source,
     UnrepeatableError,
+    places_in,
 )
 
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import Recorded
+
+#: Why a call can't be repeated in which `is_outgrown` holds for a node that is still needed.
+OUTGROWN = "an optimiser steps between an operation and a pass through it"
 
 
 class Changes(KnownArrays):
@@ -49,6 +57,9 @@ class Changes(KnownArrays):
         #: there, or 0 if there are several. And how many places were looked at for that.
         self._roots: dict[int, int] = {}
         self._compared = 0
+        #: By the identity of the version counter of a parameter that graphs held when an optimiser
+        #: stepped: nodes that were made before have lower numbers than this.
+        self.outgrown: dict[int, int] = {}
 
     def changing(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be changed in place."""
@@ -74,7 +85,8 @@ class Changes(KnownArrays):
     def _is_alone(self, array: Any) -> bool:
         """Whether the call has made an array, and has made no other in the same memory."""
         place = self.known.get(id(array))
-        if place is None or place in self._there or place in self.loaded.values():
+        shared = place in self._there or place in self.given
+        if place is None or shared or place in self.loaded.values():
             return False
         roots = self._roots
         for other in self.places[self._compared :]:
@@ -170,6 +182,10 @@ class Changes(KnownArrays):
                 keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
+        if effect and args and isinstance(args[0], Optimizer) and name not in GRADIENTS_ONLY:
+            self._steps_over(args[0])
+        if effect and not values:
+            self._give(places_in((arguments, keywords)))
         try:
             with Mode(recorder=None, before_change=None):
                 result = function(*args, **kwargs)
@@ -192,6 +208,33 @@ class Changes(KnownArrays):
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
         return result
+
+    def _steps_over(self, optimizer: Optimizer) -> None:
+        """Take note of parameters that get new memory because graphs need their old values.
+
+        A replay makes no such graphs.
+        """
+        for group in optimizer.param_groups:
+            for parameter in filter(is_held, group["params"]):
+                owner = owner_of(parameter._array)
+                self.keep(parameter._counter)
+                self.outgrown[id(parameter._counter)] = next_sequence_nr()
+                for key, place in tuple(self.known.items()):
+                    if is_array(place.sample) and owner_of(place.sample) is owner:
+                        del self.known[key]
+
+    def is_outgrown(self, node: Any) -> bool:
+        """Whether a node has saved a parameter that an optimiser has stepped over since."""
+        guard = node.guard
+        counters = guard if guard.__class__ is tuple else (guard,)
+        return any(self.outgrown.get(id(x), -1) > node.sequence_nr for x in counters)
+
+    def _give(self, places: list[Place]) -> None:
+        """Take note of arrays that a function gets which may keep them, as setting `.grad` does."""
+        for place in places:
+            if place in self.constants:
+                self.make_anew(place)
+            self.given.add(place)
 
     def _argument(self, value: Any, effect: bool, values: bool) -> Any:
         if values and isinstance(value, Variable):

@@ -33,6 +33,7 @@ from asyncgrad.core.variable import counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
 from asyncgrad.replay.arrays import KnownArrays, Recorded
+from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.graph_node import Front, GraphNode, State, become
 from asyncgrad.replay.memory import Families
 from asyncgrad.replay.order import read_by
@@ -98,7 +99,7 @@ class _Recorded:
 class Graph:
     """What is known of the graph of one recorded call's results."""
 
-    def __init__(self, recorder: KnownArrays, returned: Any) -> None:
+    def __init__(self, recorder: Changes, returned: Any) -> None:
         """Follow the recorded call's own graph.
 
         Args:
@@ -142,7 +143,7 @@ class Graph:
 
     # -- the recorded call ------------------------------------------------------------------------
 
-    def _follow(self, recorder: KnownArrays) -> None:
+    def _follow(self, recorder: Changes) -> None:
         """Describe the nodes."""
         ends = {
             tuple(as_edge(edge)): source
@@ -180,6 +181,8 @@ class Graph:
             ]
             known = _Recorded(node, edges)
             if known.saved.__class__ is not Freed:
+                if recorder.is_outgrown(node):
+                    raise UnrepeatableError(OUTGROWN)
                 known.describe(node, recorder, counted)
             self._nodes.append(known)
         #: The numbers of the nodes of the outputs.

@@ -14,11 +14,11 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import GraphRoot
 from asyncgrad.core.streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
-from asyncgrad.replay.changes import Changes
+from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
 from asyncgrad.replay.steps import CHANGED, Commit, Compute, Place, UnrepeatableError
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
-from asyncgrad.replay.watched_pass import WatchedPass, is_one
+from asyncgrad.replay.watched_pass import WatchedPass, behind, is_one
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -62,6 +62,8 @@ class Passes(Changes):
             self.refuse("it runs a pass on an event loop, and is no coroutine function")
         elif task.parent is not None:
             self.refuse("it runs a pass within a pass")
+        elif self.outgrown and any(map(self.is_outgrown, behind(task.root))):
+            self.refuse(OUTGROWN)
         elif self._waits and not self._values_hold():
             # Other tasks may read it while the pass is awaited, even if the call undoes the change.
             self.refuse(CHANGED)

@@ -8,7 +8,6 @@ from weakref import finalize
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
-from asyncgrad.replay.device_arrays import copying
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
 from asyncgrad.replay.order import (
@@ -128,12 +127,8 @@ class Program:
         views = set(map(self._families.of, shown))
         copied = {x for x in recorder.constants if self._families.of(x) in views}
         for place in sorted(copied, key=lambda one: one.number):
-            mine = recorder.new(place.sample.copy("K"))
-            recorder.constants.discard(place)
-            recorder.constants.add(mine)
+            recorder.make_anew(place)
             self._families.foreign.discard(place)
-            copy = copying(place.sample)
-            self._steps.insert(0, Compute("copy", copy, (mine,), place, mine.sample.size))
 
     @property
     def run(self) -> Callable[[Any, Any, Any], Any]:

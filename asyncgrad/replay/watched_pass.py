@@ -28,9 +28,27 @@ from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableErro
 from asyncgrad.replay.watched_rule import WatchedRule, set_rule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.rule import Rule
     from asyncgrad.replay.arrays import KnownArrays
+
+
+def behind(root: Any) -> Iterator[Any]:
+    """The nodes that a root leads to, itself the first, without those of leaves."""
+    found = {root}
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        yield node
+        following = node.following
+        for edge in following if following.__class__ is tuple else (following,):
+            target = edge.node if edge.__class__ is Edge else edge
+            if target is not None and target not in found:
+                found.add(target)
+                if target.__class__ is not AccumulateGrad:
+                    todo.append(target)
 
 
 class WatchedPass:
@@ -72,24 +90,13 @@ class WatchedPass:
         Raises:
             UnrepeatableError: if a pass that has not ended goes through them, too.
         """
-        found = {root}
-        todo = [root]
-        watched = self._watched
-        while todo:
-            node = todo.pop()
+        for node in behind(root):
             rule = node.rule or node._form
             if rule is not None:
                 if rule.__class__ is WatchedRule:
                     raise UnrepeatableError("it runs two passes through one graph at once")
-                watched.append((node, rule))
+                self._watched.append((node, rule))
                 set_rule(node, WatchedRule(rule, node, self.call))
-            following = node.following
-            for edge in following if following.__class__ is tuple else (following,):
-                target = edge.node if edge.__class__ is Edge else edge
-                if target is not None and target not in found:
-                    found.add(target)
-                    if target.__class__ is not AccumulateGrad:
-                        todo.append(target)
 
     def nodes(self) -> list[Any]:
         """The nodes whose rules report."""

@@ -196,3 +196,17 @@ def test_tensors_that_share_an_array_are_told_apart():
             x = ag.ones(2, 3) * number
             assert leaves(fast(kept, x)) == leaves(made(kept, x))
             assert leaves(ag.compile(function)(kept, x)) == leaves(function(kept, x))
+
+
+@pytest.mark.parametrize("draw", [ag.rand_like, ag.randn_like, nn.functional.dropout])
+def test_random_numbers_within_vmap(draw):
+    """One draw for all items, of an argument that is a batch."""
+    made = func.vmap(draw, randomness="same")
+    fast = ag.compile(made)
+    x = ag.ones(4, 3) / 2
+    for seed in range(3):
+        results = []
+        for call in (made, fast):
+            ag.manual_seed(seed)
+            results.append(leaves(call(x)))
+        assert results[0] == results[1]

@@ -224,3 +224,79 @@ def test_roots_that_lead_to_one_another():
         assert bits(fast(x)) == bits(eager(x))
         assert bits(v.grad) == bits(w.grad)
     assert replays(fast) == 3
+
+
+def zeros_as_gradient(w, other, update, x):
+    zeros = ag.zeros(3, 3)
+    w.grad = zeros
+    (x @ w).sum().backward()
+    return zeros * 1
+
+
+def given_and_changed(w, other, update, x):
+    w.grad = given = x * ag.ones(3, 1)
+    given.add_(1)
+    (x @ w).sum().backward()
+    return w.grad.sum()
+
+
+def given_and_returned(w, other, update, x):
+    w.grad = given = x * ag.ones(3, 1)
+    (x @ w).sum().backward()
+    return given
+
+
+def stepped_before_its_pass(w, other, update, x):
+    out = (x @ w).tanh() @ w
+    (x @ other).sum().backward()
+    update.step()
+    out.sum().backward()
+    update.step()
+    return out.detach()
+
+
+def stepped_before_its_second_pass(w, other, update, x):
+    out = (x @ w).tanh() @ w
+    (slope,) = ag.grad(out.sum(), w, create_graph=True)
+    (x @ other).sum().backward()
+    update.step()
+    slope.square().sum().backward()
+    return slope.detach()
+
+
+def stepped_and_returned(w, other, update, x):
+    out = (x @ w).tanh() @ w
+    (x @ other).sum().backward()
+    update.step()
+    return out
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        zeros_as_gradient, given_and_changed, given_and_returned, stepped_before_its_pass,
+        stepped_before_its_second_pass, stepped_and_returned,
+    ],
+    ids=lambda function: function.__name__,
+)  # fmt: skip
+def test_memory_that_others_change(function):
+    """A `.grad` is added to in place; a step leaves the values that a graph still needs."""
+
+    def states(compiled):
+        ag.manual_seed(3)
+        w, other = (ag.randn(3, 3, requires_grad=True) for _ in range(2))
+        update = ag.optim.SGD([w, other], lr=0.5)
+
+        def step(x):
+            return function(w, other, update, x)
+
+        call = ag.compile(step) if compiled else step
+        found, kept = [], []
+        for _ in range(4):
+            kept.append(call(ag.randn(3)))
+            if kept[-1].requires_grad:
+                kept[-1].sum().backward()
+            found.append(bits([w, other, w.grad, other.grad, [t.detach() for t in kept]]))
+        return found
+
+    assert states(compiled=True) == states(compiled=False)
