@@ -88,7 +88,7 @@ EVERYWHERE: Hooks = {}
 def hooks_of(module: Members, table: str) -> dict[Any, Any]:
     """By key, the hooks of all modules and then those of `module`."""
     own: dict[Any, Any] = getattr(module, table)
-    if not EVERYWHERE:
+    if not EVERYWHERE or module._stands_for_another:
         return dict(own)
     return {key: hook for key, (where, hook) in EVERYWHERE.items() if where == table} | own
 

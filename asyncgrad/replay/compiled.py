@@ -569,6 +569,8 @@ class CompiledModule(Module):
     It shares parameters, buffers and attributes with the module.
     """
 
+    _stands_for_another = True
+
     def __init__(self, module: Module, *, fullgraph: bool) -> None:
         """Keep the module as `_orig_mod`."""
         super().__init__()

@@ -104,3 +104,15 @@ def test_a_module_is_compiled_in_place():
     assert model(x).tolist() == [[0, 0, 0]] * 2
     again = pickled(others[1])
     assert again(x).tolist() == plain(x).tolist()
+
+
+def test_hooks_of_all_modules_are_called_once():
+    """Not for the module that `compile` returns, too."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    fast, x = ag.compile(model), ag.ones(2, 3)
+    for number in range(6):
+        if number == 2:
+            handle = nn.modules.module.register_module_forward_hook(doubling)
+        if number == 4:
+            handle.remove()
+        assert fast(x).tolist() == model(x).tolist()
