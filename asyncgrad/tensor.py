@@ -492,7 +492,7 @@ class Tensor(Methods):
             autograd_meta(out).inference = True
         else:
             out._counter = counter = counter_of(self)
-            if self._edge is None and self._autograd is not None:
+            if self._autograd is not None or counter.aliases is not None:
                 counter.register_alias(out)
         return out
 

@@ -57,7 +57,7 @@ def note_view(
     variable._autograd = view  # type: ignore[assignment]
     if variable._edge is not None:
         counter.register(variable)
-    elif meta is not None and meta.requires_grad:
+    elif counter.aliases is not None or (meta is not None and meta.requires_grad):
         counter.register_alias(variable)
 
 

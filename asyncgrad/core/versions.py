@@ -80,7 +80,10 @@ class VersionCounter:
 
     def forget_edges(self) -> None:
         """Remove the edges of all views: the base's history has changed."""
-        views, self.views = self.views, None
+        views = self.views
+        if views is not None:
+            self.aliases = list(map(weakref.ref, self.sharers()))
+            self.views = None
         for reference in views or ():
             variable = reference()
             if variable is not None:

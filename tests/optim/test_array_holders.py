@@ -124,6 +124,8 @@ def test_nobody_who_needs_the_old_values_makes_a_copy():
     alias, view, array = p.detach(), p.view(2, 1), p.detach().numpy()
     with ag.no_grad():
         other = p[:1]
+        p.add_(1)
+    further = [alias.detach(), alias.view(2, 1), view.detach(), view.detach()[:1]]
     total = (p + 1).sum()
     where = memory(p)
     step(optimizer, p)
@@ -131,6 +133,8 @@ def test_nobody_who_needs_the_old_values_makes_a_copy():
     assert alias.tolist() == p.tolist() == array.tolist()
     assert other.tolist() == p.tolist()[:1]
     assert view.tolist() == [[v] for v in p.tolist()]
+    for one in further:
+        assert one.flatten().tolist() == p.tolist()[: one.numel()]
     total.backward()
 
 
