@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable, is_inference, requires_grad, view_of
+from asyncgrad.core.variable import Variable, is_inference, requires_grad, version_of, view_of
 from asyncgrad.devices import Device
 from asyncgrad.devices.pool import POOL
 from asyncgrad.errors import AutogradError
@@ -336,10 +336,11 @@ class KnownArrays:
         known = self._outputs.get(id(value))
         if known is None:
             self._check_alone(value)
-            place = self.array_of(value)
-            if place in self.given:
+            if (place := self.array_of(value)) in self.given:
                 raise UnrepeatableError("it returns a tensor that is a .grad, too")
-            known = Output(place, value._metadata, is_inference(value))
+            inference = is_inference(value)
+            changes = 0 if inference else version_of(value)
+            known = Output(place, value._metadata, inference, changes)
             self._outputs[id(value)] = known
             found = self.without_graph if value._edge is None else self.with_graph
             found.append((known, value))

@@ -65,9 +65,10 @@ class _Recorded:
         self.positions = [as_edge(stored).input_nr for stored in stored_edges(node)]
         #: The template of what it saves, or a `Freed`.
         self.saved: Any = node.saved
-        #: For each version counter that it checks: the counter's number, or -1 if nobody can change
-        #: its tensor; and by how much its version has grown from then to the end of the call.
-        self.guards: list[tuple[int, int]] = []
+        #: For each version counter that it checks: the counter's number, or a counter that stays the
+        #: same because nobody can change the tensor; and by how much its version has grown from
+        #: then to the end of the call.
+        self.guards: list[tuple[int | VersionCounter, int]] = []
         #: The node's `guard` if the call has released what the node saved, else None.
         self.guard = node.guard if self.saved.__class__ is Freed else None
 
@@ -80,16 +81,22 @@ class _Recorded:
         if guards.__class__ is not tuple:
             guards, versions = (guards,), (versions,)
         for counter, version in zip(guards, versions, strict=False):
-            self.guards.append((counted.get(counter, -1), counter.value - version))
+            grown = counter.changed_since(version)
+            unseen = VersionCounter()
+            unseen.value = counter.version
+            self.guards.append((counted.get(counter, unseen), grown))
 
     def set_guards(self, node: Any, front: GraphNode) -> None:
         """Give a node that was made again its version counters."""
         guards = self.guards
         if not guards:
             return
-        counters = tuple([_UNCHANGED if at < 0 else front.guard[at] for at, _ in guards])
+        counters = tuple([front.guard[at] if at.__class__ is int else at for at, _ in guards])
         versions = tuple(
-            [(0 if at < 0 else front.version.versions[at]) - less for at, less in guards]
+            [
+                (front.version.versions[at] if at.__class__ is int else at.value) - less
+                for at, less in guards
+            ]
         )
         single = len(guards) == 1
         node.guard = counters[0] if single else counters

@@ -145,12 +145,14 @@ class Commit:
 class Output:
     """A tensor that the function returns."""
 
-    __slots__ = ("inference", "metadata", "place")
+    __slots__ = ("inference", "metadata", "place", "version")
 
-    def __init__(self, place: Place, metadata: Any, inference: bool) -> None:
+    def __init__(self, place: Place, metadata: Any, inference: bool, version: int) -> None:
         self.place = place
         self.metadata = metadata
         self.inference = inference
+        #: How often the call has changed it in place.
+        self.version = version
 
 
 class Gradient:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.commit import commit
-from asyncgrad.core.variable import autograd_meta, wrap
+from asyncgrad.core.variable import autograd_meta, counter_of, wrap
 from asyncgrad.replay.anew import BailError, called, changed
 from asyncgrad.replay.order import is_change, is_graded, is_lasting
 from asyncgrad.replay.steps import (
@@ -344,6 +344,9 @@ class Writer:
                 if template.inference:
                     self._constants["meta"] = autograd_meta
                     lines.append(f"meta({name}).inference = True")
+                if template.version:
+                    self._constants["counter_of"] = counter_of
+                    lines.append(f"counter_of({name}).value = {template.version}")
             return name
         if kind is Gradient:
             return f"{self._source(template.source)}._autograd.grad"
