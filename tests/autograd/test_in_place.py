@@ -134,6 +134,34 @@ def test_a_base_that_changes_where_a_view_was_saved(T, log):
 
 
 @both
+def test_states_that_their_nodes_have_saved_are_put_into_rows(T, log):
+    """The rows may change later: they have only the states' values."""
+    w = leaf(T, 0.5, -1.0)
+    state, rows = w * 0, T.empty(4, 2, dtype=w.dtype)
+    for number in range(3):
+        state = T.tanh(state + w)
+        rows[number] = state
+    rows[3].copy_(T.exp(w))
+    rows[0] += 1
+    rows[:, 1:].mul_(T.sigmoid(w)[1:])
+    log(rows.grad_fn is not None)
+    yield (rows * rows).sum().backward()
+    log(w.grad)
+
+
+@both
+def test_a_state_that_changes_after_it_was_put_into_a_row(T, log):
+    w = leaf(T, 0.5, -1.0)
+    state, rows = T.tanh(w), T.zeros(2, 2, dtype=w.dtype)
+    rows[1] = state
+    state.add_(1)
+    try:
+        yield rows.sum().backward()
+    except RuntimeError as error:
+        log(error)
+
+
+@both
 def test_the_error_says_what_has_changed_and_how_often(T, log):
     x = T.ones(2, requires_grad=True)
     y = x + 1

@@ -186,7 +186,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
         source = R.overwrite(tensor, source)
         if name in _FILLED:
             source = renamed(source, _FILLED[name])
-    return assign(tensor, source, name)
+    return assign(tensor, source, name, made=False)
 
 
 def _copy_batched(tensor: Any, source: Any, name: str, put: Callable[..., Any]) -> Any:
@@ -287,7 +287,9 @@ def check_history(tensor: Any, name: str, *, recorded: bool) -> None:
             )
 
 
-def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any:
+def assign(
+    tensor: Any, result: Any, name: str, since: int | None = None, *, made: bool = True
+) -> Any:
     """Give a tensor the values and the history of an operation's result, in place.
 
     Args:
@@ -296,6 +298,7 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         name: the operation, for errors.
         since: nodes with greater sequence numbers belong to the operation and may have saved the
             tensor's old values, which are then copied.
+        made: the operation has made the result; otherwise others may have it, too.
     """
     if result._batched or tensor._batched:
         return _copy_batched(tensor, result, name, partial(assign, since=since))
@@ -328,7 +331,8 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
     if moves:
         carry(tensor, result)
     if recorded:
-        watch_result(edge, result, counter_of(tensor))
+        if made:
+            watch_result(edge, result, counter_of(tensor))
         rebase(tensor, edge)
     elif tensor._counter is not None and tensor._counter.views:
         tensor._counter.forget_edges()
