@@ -25,6 +25,7 @@ from asyncgrad.replay.device_arrays import constant, copying, is_array
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
+from asyncgrad.replay.regions import Region
 from asyncgrad.replay.steps import (
     Compute,
     Gradient,
@@ -90,6 +91,8 @@ class KnownArrays:
         self.devices: set[Any] = set()
         #: By the identity of an array: its place.
         self.known: dict[int, Place] = {}
+        #: By identity: views of memory that has changed since, each with the array that owns it.
+        self.views: dict[int, tuple[Any, Any]] = {}
         self._kept: list[Any] = []
         self._unused = POOL.unused
         #: By the identity of a tensor.
@@ -181,6 +184,7 @@ class KnownArrays:
                 source.tensor = None
         self._kept.clear()
         self.known.clear()
+        self.views.clear()
         self.places.clear()
         POOL.shrink(self._unused)
 
@@ -205,7 +209,7 @@ class KnownArrays:
 
     def place_of(self, array: Any) -> Place:
         """The place of an array."""
-        place = self.known.get(id(array))
+        place = self.found(array)
         if place is None:
             source = self._holders.get(id(array))
             if source is None:
@@ -218,9 +222,19 @@ class KnownArrays:
             return self._load(source)
         return place
 
+    def found(self, array: Any) -> Place | None:
+        """The place of an array that a step has made; None if there is none."""
+        place = self.known.get(id(array))
+        if place is None and id(array) in self.views:
+            owner, view = self.views.pop(id(array))
+            changed = self.known[id(owner)]
+            place = self.new(view)
+            self.steps.append(Compute("view", Region(owner, view).of, (changed,), place, 0))
+        return place
+
     def knows(self, array: Any) -> bool:
         """Whether an array was there before the call, or was made in a step."""
-        return id(array) in self.known or id(array) in self._holders
+        return self.found(array) is not None or id(array) in self._holders
 
     def template(self, value: Any, *, tensors: bool = False) -> Any:
         """A value with places for its arrays; raises for what a replay could not make again.
@@ -228,7 +242,7 @@ class KnownArrays:
         Args:
             tensors: keep tensors; otherwise they become their arrays.
         """
-        known = self.known.get(id(value))
+        known = self.found(value)
         if known is not None:
             return known
         kind = type(value)
@@ -258,7 +272,7 @@ class KnownArrays:
             return [self.template(part, tensors=tensors) for part in value]
         if kind is dict and tensors:
             return {key: self.template(part, tensors=tensors) for key, part in value.items()}
-        if is_own(kind.__module__) and kind.__name__ in {"Metadata", "AllAxes"}:
+        if is_own(kind.__module__) and kind.__name__ in {"Metadata", "AllAxes", "Route"}:
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
 
@@ -271,7 +285,7 @@ class KnownArrays:
     def result(self, result: Any) -> Any:
         """The template of what a function has returned."""
         if is_array(result):
-            known = self.known.get(id(result))
+            known = self.found(result)
             return self.new(result) if known is None else known
         if isinstance(result, Variable):
             if result._batched:

@@ -18,6 +18,7 @@ from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.arrays import KnownArrays, line
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.names import is_own
+from asyncgrad.replay.regions import Put, Region
 from asyncgrad.replay.steps import (
     CHANGED,
     GRADIENTS_ONLY,
@@ -66,28 +67,44 @@ class Changes(KnownArrays):
         if self.reason is not None:
             return
         source = self.sources.get(id(tensor))
-        if is_inference(tensor) or view_of(tensor) is not None:
+        array = tensor._array
+        if is_inference(tensor):
             own = False
         elif source is None:
-            own = self._is_alone(tensor._array)
+            array = self._owner(array)
+            own = array is not None
         else:
             counter = tensor._counter
             own = tensor._edge is None and (counter is None or not counter.sharers())
+            own = own and view_of(tensor) is None
         if own:
             self._changing = tensor
-            place = self.known.get(id(tensor._array))
+            place = self.known.get(id(array))
             if place in self.constants:
                 # A replay starts with the values that it has now.
-                place.sample = tensor._array.copy()
+                place.sample = array.copy()
         else:
             self.refuse("it changes a tensor in place that shares its memory")
 
+    def _owner(self, array: Any) -> Any:
+        """The array that the call has made and in whose memory another one lies, perhaps itself.
+
+        None if others see that memory.
+        """
+        base = array.base if isinstance(array, np.ndarray) else None
+        owner = base if isinstance(base, np.ndarray) and id(base) in self.known else array
+        place = self.known.get(id(owner))
+        if place is None or place in self.loaded.values():
+            return None
+        shared = [x.sample for x in (*self._there, *self.given)]
+        if any(x is owner or getattr(x, "base", None) is owner for x in shared):
+            return None
+        if isinstance(owner, np.ndarray) and owner.flags.c_contiguous and owner.size:
+            return owner
+        return owner if owner is array and self._is_alone(array) else None
+
     def _is_alone(self, array: Any) -> bool:
-        """Whether the call has made an array, and has made no other in the same memory."""
-        place = self.known.get(id(array))
-        shared = place in self._there or place in self.given
-        if place is None or shared or place in self.loaded.values():
-            return False
+        """Whether the call has made no other array in the same memory."""
         roots = self._roots
         for other in self.places[self._compared :]:
             found = other.sample
@@ -114,16 +131,62 @@ class Changes(KnownArrays):
         if source is not None:
             step = Again(IN_PLACE, _put, (source, values), {}, Same(None), True)
             self._effect(step)
-        elif result._array.dtype != array.dtype or not array.flags.c_contiguous:
-            self.refuse("it changes a tensor in place by values of another layout")
+        elif result._array.dtype != array.dtype:
+            self.refuse("it changes a tensor in place by values of another dtype")
         else:
-            # Nobody else can see that memory, so later steps may read a copy of the values instead.
+            self._assign(array, values)
+
+    def put(self, array: Any, step: Compute) -> None:
+        """Add a step that makes the values that an array has from now on, in new memory.
+
+        Nobody else can see that memory, so later steps may read the new array instead.
+        """
+        owner = self._owner(array)
+        if owner is array:
+            self._change(owner)
+            step.outs = self.new(owner)
+            self.steps.append(step)
+        else:
+            step.outs = self.new(array.copy())
+            self.steps.append(step)
+            self._assign(array, step.outs)
+
+    def _assign(self, array: Any, values: Place) -> None:
+        """Add a step that gives an array other values."""
+        owner = self._owner(array)
+        if owner is array:
+            if not array.flags.c_contiguous:
+                self.refuse("it changes a tensor in place by values of another layout")
+                return
+            self._change(owner)
             self._copy(values, array)
+        else:
+            before = self._change(owner)
+            put = Put(Region(owner, array))
+            cost = 500 + array.size
+            self.steps.append(Compute("put", put, (before, values), self.new(owner), cost))
+
+    def _change(self, owner: Any) -> Place:
+        """Give what was read so far of an array memory of its own; returns its place so far."""
+        before = self.known[id(owner)]
+        if isinstance(owner, np.ndarray):
+            views = [
+                x for x in self.places[before.number :] if getattr(x.sample, "base", None) is owner
+            ]
+            if before not in self.constants:
+                before.sample = np.empty_like(owner)
+            for place in views:
+                view = place.sample
+                if self.known.pop(id(view), None) is not None:
+                    self.views[id(view)] = (owner, view)
+                place.sample = Region(owner, view).of(before.sample)
+        return before
 
     def copied(self, array: Any, copy: Any) -> None:
         """Take the report of a copy of an array that is known."""
-        if self.reason is None and id(array) in self.known:
-            self._copy(self.known[id(array)], copy)
+        known = self.found(array) if self.reason is None else None
+        if known is not None:
+            self._copy(known, copy)
 
     def _copy(self, place: Place, copy: Any) -> None:
         function = copying(copy)

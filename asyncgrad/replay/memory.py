@@ -3,8 +3,9 @@
 A result gets a buffer if a universal function of NumPy's makes it and nobody can see it after the
 replay: it is not returned, not committed, not passed to a function that is called anew, and shares
 its memory with no array that is. A buffer is used again when the last array in it has been read, by
-an elementwise function even for its own result. Such a function also writes into the memory of an
-operand that a step of this replay has made and that nothing else reads, whoever sees the result.
+an elementwise function even for its own result. Such a function, and what changes a part of an
+array, also writes into the memory of an operand that a step of this replay has made and that
+nothing else reads, whoever sees the result.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
+from asyncgrad.replay.regions import Put
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
 
 #: The sample of lists of arrays, and of anything that is no array: they count as a large array.
@@ -220,15 +222,17 @@ class Plan:
 
     def _operand_to_take(self, step: Any, number: int, alone: dict[Place, int]) -> Place | None:
         """The operand in whose memory a step may put its result, None if there is none."""
-        if step.__class__ is not Compute or not isinstance(step.function, np.ufunc):
+        if step.__class__ is not Compute:
             return None
-        out = step.outs
-        if out.__class__ is not Place or step.function.signature is not None:
+        out, function, operands = step.outs, step.function, step.arguments
+        if function.__class__ is Put:
+            operands = operands[:1]
+        elif not isinstance(function, np.ufunc) or function.signature is not None:
+            return None
+        if out.__class__ is not Place or not out.sample.is_target:
             return None
         key = out.sample.key
-        if not out.sample.is_target:
-            return None
-        for place in step.arguments:
+        for place in operands:
             if (
                 place.__class__ is Place
                 and alone.get(place) == number

@@ -137,10 +137,13 @@ class Recorder(Passes):
         if known is not op or not op.repeats:
             raise UnrepeatableError(f"{name} is not repeated")
         kernel = metadata.kernels[name]
-        if name in {"put", "put_add"}:
-            self._put(inputs[0])
+        changes = name in {"put", "put_add"}
+        if changes:
+            if id(inputs[0]) in self.sources:
+                raise UnrepeatableError("it changes elements of a tensor that it has not made")
+            self._changing = None
             kernel = partial(_of_copy, kernel)
-        elif id(out._array) in self.known:
+        elif self.found(out._array) is not None:
             # The op has returned the array of an operand.
             return
         arrays: Any = [self.array_of(x) for x in inputs]
@@ -157,32 +160,24 @@ class Recorder(Passes):
             x.sample.dtype.kind == "b" for x in places_in(arguments[len(inputs) :])
         ):
             raise UnrepeatableError("the shape of its result depends on values")
-        self.steps.append(
-            Compute(
-                name,
-                kernel,
-                arguments,
-                self.new(out._array),
-                max(metadata.cost, out._metadata.cost)
-                if op.cost is None or op.inputs == ("*xs",)
-                else op.cost(*inputs, *attributes),
-            )
+        cost = (
+            max(metadata.cost, out._metadata.cost)
+            if op.cost is None or op.inputs == ("*xs",)
+            else op.cost(*inputs, *attributes)
         )
+        if changes:
+            self.put(out._array, Compute(name, kernel, arguments, None, cost))
+            return
+        self.steps.append(Compute(name, kernel, arguments, self.new(out._array), cost))
         if kept.__class__ is list:
             self._contents(self.known[id(kept)], kept, ())
-
-    def _put(self, tensor: Any) -> None:
-        """Take note of a tensor that gets other elements: a replay puts them into a copy."""
-        self._changing = None
-        if id(tensor) in self.sources or not tensor._array.flags.c_contiguous:
-            raise UnrepeatableError("it changes elements of a tensor that it has not made")
 
     def _contents(self, place: Place, values: Any, path: tuple[int, ...]) -> None:
         """Give places to the arrays that an op has put into a list."""
         for number, value in enumerate(values):
             way = (*path, number)
             if is_array(value):
-                if id(value) not in self.known:
+                if self.found(value) is None:
                     out = self.new(value)
                     self.steps.append(Compute("item", item_at, (place, way), out, 0))
             elif isinstance(value, (tuple, list)):
@@ -232,7 +227,7 @@ class Recorder(Passes):
 
     def created(self, name: str, array: Any) -> None:
         """Take note of a tensor that no op has computed, but the function `name`."""
-        if id(array) in self.known:
+        if self.found(array) is not None:
             return
         if name in _CONSTANTS_OF:
             self.constant(array)

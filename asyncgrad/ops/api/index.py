@@ -196,7 +196,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
     except IndexError as error:
         raise _refused(input._metadata.shape, error) from None
     if arrays is not None:
-        if number is not None and _is_mask(target, arrays):
+        if number is not None and _is_mask(target, arrays, watched):
             kept = target._metadata.dtype.type(number).item()
             in_place.change(target, "__setitem__", R.masked_fill, watched[0], kept)
             return
@@ -209,12 +209,15 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
         in_place.copy(target, value, "__setitem__")
 
 
-def _is_mask(target: Tensor, arrays: tuple[Any, ...]) -> bool:
-    """Whether an index is one full mask of a device tensor; its elements need no counting."""
+def _is_mask(target: Tensor, arrays: tuple[Any, ...], watched: tuple[Any, ...]) -> bool:
+    """Whether an index is one full mask whose elements need not, or must not, be counted.
+
+    On a device that would wait, and in a call that is recorded their number may be another later.
+    """
     metadata = target._metadata
     return (
-        metadata.device.streamed
-        and len(arrays) == 1
+        (metadata.device.streamed or current().recorder is not None)
+        and len(arrays) == len(watched) == 1
         and arrays[0].dtype == np.bool_
         and arrays[0].shape == metadata.shape
         and arrays[0].__class__ is metadata.F.array_type
@@ -313,6 +316,7 @@ def _plain(part: Any) -> Any:
         array = np.array([on_host(p).item() if isinstance(p, Variable) else p for p in part])
         if array.dtype.kind == "f":
             array = array.astype(np.int64)
+        made(array)
     else:
         try:
             return operator.index(part)
