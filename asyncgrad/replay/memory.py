@@ -179,8 +179,12 @@ class Plan:
                 ):
                     self.owned.add(place)
         seen |= set(committed)
-        alone = {places[0]: last[root] for root, places in members.items() if len(places) == 1}
-        self._choose(steps, seen, last, {x: n for x, n in alone.items() if x not in seen})
+        alone = {
+            places[0]: last[root]
+            for root, places in members.items()
+            if len(places) == 1 and root not in seen
+        }
+        self._choose(steps, seen, last, alone)
 
     def _choose(
         self, steps: list[Any], seen: set[Place], last: dict[Place, int], alone: dict[Place, int]

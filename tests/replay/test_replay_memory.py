@@ -37,6 +37,22 @@ def test_a_result_takes_the_memory_of_an_operand_that_nothing_else_reads():
     assert [y.tolist() for y in found] == [layer.__compiled__(x).tolist() for x in inputs]
 
 
+def test_the_memory_of_a_weight_is_never_taken():
+    """Not even if all else that shares it is left out, as here the values kept for a gradient."""
+    w = ag.randn(4, 4, requires_grad=True)
+    values = w.tolist()
+
+    @ag.compile
+    def scaled(x):
+        ag.nn.functional.layer_norm(w, (4,))
+        return (w * x).sin().detach()
+
+    for _ in range(4):
+        scaled(ag.ones(4, 4) * 2)
+    assert w.tolist() == values
+    assert "replayed 3 times" in scaled.explain()
+
+
 def test_gradients_are_summed_as_soon_as_both_are_there():
     """Otherwise all of them would wait for the last."""
     x = ag.ones(3, requires_grad=True)
