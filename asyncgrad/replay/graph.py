@@ -65,9 +65,9 @@ class _Recorded:
         self.positions = [as_edge(stored).input_nr for stored in stored_edges(node)]
         #: The template of what it saves, or a `Freed`.
         self.saved: Any = node.saved
-        #: For each version counter that it checks: the counter's number, or a counter that stays the
-        #: same because nobody can change the tensor; and by how much its version has grown from
-        #: then to the end of the call.
+        #: For each version counter that it checks: the counter's number, or another, which stays
+        #: as it is because nobody can change the tensor; and by how much its version has grown
+        #: from then to the end of the call.
         self.guards: list[tuple[int | VersionCounter, int]] = []
         #: The node's `guard` if the call has released what the node saved, else None.
         self.guard = node.guard if self.saved.__class__ is Freed else None
@@ -91,10 +91,10 @@ class _Recorded:
         guards = self.guards
         if not guards:
             return
-        counters = tuple([front.guard[at] if at.__class__ is int else at for at, _ in guards])
+        counters = tuple([front.guard[at] if isinstance(at, int) else at for at, _ in guards])
         versions = tuple(
             [
-                (front.version.versions[at] if at.__class__ is int else at.value) - less
+                (front.version.versions[at] if isinstance(at, int) else at.value) - less
                 for at, less in guards
             ]
         )

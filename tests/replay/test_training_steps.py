@@ -300,3 +300,24 @@ def test_memory_that_others_change(function):
         return found
 
     assert states(compiled=True) == states(compiled=False)
+
+
+def test_an_error_after_a_change_has_the_same_words():
+    """The call can't be made again, so the error comes from the replay itself."""
+    w = ag.ones(4, requires_grad=True)
+
+    def step(x, places):
+        w.grad = None
+        (x * w).sum().backward()
+        return x[places]
+
+    fast, x = ag.compile(step), ag.ones(4)
+    for places in ([0, 1], [1, 1], [3, 0]):
+        assert fast(x, ag.tensor(places)).tolist() == [1, 1]
+    errors = []
+    for call in (fast, step):
+        with pytest.raises(IndexError, match="for dimension 0 with size 4") as caught:
+            call(x, ag.tensor([0, 9]))
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+    assert replays(fast) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +40,7 @@ from asyncgrad.ops.promotion import (
     tensor_operands,
 )
 from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.table.index import refused_index
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes_exactly
@@ -83,31 +83,11 @@ def getitem(input: Tensor, index: Index) -> Tensor:
             return R.getitem(input, (_plain(index), Ellipsis))
         basic, arrays, watched = _parsed(input._metadata.shape, index)
         out = R.getitem(input, basic) if basic else input
-        return out if arrays is None else _picked(out, arrays, watched)
     except _BatchedIndexError:
         return _at_batched(input, index)
     except IndexError as error:
-        raise _refused(input._metadata.shape, error) from None
-
-
-#: NumPy's words for a wrong index, and PyTorch's.
-_PHRASES = (
-    ("cannot do a non-empty take .*", "index is out of bounds for dimension with size 0"),
-    ("for axis", "for dimension"),
-    (
-        r"boolean index .* along axis (\d+); size of axis is (\d+) but .* is (\d+)",
-        r"The shape of the mask [\3] does not match the shape of the indexed tensor [\2] at \1",
-    ),
-    ("too many indices for array: array is 0-dimensional", "invalid index of a 0-dim tensor"),
-)
-
-
-def _refused(shape: tuple[int, ...], error: IndexError) -> IndexError:
-    """The error of an index that does not fit a tensor of a shape."""
-    said = str(error)
-    for numpys, pytorchs in _PHRASES:
-        said = re.sub(numpys, pytorchs, said)
-    return IndexError(f"index of a tensor of shape {shape}: {said}")
+        raise refused_index(input._metadata.shape, error) from None
+    return out if arrays is None else _picked(out, arrays, watched)
 
 
 class _BatchedIndexError(Exception):
@@ -194,7 +174,7 @@ def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
         _set_batched(input, index, value if number is None else number)
         return
     except IndexError as error:
-        raise _refused(input._metadata.shape, error) from None
+        raise refused_index(input._metadata.shape, error) from None
     if arrays is not None:
         if number is not None and _is_mask(target, arrays, watched):
             kept = target._metadata.dtype.type(number).item()

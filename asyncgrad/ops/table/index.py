@@ -6,6 +6,7 @@ view. An index with arrays selects a copy in which an element may occur several 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,16 +28,40 @@ _FEW = 2048
 _LONG = 256
 
 
+#: NumPy's words for a wrong index, and PyTorch's.
+_PHRASES = (
+    ("cannot do a non-empty take .*", "index is out of bounds for dimension with size 0"),
+    ("for axis", "for dimension"),
+    (
+        r"boolean index .* along axis (\d+); size of axis is (\d+) but .* is (\d+)",
+        r"The shape of the mask [\3] does not match the shape of the indexed tensor [\2] at \1",
+    ),
+    ("too many indices for array: array is 0-dimensional", "invalid index of a 0-dim tensor"),
+)
+
+
+def refused_index(shape: tuple[int, ...], error: IndexError) -> IndexError:
+    """The error of an index that does not fit a tensor of a shape."""
+    said = str(error)
+    for numpys, pytorchs in _PHRASES:
+        said = re.sub(numpys, pytorchs, said)
+    return IndexError(f"index of a tensor of shape {shape}: {said}")
+
+
 def _pick(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
     """Copy the elements at an index of arrays and full slices; contiguous if `x` is."""
-    numbers = _flat_numbers(x, index)
-    if numbers is not None:
-        return x.reshape(-1).take(numbers)
-    if index[0].__class__ is slice and _in_memory_order(x):
-        axis = next(axis for axis, part in enumerate(index) if part.__class__ is not slice)
-        if index[axis].dtype.kind != "b" and {p.__class__ for p in index[axis + 1 :]} <= {slice}:
-            return x.take(index[axis], axis)
-    out = x[index]
+    try:
+        numbers = _flat_numbers(x, index)
+        if numbers is not None:
+            return x.reshape(-1).take(numbers)
+        if index[0].__class__ is slice and _in_memory_order(x):
+            axis = next(axis for axis, part in enumerate(index) if part.__class__ is not slice)
+            classes = {part.__class__ for part in index[axis + 1 :]}
+            if index[axis].dtype.kind != "b" and classes <= {slice}:
+                return x.take(index[axis], axis)
+        out = x[index]
+    except IndexError as error:
+        raise refused_index(x.shape, error) from None
     if out.flags.c_contiguous or not _steps_fall(x):
         return out
     # NumPy puts the indexed axes first in memory; PyTorch leaves them in place.
