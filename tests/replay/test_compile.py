@@ -904,3 +904,28 @@ def test_classes_that_the_call_makes_itself():
         assert fast(x).item() == loss(x).item()
         assert ag.grad(fast(x), w)[0].tolist() == ag.grad(loss(x), w)[0].tolist()
     assert replayed(fast) == 5
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[[2, 0, 1]] * x[:3, [0, 1, 1]].sum(),
+        lambda x: x[range(2), [1, 3]],
+        lambda x: nn.functional.pad(x[None], (1, 2), mode="circular"),
+        lambda x: nn.functional.pad(x[None], (1, 2), mode="reflect").sin(),
+        lambda x: nn.functional.batch_norm(x, None, None, training=True),
+        lambda x: nn.functional.instance_norm(x[None], bias=ag.ones(4)),
+    ],
+)
+def test_arrays_that_python_values_make_are_known(function):
+    """Indices in lists, and the weights that a norm uses where it is given none."""
+    fast = ag.compile(function)
+    for number in range(4):
+        results = []
+        for call in (fast, function):
+            x = (ag.arange(16.0).reshape(4, 4) * (number + 1)).requires_grad_()
+            out = call(x)
+            (out * out).sum().backward()
+            results.append((out.tolist(), x.grad.tolist()))
+        assert results[0] == results[1]
+    assert "1 recorded, 3 replayed" in fast.explain()
