@@ -99,7 +99,8 @@ class Changes(KnownArrays):
         shared = [x.sample for x in (*self._there, *self.given)]
         if any(x is owner or getattr(x, "base", None) is owner for x in shared):
             return None
-        if isinstance(owner, np.ndarray) and owner.flags.c_contiguous and owner.size:
+        is_view = isinstance(getattr(owner, "base", None), np.ndarray)
+        if isinstance(owner, np.ndarray) and owner.flags.c_contiguous and not is_view:
             return owner
         return owner if owner is array and self._is_alone(array) else None
 
