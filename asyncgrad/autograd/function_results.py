@@ -45,11 +45,11 @@ def connected(
     if separate:
         _check_saved(ctx, outputs, tensors)
     if recording:
-        for value in ctx.to_save:
+        for number, value in enumerate(ctx.to_save):
             if value is not None and not isinstance(value, Variable):
                 raise TypeError(
-                    f"save_for_backward can only save variables, but argument "
-                    f"{ctx.to_save.index(value)} is of type {type(value).__name__}"
+                    f"save_for_backward can only save variables, but argument {number} is of type "
+                    f"{type(value).__name__}"
                 )
         ctx._tensors = tuple(isinstance(value, Variable) for value in args)
         metadata = tuple(x._metadata if isinstance(x, Variable) else None for x in outputs)

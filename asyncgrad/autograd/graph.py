@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "GradientEdge", "Node", "Pass", "accumulate", "allow_mutation_on_saved_tensors",
     "current_pass", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version", "join",
-    "memory", "queue_callback", "register_multi_grad_hook",
-    "save_on_cpu", "save_to_disk", "saved_tensors_hooks", "to_dot", "to_svg",
+    "memory", "queue_callback", "register_multi_grad_hook", "save_on_cpu", "save_to_disk",
+    "saved_tensors_hooks", "to_dot", "to_svg",
 ]  # fmt: skip
 
 
@@ -274,7 +274,8 @@ def register_multi_grad_hook(
     Returns:
         A handle with `remove()`.
 
-    ValueError: for another mode.
+    Raises:
+        ValueError: for another mode.
     """
     if mode not in words(HookMode):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")

@@ -183,6 +183,7 @@ def test_only_tensors_are_saved(T, log):
             return x * 2
 
     attempt(log, Wrong.apply, leaf(T, 1.0))
+    attempt(log, Wrong.apply, leaf(T, 2.0, 3.0))
     log(Wrong.apply(leaf(T, 1.0).detach()))
     yield None
 
