@@ -61,8 +61,3 @@ def stored(root: GradientEdge) -> Any:
             f"output {root.output_nr}"
         )
     return as_stored(Edge(root.node, root.output_nr))
-
-
-def metadata_at(root: GradientEdge) -> Any:
-    """Shape, dtype and device of the tensor of a gradient edge."""
-    return root.node._input_metadata[root.output_nr]

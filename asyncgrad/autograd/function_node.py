@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from asyncgrad.core.hook_calls import as_tensor
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
+from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, metadata_at, refuse_freed
 from asyncgrad.core.run_node import is_wanted
 from asyncgrad.core.saved_attributes import SavedNone
 from asyncgrad.core.variable import AccumulateGrad, Variable, grad_dtype, zeros_of
@@ -262,7 +262,7 @@ class FunctionNode(FunctionCtx, Node):
             return value if recorded else value._array
         target = as_edge(edge)
         assert target.node is not None
-        metadata = target.node._input_metadata[target.input_nr]
+        metadata = metadata_at(target.node, target.input_nr)
         facts = value._metadata
         if facts.device is not metadata.device:
             raise AutogradError(

@@ -8,10 +8,11 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.arguments import ONES, fitting, one_of, sequence_of, wrong_number
-from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
+from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.autograd.modes import checked_deadline, checked_priority
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import DEFAULT, current, refuse_in_transform
+from asyncgrad.core.node import metadata_at
 from asyncgrad.core.pass_state import running_pass
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.errors import AutogradError, NestingError
@@ -101,7 +102,7 @@ def new_pass(
             metadata = root._metadata
         elif isinstance(root, GradientEdge):
             edge = stored(root)
-            metadata = metadata_at(root)
+            metadata = metadata_at(root.node, root.output_nr)
         else:
             raise TypeError(
                 f"element {place} of tensors must be a Tensor or a GradientEdge, not "

@@ -14,11 +14,12 @@ from asyncgrad.autograd.arguments import (
     one_of,
     sequence_of,
 )
-from asyncgrad.autograd.edges import GradientEdge, metadata_at
+from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.new_pass import is_set, new_pass, pass_along_chain, start_pass
 from asyncgrad.choices import Wait, words
 from asyncgrad.core.history import retain_grad
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.node import metadata_at
 from asyncgrad.core.variable import (
     AccumulateGrad,
     Variable,
@@ -217,7 +218,7 @@ def grad(
             metadata.append(tensor._metadata)
         else:
             edges.append(differentiable_edge(tensor))
-            metadata.append(metadata_at(tensor))
+            metadata.append(metadata_at(tensor.node, tensor.output_nr))
 
     def collect(task: GraphTask, within: Callable[..., Any]) -> Any:
         results: list[Any] = []

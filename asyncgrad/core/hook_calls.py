@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.node import extras_of
+from asyncgrad.core.node import extras_of, metadata_at
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 
@@ -27,7 +27,7 @@ def tensor_hooks(
     for position, hooks in extras.tensor.items():
         if hooks:
             gradients[position] = yield from _call_hooks(
-                task, hooks, gradients[position], _metadata(node, position)
+                task, hooks, gradients[position], metadata_at(node, position)
             )
     for position, retain in extras.retain.items():
         gradient = gradients[position]
@@ -35,7 +35,7 @@ def tensor_hooks(
             variable = retain()
             if variable is not None:
                 # Copied, because later hooks may change the gradient in place.
-                F = task.recorded or _metadata(node, position).F
+                F = task.recorded or metadata_at(node, position).F
                 task.staged.append((variable, F.own_copy(gradient), True))
     return gradients
 
@@ -55,7 +55,7 @@ def _call_hooks(
 
 def pre_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
     """Call the hooks that run before the node, and may replace its gradients."""
-    values = tuple(as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
+    values = tuple(as_tensor(g, metadata_at(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(extras_of(node).pre.values()):
         result = yield from awaited(hook(values))
         if result is not None:
@@ -76,10 +76,10 @@ def post_hooks(
         inputs = tuple(
             None
             if edge.node is None
-            else as_tensor(by_place[i], _metadata(edge.node, edge.input_nr))
+            else as_tensor(by_place[i], metadata_at(edge.node, edge.input_nr))
             for i, edge in enumerate(following)
         )
-    outputs = tuple(as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
+    outputs = tuple(as_tensor(g, metadata_at(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(extras_of(node).post.values()):
         result = yield from awaited(hook(inputs, outputs))
         if result is not None:
@@ -155,11 +155,6 @@ def _from_tensor(task: PassState, gradient: Gradient) -> Any:
     if gradient is None or task.recorded is not None:
         return gradient
     return gradient._array
-
-
-def _metadata(node: Node, position: int) -> Any:
-    metadata = node.output_metadata
-    return metadata[position] if metadata.__class__ is tuple else metadata
 
 
 def _name(hook: Value) -> str:

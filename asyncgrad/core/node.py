@@ -346,6 +346,12 @@ def first_metadata(node: Node) -> Any:
     return metadata
 
 
+def metadata_at(node: Node, position: int) -> Any:
+    """The metadata of one of a node's outputs."""
+    metadata = node.output_metadata
+    return metadata[position] if metadata.__class__ is tuple else metadata
+
+
 def extras_of(node: Node) -> NodeExtras:
     """The node's hooks and metadata, created on first access."""
     extras = node.extras

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.delivery import deliver
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata, stored_edges
+from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata, metadata_at, stored_edges
 from asyncgrad.core.prepared import Prepared, prepare
 from asyncgrad.core.run_node import evaluate, modes_within
 from asyncgrad.core.variable import AccumulateGrad, gradient_edge
@@ -210,13 +210,9 @@ class PassStreams:
             target, position = edge if edge.__class__ is Edge else (edge, 0)
             stream = None
             if gradient is not None and target in task.dependencies:
-                metadata = target.output_metadata
-                if metadata.__class__ is tuple:
-                    metadata = metadata[position]
-                consumer = stream_of(target)
-                device = metadata.device
+                device = metadata_at(target, position).device
                 stream = self._meet(
-                    device, producer, consumer, from_caller=node.__class__ is GraphRoot
+                    device, producer, stream_of(target), from_caller=node.__class__ is GraphRoot
                 )
                 if stream is not None:
                     self.used[stream] = None
@@ -351,9 +347,7 @@ def _all_in_one(device: Device, following: tuple[StoredEdge, ...]) -> bool:
         return False
     for edge in following:
         target, position = edge if edge.__class__ is Edge else (edge, 0)
-        metadata = None if target is None else target.output_metadata
-        if metadata.__class__ is tuple:
-            metadata = metadata[position]
+        metadata = None if target is None else metadata_at(target, position)
         if metadata is not None and metadata.device is not device:
             return False
     return True

@@ -15,6 +15,7 @@ from asyncgrad.core.node import (
     GraphRoot,
     as_edge,
     first_metadata,
+    metadata_at,
     stored_edges,
 )
 from asyncgrad.core.saved_values import check_saved
@@ -264,11 +265,8 @@ class WatchedPass:
                 function, value = device.xp.add, like if last else total.sample
             made = recorder.new(value)
             self._owned.add(made)
-            recorder.steps.append(
-                Compute(
-                    function.__name__, function, (total, place), made, _cost_of_sum(node, position)
-                )
-            )
+            cost = metadata_at(node, position).cost
+            recorder.steps.append(Compute(function.__name__, function, (total, place), made, cost))
             total = made
         self.arrived[node, position] = [(0, 0, total)]
         return total
@@ -384,13 +382,6 @@ def is_one(gradient: Any) -> bool:
     if gradient.__class__ is not np.ndarray:
         return False
     return ONES.get(metadata_of(gradient, CPU)) is gradient
-
-
-def _cost_of_sum(node: Any, position: int) -> int:
-    """The expected nanoseconds of adding two gradients of a node."""
-    metadata = node.output_metadata
-    cost: int = (metadata[position] if metadata.__class__ is tuple else metadata).cost
-    return cost
 
 
 def _use(gradient: Any, place: Place) -> None:
