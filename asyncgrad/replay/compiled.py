@@ -161,23 +161,18 @@ class Compiled(Generic[_P, _R]):
                 return run_multi_pass(self._awaited(args, kwargs), "compile", waits=self._waits)
         elif self._waits:
             return self._awaited(args, kwargs)  # type: ignore[return-value]
-        mode, entry, tensors = self._find(args, kwargs)
-        if entry is not None:
+        tried: list[Entry] = []
+        while True:
+            mode, entry, tensors = self._find(args, kwargs, tried)
+            if entry is None:
+                break
             result = self._replay(entry, tensors, args, kwargs)
             if result is not _OTHER:
                 return result
-            tried = [entry]
-            while True:
-                _, entry, tensors = self._find(args, kwargs, tried)
-                if entry is None:
-                    break
-                result = self._replay(entry, tensors, args, kwargs)
-                if result is not _OTHER:
-                    return result
-                tried.append(entry)
-            why = self._missed(tried)
-            if why is not None:
-                return self._eagerly(why, args, kwargs)
+            tried.append(entry)
+        why = self._missed(tried)
+        if why is not None:
+            return self._eagerly(why, args, kwargs)
         if mode is None:
             return self._plainly(_MODES, args, kwargs)
         found = self._prepare(args, kwargs)
@@ -215,7 +210,7 @@ class Compiled(Generic[_P, _R]):
                     return await self._eagerly(str(error), args, kwargs)
                 return self._replayed(entry, result, tensors)
             return await self._plainly(str(why), args, kwargs)
-        why = self._missed(tried) if tried else None
+        why = self._missed(tried)
         if why is not None:
             return await self._eagerly(why, args, kwargs)
         if mode is None:
@@ -283,7 +278,7 @@ class Compiled(Generic[_P, _R]):
             self._entries = tuple([x for x in self._entries if x is last or x not in tried])
         return why
 
-    def _find(self, args: Any, kwargs: Any, tried: Any = ()) -> tuple[Any, Entry | None, Any]:
+    def _find(self, args: Any, kwargs: Any, tried: list[Entry]) -> tuple[Any, Entry | None, Any]:
         """The modes, the recorded call that this one repeats, and its tensors.
 
         Recorded calls in `tried` are left out. The modes are None if one is on in which only eager
