@@ -9,7 +9,7 @@ as it is: if it asks for a value, for example, what it does next might depend on
 from __future__ import annotations
 
 import marshal
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.memory import Layout
-from asyncgrad.replay.steps import Compute, Place, Same, places_in
+from asyncgrad.replay.steps import Compute, Place, Same, filled, places_in
 
 #: Larger arrays take longer than the calls that are saved.
 _LARGEST = 1 << 18
@@ -136,7 +136,6 @@ class _Library:
 
 def _operator(name: str, function: Any) -> None:
     """Add an operator and its reflected form to noted arrays."""
-    table: list[Any] = []
 
     def forward(self: _Value, other: Any) -> Any:
         return _current[-1].call(function, self, other)
@@ -144,7 +143,6 @@ def _operator(name: str, function: Any) -> None:
     def reflected(self: _Value, other: Any) -> Any:
         return _current[-1].call(function, other, self)
 
-    table += [forward, reflected]
     setattr(_Value, f"__{name}__", forward)
     setattr(_Value, f"__r{name}__", reflected)
 
@@ -236,20 +234,20 @@ class Inliner:
                     F = step.arguments[0].value
                     notes = _Notes(F)
                     _current.append(notes)
-                    result = step.function(notes.F, *_filled(step.arguments[1:], values))
-                    wanted = step.function(F, *_filled(step.arguments[1:], real))
+                    result = step.function(notes.F, *filled(step.arguments[1:], values))
+                    wanted = step.function(F, *filled(step.arguments[1:], real))
                 else:
                     notes = _Notes(_NO_FUNCTIONS)
                     _current.append(notes)
                     universal = _universal(step.name, step.function)
-                    given = _filled(step.arguments, values)
+                    given = filled(step.arguments, values)
                     if universal is not None:
                         result = notes.call(universal, *given)
                     elif isinstance(step.function, MethodType):
                         result = step.function.__func__(notes.xp, *given)
                     else:
                         return _STAYS
-                    wanted = step.function(*_filled(step.arguments, real))
+                    wanted = step.function(*filled(step.arguments, real))
         except Exception:
             # Anything that a rule does besides arithmetic ends here.
             return _STAYS
@@ -281,27 +279,10 @@ class Inliner:
         return array
 
 
+#: Stands for what takes the place of a step that stays.
 _STAYS: Any = object()
-
-
-class _NoFunctions:
-    fused = True
-
-
-_NO_FUNCTIONS = _NoFunctions()
-
-
-def _filled(template: Any, values: dict[Place, Any]) -> Any:
-    """A template with values for its places."""
-    if template.__class__ is Place:
-        return values[template]
-    if template.__class__ is Same:
-        return template.value
-    if template.__class__ is tuple:
-        return tuple([_filled(part, values) for part in template])
-    if template.__class__ is list:
-        return [_filled(part, values) for part in template]
-    return template
+#: The namespace for kernels, which get none.
+_NO_FUNCTIONS = SimpleNamespace(fused=True)
 
 
 def _shown(template: Any, places: list[Place]) -> Any:
