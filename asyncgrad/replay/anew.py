@@ -35,11 +35,6 @@ def changed() -> None:
     )
 
 
-def called(function: Any, *args: Any) -> Any:
-    """Call user code outside of a pass: see `apply_function`."""
-    return function(*args)
-
-
 def apply_function(
     live: tuple[Any, ...], function: Any, grad: bool, made: Any, expected: Any, *args: Any
 ) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, counter_of, wrap
-from asyncgrad.replay.anew import BailError, called, changed
+from asyncgrad.replay.anew import BailError, changed
 from asyncgrad.replay.order import is_change, is_graded, is_lasting
 from asyncgrad.replay.steps import (
     Again,
@@ -75,7 +75,6 @@ class Writer:
             "copy": np.array,
             "bail": _bail,
             "changed": changed,
-            "called": called,
             "commit": commit,
         }
         self._by_identity: dict[int, str] = {}
@@ -262,8 +261,8 @@ class Writer:
             ends, number = self._ends, self._number
             read = dict.fromkeys([x for place, x in self._loaded.items() if ends[place] > number])
             live = f"({''.join(f'{self._source(x)}, ' for x in read)})"
-            call = f"{', '.join([function, live, *arguments])}"
-            call = f"yield {call}" if step.users.within else f"called({call})"
+            given = ", ".join([live, *arguments])
+            call = f"yield {function}, {given}" if step.users.within else f"{function}({given})"
         lines = [f"r = {call}"]
         fail = "changed()" if step.effect and step.users is None else "bail()"
         lines += self._checked(step.outs, "r", fail)
