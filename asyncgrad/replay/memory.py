@@ -126,6 +126,15 @@ def _is_view(place: Place) -> bool:
     return getattr(place.sample, "base", None) is not None
 
 
+def _target(step: Any) -> Place | None:
+    """What a step makes, if the step can write it into memory that is there; else None."""
+    if step.__class__ is Compute and isinstance(step.function, (np.ufunc, Put)):
+        out = step.outs
+        if out.__class__ is Place and out.sample.is_target:
+            return out
+    return None
+
+
 class Plan:
     """Which step writes into which buffer."""
 
@@ -201,14 +210,17 @@ class Plan:
         for root, number in last.items():
             dying.setdefault(number, []).append(root)
         for number, step in enumerate(steps):
-            operand = self._operand_to_take(step, number, alone)
-            if operand is not None:
-                self.taken[step.outs] = operand
-            own = None if operand is not None else self._root_to_plan(step, seen)
+            out = _target(step)
+            operand = None if out is None else self._operand_to_take(step, number, alone)
+            own = None
+            if out is not None and operand is not None:
+                self.taken[out] = operand
+            elif out is not None and out not in seen and self._families.of(out) is out:
+                own = out
             over = [
                 root for root in dying.get(number, ()) if root in self.buffers and root is not own
             ]
-            elementwise = own is not None and step.function.signature is None
+            elementwise = own is not None and getattr(step.function, "signature", "") is None
             if elementwise:
                 self._free(over, free)
             if own is not None:
@@ -226,16 +238,12 @@ class Plan:
 
     def _operand_to_take(self, step: Any, number: int, alone: dict[Place, int]) -> Place | None:
         """The operand in whose memory a step may put its result, None if there is none."""
-        if step.__class__ is not Compute:
-            return None
-        out, function, operands = step.outs, step.function, step.arguments
-        if function.__class__ is Put:
+        operands = step.arguments
+        if step.function.__class__ is Put:
             operands = operands[:1]
-        elif not isinstance(function, np.ufunc) or function.signature is not None:
+        elif step.function.signature is not None:
             return None
-        if out.__class__ is not Place or not out.sample.is_target:
-            return None
-        key = out.sample.key
+        key = step.outs.sample.key
         for place in operands:
             if (
                 place.__class__ is Place
@@ -245,15 +253,6 @@ class Plan:
             ):
                 return place
         return None
-
-    def _root_to_plan(self, step: Any, seen: set[Place]) -> Place | None:
-        """The place that a step may write into a buffer, None if it may not."""
-        if step.__class__ is not Compute or not isinstance(step.function, np.ufunc):
-            return None
-        out = step.outs
-        if out.__class__ is not Place or self._families.of(out) is not out or out in seen:
-            return None
-        return out if out.sample.is_target else None
 
     def _free(self, roots: list[Place], free: dict[Any, list[int]]) -> None:
         for root in roots:

@@ -37,7 +37,9 @@ class Put:
         self.region = region
 
     def __call__(self, owner: Array, values: Array, out: Array | None = None) -> Any:
-        """Return the owner with other values there: a copy, or `out`."""
-        made = owner.copy() if out is None else out
+        """Return the owner with other values there: in new memory, or in `out`."""
+        made = np.empty_like(owner) if out is None else out
+        if made is not owner:
+            made[...] = owner
         self.region.of(made)[...] = values
         return made
