@@ -6,7 +6,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.node import extras_of, metadata_at
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -87,9 +87,10 @@ def post_hooks(
     return tuple(_from_tensor(task, inputs[place]) for place in places)
 
 
-def post_accumulate_hooks(variable: Variable, hooks: Hooks) -> Generator[Any, Any, None]:
+def post_accumulate_hooks(variable: Variable) -> Generator[Any, Any, None]:
     """Call the hooks on a leaf whose `.grad` has just been changed."""
-    for hook in tuple(hooks.values()):
+    # While the commit waited for its turn, they may all have been removed.
+    for hook in tuple((autograd_meta(variable).post_accumulate or {}).values()):
         result = yield from awaited(hook(variable))
         if result is not None and result is not variable:
             if not isinstance(result, Variable):
@@ -116,10 +117,9 @@ def _check_replacement(hook: Value, value: Value, result: Value) -> None:
         )
     if not isinstance(result, Variable):
         raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
-    for what in ("shape", "dtype", "device"):
+    for what, label in (("shape", "size"), ("dtype", "type"), ("device", "device")):
         before, after = getattr(value._metadata, what), getattr(result._metadata, what)
         if before != after:
-            label = {"shape": "size", "dtype": "type", "device": "device"}[what]
             raise AutogradError(
                 f"hook {_name(hook)!r} has changed the {label} of value: {what} {before} came in "
                 f"and {after} came back. Return a gradient like the one it was given, or None."

@@ -281,12 +281,10 @@ def _accumulate(
     meta = variable._autograd
     if meta is not None and not meta.requires_grad:
         return
-    hooks = None if meta is None else meta.post_accumulate
-    if not hooks:
-        if gradient is not None:
-            task.staged.append((variable, gradient, owned))
-        return
-    yield from _reported(task, node, accumulate_now, gradient, owned)
+    if meta is not None and meta.post_accumulate:
+        yield from _reported(task, node, accumulate_now, gradient, owned)
+    elif gradient is not None:
+        task.staged.append((variable, gradient, owned))
 
 
 def accumulate_now(
@@ -303,7 +301,7 @@ def accumulate_now(
     variable = node.variable
     if gradient is not None:
         yield from in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
-    yield from post_accumulate_hooks(variable, autograd_meta(variable).post_accumulate or {})
+    yield from post_accumulate_hooks(variable)
 
 
 def in_own_dtypes(task: PassState, node: Node, gradient: NodeGradient) -> list[Gradient]:
