@@ -133,14 +133,12 @@ async def _gradcheck(
         raise AssertionError(
             "Expected at least one of check_forward_ad or check_backward_ad to be True"
         )
-    if options.check_batched_grad and not options.check_backward_ad:
-        raise AssertionError(
-            "Setting check_batched_grad=True requires check_backward_ad to be True"
-        )
-    if options.check_batched_forward_grad and not options.check_forward_ad:
-        raise AssertionError(
-            "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
-        )
+    for name, needed in (
+        ("check_batched_grad", "check_backward_ad"),
+        ("check_batched_forward_grad", "check_forward_ad"),
+    ):
+        if getattr(options, name) and not getattr(options, needed):
+            raise AssertionError(f"Setting {name}=True requires {needed} to be True")
     try:
         await _check(func, as_tuple(inputs), options)
     except GradcheckError:
