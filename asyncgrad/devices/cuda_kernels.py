@@ -117,10 +117,7 @@ SOURCES: dict[str, Elementwise | Lines] = {
     ),
     "layer_norm_gradient": Lines(
         "g x",
-        (
-            ("total", "sum", "g * weight"),
-            ("aligned", "sum", "g * weight * (x - mean) * inverse"),
-        ),
+        (("total", "sum", "g * weight"), ("aligned", "sum", "g * weight * (x - mean) * inverse")),
         (
             (
                 "d",

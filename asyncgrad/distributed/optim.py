@@ -44,10 +44,7 @@ class ZeroRedundancyOptimizer:
     """
 
     def __init__(
-        self,
-        parameters: Iterable[Any],
-        optimizer_class: Callable[..., Any],
-        **defaults: Any,
+        self, parameters: Iterable[Any], optimizer_class: Callable[..., Any], **defaults: Any
     ) -> None:
         """Divide the parameters: the largest first, each to the rank that has least."""
         self._group = current_group("ZeroRedundancyOptimizer")

@@ -43,11 +43,7 @@ class ReplicatedModel:
             weakref.finalize(self, site.drop, rank, "run", run).atexit = False
 
     async def forward_backward(
-        self,
-        loss_fn: Callable[..., Any],
-        shards: Sequence[Any],
-        *,
-        deadline: float | None = None,
+        self, loss_fn: Callable[..., Any], shards: Sequence[Any], *, deadline: float | None = None
     ) -> Tensor:
         """Compute a loss and its gradients, every worker with its share of a batch.
 

@@ -21,15 +21,7 @@ from asyncgrad.replay.order import (
     sums_early,
     useful,
 )
-from asyncgrad.replay.steps import (
-    Again,
-    Commit,
-    Compute,
-    Load,
-    Place,
-    UnrepeatableError,
-    places_in,
-)
+from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError, places_in
 from asyncgrad.replay.writer import Writer
 
 if TYPE_CHECKING:

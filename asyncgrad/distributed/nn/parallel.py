@@ -56,11 +56,7 @@ class DistributedDataParallel(Module):
     """
 
     def __init__(
-        self,
-        module: Module,
-        *,
-        bucket_cap_mb: float = 25.0,
-        find_unused_parameters: bool = True,
+        self, module: Module, *, bucket_cap_mb: float = 25.0, find_unused_parameters: bool = True
     ) -> None:
         """Make the buckets, in the order in which gradients will come: from the last on."""
         super().__init__()

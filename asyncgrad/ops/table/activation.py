@@ -7,14 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import (
-    along,
-    bounded,
-    elementwise,
-    exp_minus_one,
-    inverted,
-    log_one_plus,
-)
+from asyncgrad.ops.fused import along, bounded, elementwise, exp_minus_one, inverted, log_one_plus
 from asyncgrad.ops.op import fused, operation, unary
 from asyncgrad.ops.special import special_function
 

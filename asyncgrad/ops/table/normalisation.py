@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import (
-    along,
-    blocks_of,
-    elementwise,
-    total_of_rows,
-    widened,
-    widening,
-)
+from asyncgrad.ops.fused import along, blocks_of, elementwise, total_of_rows, widened, widening
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 
@@ -491,9 +484,7 @@ OPS = (
                 lambda F, g, x, count, eps, kept: _through_moments(F, g, x, _last(x, count), eps),
             )
         },
-        pushes={
-            "x": lambda F, t, x, count, eps: _through_moments(F, t, x, _last(x, count), eps),
-        },
+        pushes={"x": lambda F, t, x, count, eps: _through_moments(F, t, x, _last(x, count), eps)},
         node="NativeLayerNormBackward0",
         cost=_cost,
         batch=batch_rules.over_last,

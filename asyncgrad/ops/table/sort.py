@@ -22,6 +22,6 @@ OPS = (
                 ("unique", "Unique2Backward0"),
                 ("unique_consecutive", "UniqueConsecutiveBackward0"),
             )
-        ],
+        ]
     ),
 )
