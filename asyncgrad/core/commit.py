@@ -206,7 +206,7 @@ def _made_anew(
     staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace
 ) -> list[tuple[AutogradMeta, Any]]:
     """Sums that can be differentiated: every `.grad` becomes a new tensor."""
-    sums: dict[int, tuple[AutogradMeta, Any]] = {}
+    sums: dict[AutogradMeta, Any] = {}
     for variable, gradient, _ in staged:
         meta = autograd_meta(variable)
         if gradient._metadata.shape != variable._metadata.shape:
@@ -214,9 +214,8 @@ def _made_anew(
         dtype = grad_dtype(variable)
         if dtype is not None and gradient._metadata.dtype != dtype:
             gradient = recorded.to(gradient, dtype)
-        _, grad = sums.get(id(meta), (meta, meta.grad))
-        sums[id(meta)] = (meta, recorded_sum(variable, grad, gradient, recorded))
-    return list(sums.values())
+        sums[meta] = recorded_sum(variable, sums.get(meta, meta.grad), gradient, recorded)
+    return list(sums.items())
 
 
 def commit_revocably(
