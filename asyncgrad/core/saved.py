@@ -35,14 +35,15 @@ class SavedHooks(NamedTuple):
 class SavedTensor:
     """One tensor that a node keeps for backward."""
 
-    __slots__ = ("_array", "_counter", "_edge", "_hooks", "_metadata", "_packed", "_variable",
-                 "_version")  # fmt: skip
+    __slots__ = ("_array", "_counter", "_edge", "_hooks", "_packed", "_variable", "_version",
+                 "metadata")  # fmt: skip
 
     def __init__(self, variable: Variable, hooks: SavedHooks | None) -> None:
         """Save a tensor; if it is an output of the node, call `as_output` afterwards."""
         self._array: Any = variable._array
         self._packed: Any = None
-        self._metadata = variable._metadata
+        #: Shape, dtype and device of the tensor.
+        self.metadata = variable._metadata
         self._edge = None if hooks is None else gradient_edge(variable)
         self._counter = counter_of(variable)
         self._version = self._counter.value
@@ -70,17 +71,12 @@ class SavedTensor:
         if self._hooks is not None:
             return self._packed
         variable = self._variable
-        return wrap(self._array, self._metadata) if variable is None else variable
+        return wrap(self._array, self.metadata) if variable is None else variable
 
     @property
     def unpack_hook(self) -> Callable[[Any], Any] | None:
         """The function that unpacks it, None without hooks."""
         return None if self._hooks is None else self._hooks.unpack
-
-    @property
-    def metadata(self) -> Any:
-        """Shape, dtype and device of the saved tensor."""
-        return self._metadata
 
     @property
     def waits(self) -> bool:
@@ -114,7 +110,7 @@ class SavedTensor:
         given = self._variable
         if given is None or not (self._edge is None or self._edge.__class__ is AccumulateGrad):
             array = self._array if given is None else given._array
-            given = wrap(array, self._metadata, self._edge)
+            given = wrap(array, self.metadata, self._edge)
             given._counter = self._counter
         before = self._counter.value
         found = current()
@@ -163,14 +159,14 @@ class SavedTensor:
     def _checked(self, node: Node, edge: StoredEdge) -> Any:
         """The saved tensor; raises if it has been changed in place."""
         if self._counter.changed_since(self._version):
-            refuse_modified(node, self._metadata, self._counter, self._version)
+            refuse_modified(node, self.metadata, self._counter, self._version)
         variable = self._variable
         if variable is None:
-            return restored(self._array, self._metadata, edge or self._edge)
+            return restored(self._array, self.metadata, edge or self._edge)
         if variable._counter is self._counter:
             return variable
         # `rebind` has given the leaf a new array since; the saved one is unchanged.
-        return restored(self._array, self._metadata, gradient_edge(variable))
+        return restored(self._array, self.metadata, gradient_edge(variable))
 
 
 def restored(array: Array, metadata: Metadata, edge: StoredEdge) -> Any:
