@@ -202,12 +202,13 @@ def wanted_rule(task: PassState, node: OpNode) -> Run:
     if rule.pulls is None:
         alone = following.__class__ is not tuple and not is_wanted(task, following)
         return (lambda F, gradient, saved: None) if alone else rule.run
-    pulls = [
-        one if is_wanted(task, edge) else None
-        for edge, one in zip(following, rule.pulls, strict=True)
-    ]
+    return some_pulls(rule.pulls, [is_wanted(task, edge) for edge in following])
+
+
+def some_pulls(pulls: Sequence[Run], wanted: Sequence[bool]) -> Run:
+    """A rule of those pulls that are wanted, with None in the place of other gradients."""
     return lambda F, gradient, saved: tuple(
-        None if pull is None else pull(F, gradient, saved) for pull in pulls
+        pull(F, gradient, saved) if flag else None for pull, flag in zip(pulls, wanted, strict=True)
     )
 
 

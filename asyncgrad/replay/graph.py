@@ -26,6 +26,7 @@ from asyncgrad.core.node import (
     init_node,
     stored_edges,
 )
+from asyncgrad.core.run_node import some_pulls
 from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.saved_values import run_rule
 from asyncgrad.core.streams import note_streams
@@ -434,7 +435,7 @@ class Graph:
             if all(gradient is None for gradient in found):
                 continue
             rule = known.rule
-            run = rule.run if all(wanted) else partial(_some, rule.pulls, wanted)
+            run = rule.run if all(wanted) else some_pulls(rule.pulls, wanted)
             if recorded and rule.unpack is not None:
                 run = partial(_unpacking, node, fronts.get(number, node), run)
             several = node.output_metadata.__class__ is tuple
@@ -492,16 +493,6 @@ def tensor_of(source: Source, arguments: Any) -> Any:
 
 def _counter(tensor: Any) -> VersionCounter:
     return _UNCHANGED if is_inference(tensor) else counter_of(tensor)
-
-
-def _some(pulls: Any, wanted: list[bool], F: Any, gradient: Any, saved: Any) -> Any:
-    """Call only those pulls of a rule whose gradients are wanted."""
-    return tuple(
-        [
-            pull(F, gradient, saved) if flag else None
-            for pull, flag in zip(pulls, wanted, strict=True)
-        ]
-    )
 
 
 def _unpacking(node: Any, shown: Any, run: Any, F: Any, gradient: Any, _: Any) -> Any:
