@@ -160,15 +160,9 @@ class Passes(Changes):
             self.refuse("grad() has made a gradient of its own")
         else:
             # `grad` returns a copy where others may hold the array.
-            self.steps.append(
-                Compute(
-                    "copy",
-                    copying(tensor._array),
-                    (place,),
-                    self.new(tensor._array),
-                    tensor._metadata.cost,
-                )
-            )
+            array = tensor._array
+            copy = Compute("copy", copying(array), (place,), self.new(array), tensor._metadata.cost)
+            self.steps.append(copy)
 
     def _end_in_streams(self, staged: list[Any], task: GraphTask) -> None:
         """Note that a pass ends that waits for the device."""

@@ -160,11 +160,9 @@ class Recorder(Passes):
             x.sample.dtype.kind == "b" for x in places_in(arguments[len(inputs) :])
         ):
             raise UnrepeatableError("the shape of its result depends on values")
-        cost = (
-            max(metadata.cost, out._metadata.cost)
-            if op.cost is None or op.inputs == ("*xs",)
-            else op.cost(*inputs, *attributes)
-        )
+        cost = max(metadata.cost, out._metadata.cost)
+        if op.cost is not None and op.inputs != ("*xs",):
+            cost = op.cost(*inputs, *attributes)
         if changes:
             self.put(out._array, Compute(name, kernel, arguments, None, cost))
             return
