@@ -169,9 +169,8 @@ class Writer:
         ends: list[list[Place]] = [[] for _ in range(len(steps) + 1)]
         for place, number in self._ends.items():
             ends[number].append(place)
-        lines = [f"{''.join(f'b{n}, ' for n in range(len(self._plan.kinds)))}= memory"]
-        if not self._plan.kinds:
-            lines = []
+        buffers = "".join(f"b{number}, " for number in range(len(self._plan.kinds)))
+        lines = [f"{buffers}= memory"] if buffers else []
         state = 0
         graded = False
         cost = 0

@@ -60,13 +60,7 @@ class LambdaLR(LRScheduler):
 class MultiplicativeLR(LambdaLR):
     """Multiplies the last epoch's rate by a function of the epoch.
 
-    Args:
-        optimizer: the optimiser whose learning rates are changed.
-        lr_lambda: the function, or one for each group.
-        last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: if the number of functions is not that of groups.
+    The arguments are those of `LambdaLR`.
     """
 
     def get_lr(self) -> list[float]:
