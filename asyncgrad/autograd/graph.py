@@ -266,9 +266,9 @@ def register_multi_grad_hook(
 
     Args:
         tensors: the tensors.
-        fn: a function or coroutine function. With `mode="all"` it is called when the last gradient
-            that this pass computes has come, with a list (None for tensors without one); with
-            `mode="any"` it is called with the first gradient.
+        fn: a function or coroutine function, whose result does not count. With `mode="all"` it is
+            called when the last gradient that this pass computes has come, with a list (None for
+            tensors without one); with `mode="any"` it is called with the first gradient.
         mode: "all" or "any".
 
     Returns:
@@ -289,6 +289,7 @@ def register_multi_grad_hook(
             ran.add(task)
             return fn(gradient)
 
+        first.only_sees = True  # type: ignore[attr-defined]
         return _Handles([t.register_hook(first) for t in tensors if t.requires_grad])
 
     if any(gradient_edge(tensor) is None for tensor in tensors):
@@ -309,6 +310,7 @@ def register_multi_grad_hook(
             del waiting[task]
             return fn(gathered.gradients)
 
+        hook.only_sees = True  # type: ignore[attr-defined]
         return hook
 
     return _Handles([t.register_hook(one_of_them(i)) for i, t in enumerate(tensors)])

@@ -43,11 +43,11 @@ def tensor_hooks(
 def _call_hooks(
     task: PassState, hooks: Hooks, gradient: Gradient, metadata: Metadata
 ) -> Generator[Any, Any, Any]:
-    """Pass a gradient through hooks, each of which may replace it."""
+    """Pass a gradient through hooks, each of which may replace it unless it `only_sees` it."""
     value = as_tensor(gradient, metadata)
     for hook in tuple(hooks.values()):
         result = yield from awaited(hook(value))
-        if result is not None and result is not value:
+        if result is not None and result is not value and not getattr(hook, "only_sees", False):
             _check_replacement(hook, value, result)
             value = result
     return _from_tensor(task, value)

@@ -683,6 +683,19 @@ def test_hooks_on_several_tensors_in_several_passes_at_once(T, log):
     yield T.autograd.grad(z, x, create_graph=True)
 
 
+@both
+def test_results_of_hooks_on_several_tensors_do_not_count(T, log):
+    """They get several gradients, or one of several: a result would replace only one of them."""
+    register = T.autograd.graph.register_multi_grad_hook
+    for mode in ("all", "any"):
+        for result in (5, T.zeros(2, dtype=T.float64)):
+            x, y = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
+            a, b = x * 2, y * 3
+            register((a, b), lambda gradients, result=result: result, mode=mode)
+            yield (a * b).sum().backward()
+            log(x.grad, y.grad)
+
+
 # -- callbacks -----------------------------------------------------------------------------------
 
 
