@@ -153,7 +153,7 @@ def _spread(gradients: tuple[Any, ...], to: _Places) -> tuple[Any, ...]:
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def _replaced(hook: Any, result: Any, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -166,8 +166,7 @@ def _replaced(hook: Any, result: Any, gradients: tuple[Any, ...]) -> tuple[Any, 
             f"Backward hook {getattr(hook, '__name__', hook)!r} returned an invalid number of "
             f"grads, got {len(result)}, but expected {len(gradients)}"
         )
-    checked: tuple[Any, ...] = result
-    return checked
+    return result  # type: ignore[no-any-return]
 
 
 def _run(steps: Generator[Any, Any, Any]) -> Any:

@@ -69,14 +69,14 @@ class _OnNode:
             node.register_hook(partial(self._hook, module))
 
 
-def on_node(module: Members | None, hook: Hook) -> ForwardHook:
+def on_node(hook: Hook) -> ForwardHook:
     """A forward hook for `register_backward_hook`, PyTorch's older backward hooks."""
-    if module is not None and module._backward_hooks:
-        raise RuntimeError(
-            "Cannot use both regular backward hooks and full backward hooks on a single Module. "
-            "Please use only one of them."
-        )
     return ForwardHook(_OnNode(hook), with_kwargs=False)
+
+
+def has_hook_on_node(hooks: Hooks) -> bool:
+    """Whether some forward hook was made by `on_node`."""
+    return any(isinstance(hook.function, _OnNode) for hook in hooks.values())
 
 
 # -- hooks of all modules -------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
 
 def register_module_backward_hook(hook: Hook) -> RemovableHandle:
     """Hook each module's last node: see `Module.register_backward_hook`."""
-    return RemovableHandle(EVERYWHERE, ("_forward_hooks", on_node(None, hook)))
+    return RemovableHandle(EVERYWHERE, ("_forward_hooks", on_node(hook)))
 
 
 class HookedCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncgrad.nn.hooks import ForwardHook, on_node, register
+from asyncgrad.nn.hooks import ForwardHook, has_hook_on_node, on_node, register
 from asyncgrad.nn.module_tree import Members
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ HOOKS = (
     "_state_dict_pre_hooks", "_state_dict_hooks", "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
 )  # fmt: skip
+_BOTH = (
+    "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use "
+    "only one of them."
+)
 
 
 class Hooked(Members):
@@ -70,7 +74,9 @@ class Hooked(Members):
         Raises:
             RuntimeError: if the module has full backward hooks.
         """
-        return register(self._forward_hooks, on_node(self, hook))
+        if self._backward_hooks:
+            raise RuntimeError(_BOTH)
+        return register(self._forward_hooks, on_node(hook))
 
     def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call a function once a pass has computed the gradients of the module's outputs.
@@ -90,7 +96,12 @@ class Hooked(Members):
                 and those of the outputs, as tuples with None where there is no gradient; its
                 result, unless None, replaces the arguments' gradients.
             prepend: before the hooks that are there already.
+
+        Raises:
+            RuntimeError: if the module has hooks of `register_backward_hook`.
         """
+        if has_hook_on_node(self._forward_hooks):
+            raise RuntimeError(_BOTH)
         return register(self._backward_hooks, hook, prepend=prepend)
 
     def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:

@@ -56,6 +56,10 @@ def doubled(gradients):
 REGISTER = {
     "after": lambda m, note: m.register_full_backward_hook(note("after")),
     "before": lambda m, note: m.register_full_backward_pre_hook(note("before")),
+    "lists": lambda m, note: (
+        m.register_full_backward_hook(note("a", lambda gradients: list(doubled(gradients)))),
+        m.register_full_backward_pre_hook(note("b", lambda gradients: list(doubled(gradients)))),
+    ),
     "both": lambda m, note: (
         m.register_full_backward_hook(note("a", doubled)),
         m.register_full_backward_hook(note("b"), prepend=True),

@@ -86,3 +86,7 @@ def test_hooks_on_nodes_and_on_modules_exclude_one_another():
         module.register_full_backward_hook(print)
         with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full"):
             module.register_backward_hook(print)
+        module = library.nn.Linear(1, 1)
+        module.register_backward_hook(print)
+        with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full"):
+            module.register_full_backward_hook(print)
