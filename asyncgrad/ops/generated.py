@@ -17,7 +17,7 @@ def code_of(source: str, name: str) -> CodeType:
 
     Args:
         source: an expression, or the definition of one function.
-        name: what tracebacks call the text; `core.call_site` knows the package's by its beginning.
+        name: what tracebacks call the text; `core.frames` knows the package's by its beginning.
     """
     file = f"<asyncgrad {name}>"
     show(source, file)

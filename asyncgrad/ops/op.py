@@ -292,7 +292,7 @@ def operation(
         multilinear: the function is linear in each input, so its pushes are the function itself
             with the tangent in the input's place.
         together: replaces `pulls`: computes all gradients in one call.
-        more: fields of `Op`; `linear=True` pushes tangents by the rules that pull gradients.
+        more: fields of `Op`.
     """
     names, options = tuple(inputs.split()), tuple(attributes.split())
     parts = _parts(pulls or {})
