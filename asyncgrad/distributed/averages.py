@@ -9,8 +9,10 @@ import numpy as np
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core import modes
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
 from asyncgrad.scheduler.segments import retrieve
 
@@ -36,6 +38,11 @@ class Part:
         self._model = model
         self._group = group
         self._tag = tag_of(model, tag)
+        #: What messages about the pass are found by.
+        self.key = self._tag[1:]
+        group.standstill.begin(self.key)
+        #: The models of the pass, by such keys.
+        self.together = {self.key: model.name}
         self._loop = model.group.site.loop
         self._gradients: dict[int, Any] = {}
         self._missing = [set(places) for places in model.buckets]
@@ -99,7 +106,8 @@ class Part:
         for bucket in range(len(model.buckets)):
             self._start(bucket)
         used = np.array([self._sum(place) is not None for place in range(len(model.parameters))])
-        tag = self._mail("used")
+        # Its name has the other ranks notice that they put other models into the pass.
+        tag = self._called(), *self._mail("used")[1:]
         everywhere = await group.exchange(tag, dict.fromkeys(range(group.size), used), used)
         used = np.logical_or.reduce(everywhere)
         averages: dict[int, Any] = {}
@@ -110,6 +118,9 @@ class Part:
             for place in sorted(averages)
             if used[place]
         }
+
+    def _called(self) -> str:
+        return f"one pass of {' and '.join(name for _, name in sorted(self.together.items()))}"
 
     def _leave(self) -> None:
         """Reduce nothing more, and make way for the next pass."""
@@ -155,12 +166,15 @@ class Voting(Part):
         #: Until when this rank, once it has voted, waits for rank 0's decision.
         self._patience = None if deadline is None else deadline + self._group.site.grace
         self._voted = False
+        #: What has failed here, for the other ranks.
+        self._why: str | None = None
         #: What rank 0 has decided, as far as this rank knows.
         self._decision: bool | None = None
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Reduce the rest; rank 0 collects the votes of all others."""
-        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare())
+        task = modes.current().graph_task
+        found: dict[Any, Any] = await self._group.site.on_loop(self._prepare(task.future))
         return found
 
     async def decide(self) -> None:
@@ -182,18 +196,22 @@ class Voting(Part):
         self._leave()
         await self._group.site.on_loop(self._end(decision=False))
 
-    async def _prepare(self) -> dict[Any, Any]:
+    async def _prepare(self, running: Any) -> dict[Any, Any]:
         alarm = asyncio.ensure_future(self._alarm())
         agreeing = asyncio.ensure_future(self._agree())
         for task in (alarm, agreeing):
             task.add_done_callback(retrieve)
         try:
             # If this wait is cancelled, the pass is, and `abort` tells the other ranks.
-            await asyncio.wait((alarm, agreeing), return_when=asyncio.FIRST_COMPLETED)
+            with self._group.standstill.awaiting(set(self.together), self._called(), running):
+                await asyncio.wait((alarm, agreeing), return_when=asyncio.FIRST_COMPLETED)
             if alarm.done() and not (agreeing.done() and agreeing.exception() is None):
                 # Another rank has given up. Raise that, and not what has failed here because of it.
                 await alarm
             return await agreeing
+        except AutogradError as error:
+            self._why = str(error)
+            raise
         finally:
             for task in (alarm, agreeing):
                 task.cancel()
@@ -229,8 +247,9 @@ class Voting(Part):
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
-                raise one.exception() or PassEndedError(
-                    f"rank {waiting[one]} has given this pass up"
+                why = one.result()
+                raise PassEndedError(
+                    f"rank {waiting[one]} has given this pass up" + (f": {why}" if why else "")
                 )
         finally:
             for one in waiting:
@@ -247,13 +266,13 @@ class Voting(Part):
         async def tell(what: str, content: Any) -> None:
             mail = group.run, self._mail(what), group.rank, content
             errors = await group.site.tell_all(self._group.others, "mail", *mail)
-            if content and not group.ended:
+            if decision and not group.ended:
                 # They may never hear of what they have promised to do.
                 for rank, error in errors.items():
                     if not isinstance(error, PassEndedError):
                         group.site.fence(rank, f"it has not confirmed a commit ({error})")
 
-        telling = [] if decision else [tell("abort", None)]
+        telling = [] if decision else [tell("abort", self._why)]
         if group.rank == 0:
             telling.append(tell("decision", decision))
         await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)

@@ -8,7 +8,7 @@ the same order. A reduction of gradients has a key of its own.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import Enum
 from itertools import count, pairwise
 from operator import index
@@ -16,23 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
-from asyncgrad.distributed.errors import WorkerLostError, late
-from asyncgrad.distributed.lifetimes import Memory
+from asyncgrad.distributed.standstill import Standstill
 from asyncgrad.distributed.starts import Starts
-from asyncgrad.distributed.values import awaited, cut
+from asyncgrad.distributed.values import cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
-from asyncgrad.scheduler.segments import retrieve
 from asyncgrad.utils.data import sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from asyncgrad.distributed.lifetimes import Lifetimes
+    from asyncgrad.distributed.runs import Runs
     from asyncgrad.distributed.site import Site
     from asyncgrad.tensor import Tensor
 
@@ -74,6 +71,7 @@ class Group:
         #: Counts the models of this run whose gradients are reduced.
         self.models = count()
         self.starts = Starts(site)
+        self.standstill = Standstill(self)
         #: What was cancelled on this rank while the others may wait for it, or None.
         self._given_up: str | None = None
 
@@ -94,6 +92,10 @@ class Group:
         """Await what another rank sends."""
         return (await self._runs.receive(self.run, tag[1:], rank))[1]
 
+    def stop_waiting(self, why: str) -> None:
+        """End all waits for other ranks: nobody goes on."""
+        self._runs.stop_waiting(self.run, why)
+
     def close(self, tag: Any) -> None:
         """Drop what comes, or has come, with a tag that begins with this one of three members."""
         self._runs.close(self.run, tag[1:])
@@ -108,13 +110,17 @@ class Group:
             RuntimeError: if another has sent it by another name.
         """
         name, *key = tag
+        standstill = self.standstill
+        standstill.begin(tag[1:3])
+        is_function = asyncio.current_task() is standstill.function
         sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in self.others]
         receiving = [
             asyncio.ensure_future(self._runs.receive(self.run, tuple(key), r)) for r in self.others
         ]
         try:
             # If this wait is cancelled, a collective or a pass is given up.
-            found = await asyncio.gather(*receiving, *sending)
+            with standstill.awaiting({tag[1:3]}, name) if is_function else nullcontext():
+                found = await asyncio.gather(*receiving, *sending)
         finally:
             for one in (*sending, *receiving):
                 one.cancel()
@@ -160,6 +166,8 @@ class Group:
 
     def check(self) -> None:
         """Raise if this rank has given something up in which the others take part."""
+        if self.standstill.found is not None:
+            raise AutogradError(self.standstill.found)
         if self._given_up is not None:
             raise AutogradError(
                 f"this rank has given up {self._given_up}, for which others may wait: let the "
@@ -180,7 +188,7 @@ class Group:
     def collective(self, name: str) -> Iterator[Any]:
         """The tag of the next collective, which is made in the block."""
         with self.whole(name.partition("(")[0]):
-            yield (name, next(self.numbers))
+            yield (name, "collective", next(self.numbers))
 
 
 def current_group(name: str) -> Group:
@@ -278,123 +286,3 @@ async def barrier() -> None:
     group = current_group("barrier")
     with group.collective("barrier") as tag:
         await group.exchange(tag, dict.fromkeys(range(group.size)), None)
-
-
-class Runs:
-    """The runs of one host."""
-
-    def __init__(self, site: Site, lives: Lifetimes) -> None:
-        """Start with none."""
-        self._site = site
-        self._lives = lives
-        #: The groups of runs that consist of several calls.
-        self._groups: dict[Any, Group] = {}
-        #: By run, key and sender: a future for the name and content of the message.
-        self._mail: dict[Any, dict[Any, asyncio.Future[Any]]] = {}
-        #: Of each run, the passes that have ended here: models' numbers and passes' names.
-        self._closed = Memory()
-        #: By run, the ranks on which its function has returned.
-        self._returned: dict[Any, set[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._mail)
-
-    async def run(self, run: Any, function: Any, args: Any, kwargs: Any) -> Any:
-        """Run a function as one of a group."""
-        async with self._lives.scope(run):
-            group = Group(self._site, run, self)
-            sampler.running_group.set(group)
-            install(current().replace(starts=group.starts.start))
-            found = await awaited(function(*args, **kwargs))
-            await group.starts.told()
-            self._site.check_living(range(group.size), "run")
-            # All it has sent has arrived. Ranks that wait for more are told that nothing comes.
-            await self._site.tell_all(group.others, "returned", run, group.rank)
-            return found
-
-    def enter(self, run: Any) -> None:
-        """Make a run's group the current one."""
-        group = self._groups.get(run)
-        if group is None:
-            group = self._groups[run] = Group(self._site, run, self)
-        sampler.running_group.set(group)
-
-    def has_ended(self, run: Any) -> bool:
-        """Whether a run has ended here: it has failed somewhere, or nobody waits for it."""
-        return run in self._lives.ended
-
-    def _box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
-        if self.has_ended(run):
-            # A pass that nobody awaits may outlive its run.
-            raise late("the run")
-        boxes = self._mail.setdefault(run, {})
-        box = boxes.get((key, sender))
-        if box is None:
-            box = boxes[key, sender] = self._site.loop.create_future()
-            if sender in self._site.lost:
-                self._lose(box, sender)
-            elif sender in self._returned.get(run, ()):
-                _miss(box, sender)
-        return box
-
-    def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
-        """Keep what has come, for a run that may not have begun here."""
-        if (run, tag[1:3]) in self._closed:
-            return
-        box = self._box(run, tag[1:], sender)
-        if not box.done():
-            box.set_result((tag[0], content))
-
-    async def receive(self, run: Any, key: Any, sender: int) -> Any:
-        """Await what another has sent, with the name it has given it; it is kept no longer."""
-        box = self._box(run, key, sender)
-        try:
-            # If this wait is cancelled, its run has ended, or does not need the message any more.
-            return await box
-        finally:
-            self._mail.get(run, {}).pop((key, sender), None)
-
-    def close(self, run: Any, name: Any) -> None:
-        """Drop the mail of a pass, and what of it comes later."""
-        self._closed.add((run, name))
-        boxes = self._mail.get(run, {})
-        for key, sender in [box for box in boxes if box[0][:2] == name]:
-            boxes.pop((key, sender)).cancel()
-
-    def returned(self, run: Any, rank: int) -> None:
-        """The function of a run has returned on a rank: nothing more comes from it."""
-        if self.has_ended(run):
-            return
-        self._returned.setdefault(run, set()).add(rank)
-        for (_, sender), box in tuple(self._mail.get(run, {}).items()):
-            if sender == rank and not box.done():
-                _miss(box, rank)
-
-    def lose(self, rank: int) -> None:
-        """A worker is lost: nothing more comes from it."""
-        for boxes in tuple(self._mail.values()):
-            for (_, sender), box in tuple(boxes.items()):
-                if sender == rank and not box.done():
-                    self._lose(box, rank)
-
-    def _lose(self, box: asyncio.Future[Any], rank: int) -> None:
-        box.set_exception(WorkerLostError(rank, "a collective", self._site.lost[rank]))
-        retrieve(box)
-
-    def forget(self, run: Any) -> None:
-        """Drop the mail of a run."""
-        self._groups.pop(run, None)
-        self._returned.pop(run, None)
-        for box in self._mail.pop(run, {}).values():
-            box.cancel()
-
-
-def _miss(box: asyncio.Future[Any], rank: int) -> None:
-    box.set_exception(
-        AutogradError(
-            f"the function of the run has returned on rank {rank}, which has not taken part in "
-            f"what this rank waits for: call collectives, and passes of a data parallel model, "
-            f"equally often on all ranks"
-        )
-    )
-    retrieve(box)

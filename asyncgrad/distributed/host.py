@@ -16,11 +16,11 @@ from asyncgrad.core.commit import check_staged
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.calls import Entry, StagedPass, collected
 from asyncgrad.distributed.errors import late
-from asyncgrad.distributed.group import Runs
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes
 from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, current_call
+from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient, summed
 from asyncgrad.distributed.values import awaited, called, cut
@@ -375,6 +375,14 @@ class Host(Inbox):
     async def on_returned(self, run: Any, rank: int) -> None:
         """A run's function has returned on another rank."""
         self.runs.returned(run, rank)
+
+    async def on_awaits(self, run: Any, rank: int, wait: Any, missing: set[Any]) -> None:
+        """What a run's function awaits on another rank, which has not begun what this one has."""
+        self.runs.awaits(run, rank, wait, missing)
+
+    async def on_stop_waiting(self, run: Any, why: str) -> None:
+        """Ranks of a run wait for one another."""
+        self.runs.stop_waiting(run, why)
 
     async def on_stop(self, run: Any) -> None:
         """End a run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
@@ -24,7 +25,9 @@ class ZeroRedundancyOptimizer:
     with the same parameters in the same order on all ranks.
 
     Args:
-        parameters: the parameters of a model whose gradients are the same on all ranks.
+        parameters: the parameters of a model whose gradients are the same on all ranks, or pairs of
+            a name and a parameter. The first step compares them: the names, or the places in data
+            parallel models.
         optimizer_class: the class of the optimizer that updates a share.
         defaults: its arguments.
 
@@ -49,9 +52,11 @@ class ZeroRedundancyOptimizer:
         """Divide the parameters: the largest first, each to the rank that has least."""
         self._group = current_group("ZeroRedundancyOptimizer")
         self._number = next(self._group.models)
-        self._parameters = list(parameters)
-        if not self._parameters:
+        given = list(parameters)
+        if not given:
             raise AutogradError("ZeroRedundancyOptimizer: got no parameters")
+        named = [one if isinstance(one, tuple) else (None, one) for one in given]
+        self._parameters = [parameter for _, parameter in named]
         for parameter in self._parameters:
             if not isinstance(parameter, Variable):
                 raise TypeError(
@@ -65,12 +70,15 @@ class ZeroRedundancyOptimizer:
             owner = min(range(len(sizes)), key=sizes.__getitem__)
             self._owners[place] = owner
             sizes[owner] += self._parameters[place].numel()
-        own = self._share(self._group.rank)
+        own = [given[place] for place in self._places(self._group.rank)]
         #: The optimizer of this rank's share; None if it has none.
         self.optim = optimizer_class(own, **defaults) if own else None
         self._steps = 0
-        facts = ", ".join(f"{p._metadata.dtype} {p._metadata.shape}" for p in self._parameters)
-        self._name = f"ZeroRedundancyOptimizer({facts}).step_async"
+        places = self._group.starts.places()
+        self._facts = [
+            f"{p._metadata.dtype} {p._metadata.shape} {name or places.get(id(p), '')}".rstrip()
+            for name, p in named
+        ]
 
     def _places(self, rank: int) -> list[int]:
         return [place for place, owner in enumerate(self._owners) if owner == rank]
@@ -82,7 +90,8 @@ class ZeroRedundancyOptimizer:
         """Update all parameters, on all ranks.
 
         Raises:
-            RuntimeError: if the ranks' parameters are unlike.
+            RuntimeError: in the first step, before it changes anything, if the ranks' parameters
+                are unlike or in another order.
             WorkerLostError: if a rank is lost.
         """
         with self._group.whole("a step of ZeroRedundancyOptimizer"):
@@ -90,15 +99,30 @@ class ZeroRedundancyOptimizer:
 
     async def _step(self) -> None:
         group = self._group
+        if not self._steps:
+            for rank, facts in enumerate(await self._exchange(self._facts)):
+                self._compare(rank, facts)
         if self.optim is not None:
             await self.optim.step_async()
-        own = [p.detach() for p in self._share(group.rank)]
         self._steps += 1
-        tag = self._name, self._number, self._steps
-        found = await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
+        found = await self._exchange([p.detach() for p in self._share(group.rank)])
         for rank in range(group.size):
             if rank != group.rank:
                 await offload(_assign, self._share(rank), found[rank])
+
+    async def _exchange(self, own: list[Any]) -> list[list[Any]]:
+        tag = "ZeroRedundancyOptimizer.step_async", self._number, self._steps
+        return await self._group.exchange(tag, dict.fromkeys(range(self._group.size), own), own)
+
+    def _compare(self, rank: int, facts: list[str]) -> None:
+        """Raise unless another rank has the same parameters."""
+        for place, (own, other) in enumerate(zip_longest(self._facts, facts, fillvalue="none")):
+            if own != other:
+                raise AutogradError(
+                    f"ZeroRedundancyOptimizer: parameter {place} is {other} on rank {rank} and "
+                    f"{own} on this rank, {self._group.rank}: give the same parameters in the same "
+                    f"order on all ranks"
+                )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or set them to zero."""

@@ -21,6 +21,7 @@ from asyncgrad.autograd.modes import is_grad_enabled
 from asyncgrad.core import modes
 from asyncgrad.distributed.averages import Kept, Voting, tag_of
 from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.staging import check_no_context
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -41,9 +42,13 @@ _parts: ContextVar[dict[int, list[Callable[[], Voting | Kept]]] | None] = Contex
 class Reducer:
     """What the hooks of a model share, on one rank."""
 
-    def __init__(self, group: Group, parameters: list[Any], buckets: list[list[int]]) -> None:
+    def __init__(
+        self, group: Group, parameters: list[Any], buckets: list[list[int]], kind: str
+    ) -> None:
         self.group = group
         self.number = next(group.models)
+        #: How errors call the model.
+        self.name = f"model {self.number} ({kind})"
         self.parameters = parameters
         self.buckets = buckets
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
@@ -139,7 +144,12 @@ class Reducer:
             waiting = self._waiting()
             found = waiting.pop()() if waiting else Voting(self, next(self.passes))
         task = modes.current().graph_task
+        if not isinstance(found, _Withheld):
+            found.together = self.group.standstill.together(task)
+            found.together[found.key] = self.name
         self._entered[task] = found
+        if not isinstance(found, Kept):
+            check_no_context("DistributedDataParallel")
         graph.join(found)
         self._entered[task] = None
         self.running, self._running_id = found, running.id

@@ -68,6 +68,16 @@ def current_staging(site: Site) -> tuple[Ambient, graph.Pass]:
     return coordinator.ambient, running
 
 
+def check_no_context(who: str) -> None:
+    """Raise within a `context()`, which can't hold back what the ranks of a run decide on."""
+    if _context.get() is not None:
+        raise AutogradError(
+            f"{who}: a pass within autograd.context(), which does not hold back what the ranks of "
+            f"a run commit together: put the losses into one pass, or all but the last pass into "
+            f"`with model.no_sync():`"
+        )
+
+
 class Decision:
     """The commit in two phases of what hosts have staged under one key."""
 
@@ -171,7 +181,8 @@ class context:
     Within the block no `.grad` changes. At its end all are committed; if the block raises, or one
     of its passes has failed, none is. It holds for passes that reach a part on a worker and for
     steps of replicated models, also those started by child tasks. A context within another one is
-    a part of it.
+    a part of it. Passes of a DistributedDataParallel model, within `World.run`, fail in it: their
+    ranks decide on them.
 
     Raises:
         PassEndedError: at the end, if a pass has failed whose error the block did not raise; in a

@@ -29,6 +29,8 @@ class Model(Protocol):
 
     #: Counts the models of a run.
     number: int
+    #: How errors call it.
+    name: str
     parameters: list[Any]
 
     def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
@@ -52,6 +54,14 @@ class Starts:
     def add(self, model: Model) -> None:
         """Tell the other ranks also of passes that do not come to this model."""
         self._models[model.number] = model
+
+    def places(self) -> dict[int, str]:
+        """Which parameter of which model each is, by its `id`."""
+        return {
+            id(parameter): f"(parameter {place} of {model.name})"
+            for model in self._models.values()
+            for place, parameter in enumerate(model.parameters)
+        }
 
     def start(self, task: GraphTask, start: Callable[[GraphTask], Any]) -> Any:
         """Start a pass by a function of the scheduler's, and watch it until its end."""

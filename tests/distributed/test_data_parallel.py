@@ -15,6 +15,7 @@ import pytest
 from deterministic import Engine, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import Affine
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
@@ -234,7 +235,7 @@ async def test_what_goes_wrong_on_one_rank_ends_the_run_on_all() -> None:
             (average_of_integers, TypeError, "average of int64"),
             (extremum_of_complex, TypeError, "complex64 has no order"),
             (another_bucket_size, RuntimeError, r"bucket_cap_mb=(25|12.5)\) where this rank"),
-            (other_shares, RuntimeError, r"has called ZeroRedundancyOptimizer\(float64 \("),
+            (other_shares, RuntimeError, "parameter 0 is .* on rank . and"),
             (one_leaves, RuntimeError, "returned on rank 1, which has not taken part"),
             (one_leaves_a_pass, RuntimeError, "returned on rank 1, which has not taken part"),
             (another_collective, RuntimeError, "has called (barrier|all_gather) where this rank"),
@@ -1119,6 +1120,65 @@ async def state_of_another() -> None:
 async def test_a_divided_optimizer_takes_no_state_of_another_share() -> None:
     async with world_of(Engine(2)) as world:
         await world.run(state_of_another)
+
+
+async def in_another_order(named: bool) -> Any:
+    """Two parameters are alike but for their places."""
+    model = await DDP(Affine())
+    given_: Any = list(model.named_parameters() if named else model.parameters())
+    if dist.get_rank() == 1:
+        given_.reverse()
+    optimizer = dist.optim.ZeroRedundancyOptimizer(given_, ag.optim.SGD, lr=0.1)
+    await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    before = [p.detach().tolist() for p in model.parameters()]
+    with pytest.raises(RuntimeError, match=r"ZeroRedundancyOptimizer: parameter 0 is") as caught:
+        await optimizer.step_async()
+    assert [p.detach().tolist() for p in model.parameters()] == before
+    return str(caught.value)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("named", "words"), [(True, "module.scale"), (False, "(parameter 0 of model 0 (Affine))")]
+)
+async def test_a_divided_optimizer_refuses_parameters_in_another_order(
+    named: bool, words: str
+) -> None:
+    """Shares of equal shapes would be taken for one another."""
+    async with world_of(Engine(2)) as world:
+        found = await world.run(in_another_order, named)
+    assert all(words in text for text in found)
+
+
+async def named_shares() -> Any:
+    model = await DDP(Affine())
+    optimizer = dist.optim.ZeroRedundancyOptimizer(model.named_parameters(), ag.optim.Adam, lr=0.1)
+    await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    await optimizer.step_async()
+    return optimizer.optim.param_groups[0]["param_names"]
+
+
+@pytest.mark.asyncio
+async def test_a_divided_optimizer_knows_the_names_of_its_share() -> None:
+    async with world_of(Engine(2)) as world:
+        assert await world.run(named_shares) == [["module.scale"], ["module.shift"]]
+
+
+async def within_a_context() -> Any:
+    model = await DDP(Affine())
+    async with dist.autograd.context():
+        with pytest.raises(RuntimeError, match="does not hold back what the ranks"):
+            await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    held = model.module.scale.grad
+    await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    return held, model.module.scale.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_a_context_refuses_what_ranks_decide_on() -> None:
+    """It would end with half of its passes committed."""
+    async with world_of(Engine(2)) as world:
+        assert await world.run(within_a_context) == [(None, True)] * 2
 
 
 @settings(max_examples=15)

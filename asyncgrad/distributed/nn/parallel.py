@@ -80,7 +80,8 @@ class DistributedDataParallel(Module):
                     f"DistributedDataParallel: a parameter is on {p.device}: the parameters have "
                     f"to be dense and on the CPU"
                 )
-        self._state = Reducer(group, parameters, _buckets(parameters, bucket_cap_mb * 1e6))
+        buckets = _buckets(parameters, bucket_cap_mb * 1e6)
+        self._state = Reducer(group, parameters, buckets, type(module).__name__)
         self._cap_mb = bucket_cap_mb
         self._is_open = False
         for place, parameter in enumerate(parameters):
