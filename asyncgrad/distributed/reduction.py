@@ -25,7 +25,7 @@ from asyncgrad.distributed.staging import check_no_context
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.distributed.group import Group
@@ -50,6 +50,7 @@ class Reducer:
         #: How errors call the model.
         self.name = f"model {self.number} ({kind})"
         self.parameters = parameters
+        self._known = set(map(id, parameters))
         self.buckets = buckets
         self.bucket_of = {place: i for i, places in enumerate(buckets) for place in places}
         self.passes = count()
@@ -59,9 +60,21 @@ class Reducer:
         self._running_id = -1
         #: The passes that have come to the model, each with the part that could not join it.
         self._entered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        #: It belongs to the caller of the world, who asks for its passes.
+        self.is_replica = False
         #: Why the ranks are no longer equal.
         self.broken: str | None = None
         group.starts.add(self)
+
+    def check_parameters(self, parameters: Iterable[Any]) -> None:
+        """Raise if the gradient of one of the module's parameters would not be averaged."""
+        for parameter in parameters:
+            if parameter.requires_grad and id(parameter) not in self._known:
+                raise AutogradError(
+                    f"DistributedDataParallel: a parameter of shape {parameter._metadata.shape} "
+                    f"was added or replaced, or requires grad, only after the model was made, so "
+                    f"its gradient would not be averaged: make the model anew"
+                )
 
     def check(self) -> None:
         """Raise if this rank has missed what the others have committed, or has left them alone."""
@@ -142,6 +155,11 @@ class Reducer:
             found = _Withheld(self)
         else:
             waiting = self._waiting()
+            if self.is_replica and not waiting:
+                raise AutogradError(
+                    "a pass went through one copy of a replicated model, and would wait for the "
+                    "others: call `await model.forward_backward(loss_fn, shards)`"
+                )
             found = waiting.pop()() if waiting else Voting(self, next(self.passes))
         task = modes.current().graph_task
         if not isinstance(found, _Withheld):

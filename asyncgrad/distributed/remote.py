@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.function import Function
-from asyncgrad.autograd.modes import is_grad_enabled
+from asyncgrad.autograd.modes import is_grad_enabled, set_grad_enabled
 from asyncgrad.core.node import next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros
@@ -170,6 +170,8 @@ class RemoteCall:
         self._arguments = arguments
         self._site = part.site
         self._site.check()
+        #: As of a module's call: how it is awaited later makes no difference.
+        self._record = is_grad_enabled()
         self.lease = Lease(self._site, part.rank)
         #: The place of its node in the order of passes, whenever it is sent and answered.
         self._sequence_nr = next_sequence_nr()
@@ -217,7 +219,8 @@ class RemoteCall:
         await self._sending(True)
         assert self._reply is not None
         if self._values is None:
-            self._values = await _Fetch.apply(self, self.token)
+            with set_grad_enabled(self._record):
+                self._values = await _Fetch.apply(self, self.token)
         structure = self._reply.structure
         return structure.build(iter(self._values))
 
@@ -236,9 +239,10 @@ class RemoteCall:
                 leaves[place] = leaf
             elif isinstance(leaf, Variable):
                 inputs.append(leaf)
-        anchor = zeros(0).requires_grad_(is_grad_enabled())
-        request = _Request(self, leaves, structure, is_grad_enabled(), fetch)
-        outputs = await _Forward.apply(request, anchor, *inputs)
+        anchor = zeros(0).requires_grad_(self._record)
+        request = _Request(self, leaves, structure, self._record, fetch)
+        with set_grad_enabled(self._record):
+            outputs = await _Forward.apply(request, anchor, *inputs)
         self.token = outputs[0]
         if self.token.grad_fn is not None:
             # As if the node had been made with the call, so that sums have one order.

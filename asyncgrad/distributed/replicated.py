@@ -130,9 +130,9 @@ async def build(
     parts: dict[int, Any], number: int, make: Callable[..., Any], bucket_cap_mb: float
 ) -> None:
     """Make a copy, on its worker."""
-    parts[number] = await DistributedDataParallel(
-        await awaited(make()), bucket_cap_mb=bucket_cap_mb
-    )
+    model = await DistributedDataParallel(await awaited(make()), bucket_cap_mb=bucket_cap_mb)
+    model._state.is_replica = True
+    parts[number] = model
 
 
 async def step(

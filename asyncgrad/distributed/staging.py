@@ -11,18 +11,24 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import graph
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.states import DONE
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.site import CALLER, Site
+from asyncgrad.distributed.starts import watched
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Self
+
+    from asyncgrad.core.graph_task import GraphTask
 
 
 class Ambient(NamedTuple):
@@ -185,7 +191,8 @@ class context:
     ranks decide on them.
 
     Raises:
-        PassEndedError: at the end, if a pass has failed whose error the block did not raise; in a
+        PassEndedError: at the end, if a pass that was started in the block has failed, whether or
+            not it had come to a part, and the block did not raise its error; in a
             pass that a child task starts after the end.
         WorkerLostError: at the end, if a worker that has staged gradients is lost.
 
@@ -207,6 +214,8 @@ class context:
         self._aborting: asyncio.Task[None] | None = None
         self._failed = self._ended = False
         self._outer: context | None = None
+        #: What starts passes outside of the block; None for the scheduler.
+        self._starts: Any = None
         #: The id of the first pass. Passes that `turn_of_passes` numbers come in its place.
         self._first: int | None = None
         self._finished: set[int] = set()
@@ -274,7 +283,23 @@ class context:
     async def __aenter__(self) -> Self:
         self._outer = _context.get()
         _context.set(self)
+        self._starts = current().starts
+        install(current().replace(starts=self._start))
         return self
+
+    def _start(self, task: GraphTask, start: Callable[[GraphTask], Any]) -> Any:
+        """Start a pass, and note if it fails, also before it comes to a part."""
+
+        # The errors of nested passes are their parents'.
+        is_nested = task.parent is not None
+
+        def ended(_: object = None) -> None:
+            if not is_nested and task.state is not DONE:
+                self._whole()._failed = True
+
+        if self._starts is not None:
+            start = partial(self._starts, start=start)
+        return watched(task, start, ended)
 
     async def __aexit__(
         self,
@@ -283,9 +308,11 @@ class context:
         traceback: TracebackType | None,
     ) -> None:
         _context.set(self._outer)
+        install(current().replace(starts=self._starts))
         whole = self._whole()
-        if kind is not None:
+        if kind is not None or whole._failed:
             await whole.give_up()
+        if kind is not None:
             return
         whole.check()
         if whole is self:

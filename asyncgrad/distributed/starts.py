@@ -79,19 +79,7 @@ class Starts:
                     if _leads_to(root, parameters) and (telling := missed(task)) is not None:
                         self._spawn(telling)
 
-        try:
-            found = start(task)
-        except BaseException:
-            # The pass has blocked this thread.
-            ended()
-            raise
-        if isinstance(found, asyncio.Future) and not found.done():
-            # Not the method of the pass's own class: for that the caller would have looked at it.
-            # Called before what the caller adds, and so before the caller can start the next pass.
-            asyncio.Future.add_done_callback(found, ended)
-        else:
-            ended()
-        return found
+        return watched(task, start, ended)
 
     def _spawn(self, telling: Coroutine[Any, Any, None]) -> None:
         loop = self._site.loop
@@ -107,6 +95,23 @@ class Starts:
         # If this wait is cancelled, they are told all the same.
         while self._telling:
             await asyncio.wait(self._telling)
+
+
+def watched(task: GraphTask, start: Callable[[GraphTask], Any], ended: Callable[..., None]) -> Any:
+    """Start a pass by a function of the scheduler's, and call another when it has ended."""
+    try:
+        found = start(task)
+    except BaseException:
+        # The pass has blocked this thread.
+        ended()
+        raise
+    if isinstance(found, asyncio.Future) and not found.done():
+        # Not the method of the pass's own class: for that the caller would have looked at it.
+        # Called before what the caller adds, and so before the caller can start the next pass.
+        asyncio.Future.add_done_callback(found, ended)
+    else:
+        ended()
+    return found
 
 
 def _leads_to(root: Node, leaves: list[Any]) -> bool:

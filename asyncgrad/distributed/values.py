@@ -28,7 +28,7 @@ def requires_grad(value: Any) -> bool:
 
 
 def check_plain(who: str, given: Any) -> None:
-    """Raise if a tensor that requires grad is in plain data, also in fields of a dataclass."""
+    """Raise if a tensor that requires grad is in plain data, also in sets and dataclasses."""
     for leaf in flatten(given)[0]:
         if requires_grad(leaf):
             raise AutogradError(
@@ -36,6 +36,8 @@ def check_plain(who: str, given: Any) -> None:
                 f"it: give x.detach(), or call a part with it. Only tensors that a part takes or "
                 f"gives as they are, or in lists, tuples and dictionaries, have gradients"
             )
+        if isinstance(leaf, (set, frozenset)):
+            check_plain(who, list(leaf))
         if is_dataclass(leaf) and not isinstance(leaf, type):
             check_plain(who, [getattr(leaf, field.name, None) for field in fields(leaf)])
 

@@ -1164,10 +1164,34 @@ async def test_a_divided_optimizer_knows_the_names_of_its_share() -> None:
         assert await world.run(named_shares) == [["module.scale"], ["module.shift"]]
 
 
+async def with_another_parameter(how: str) -> None:
+    module = Affine()
+    module.scale.requires_grad_(how == "replaced")
+    model = await DDP(module)
+    x = ag.ones(2, 3, dtype=ag.float64)
+    if how == "replaced":
+        module.scale = ag.nn.Parameter(module.scale.detach())
+    else:
+        await model(x).sum().backward()
+        module.scale.requires_grad_()
+    with ag.no_grad():
+        model(x)
+    model(x)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["replaced", "unfrozen"])
+async def test_a_parameter_whose_gradient_would_not_be_averaged_is_refused(how: str) -> None:
+    """The ranks' copies would differ from then on."""
+    async with world_of(Engine(2)) as world:
+        with pytest.raises(RuntimeError, match=r"shape \(3,\) was added or replaced, or requires"):
+            await world.run(with_another_parameter, how)
+
+
 async def within_a_context() -> Any:
     model = await DDP(Affine())
-    async with dist.autograd.context():
-        with pytest.raises(RuntimeError, match="does not hold back what the ranks"):
+    with pytest.raises(RuntimeError, match="does not hold back what the ranks"):
+        async with dist.autograd.context():
             await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
     held = model.module.scale.grad
     await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()

@@ -227,6 +227,26 @@ async def test_grad_and_no_grad_leave_a_parts_parameters_alone() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("passed_on", [False, True])
+async def test_a_call_records_as_it_is_made_and_not_as_it_is_awaited(passed_on: bool) -> None:
+    """The gradients of a part that was called without them would train it in silence."""
+    async with world_of(Engine(2)) as world:
+        first, second = await world.remote(0, Affine), await world.remote(1, Affine)
+        with ag.no_grad():
+            frozen = first(leaf())
+        call = second(frozen if passed_on else await frozen)
+        with ag.no_grad():
+            loss = await call
+        await loss.sum().backward()
+        assert await first.apply(gradients) == [None, None]
+        assert None not in await second.apply(gradients)
+        with ag.no_grad():
+            frozen = first(leaf())
+        await frozen.sent()
+        assert not (await frozen).requires_grad
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("rank", [0, 1])
 async def test_a_pass_sends_nothing_to_parts_that_it_does_not_reach(rank: int) -> None:
     """Because they are frozen, or because other gradients were asked for."""
@@ -487,9 +507,9 @@ async def test_parts_of_two_worlds_do_not_mix() -> None:
         loss = (await part(leaf())).sum() + (await alien(leaf())).sum()
         await loss.backward()
         assert (await part.apply(gradients)) == (await alien.apply(gradients))
-        async with dist.autograd.context():
-            await (await part(leaf())).sum().backward()
-            with pytest.raises(RuntimeError, match="one world"):
+        with pytest.raises(RuntimeError, match="one world"):
+            async with dist.autograd.context():
+                await (await part(leaf())).sum().backward()
                 await (await alien(leaf())).sum().backward()
 
 
@@ -548,6 +568,7 @@ async def test_a_tensor_that_requires_grad_is_no_plain_data() -> None:
             lambda: world.remote(0, Affine, weight),
             lambda: part.apply(identity, weight),
             lambda: part(Settings(weight)),
+            lambda: part({"given": {weight}}),
             lambda: world.run(gives_back, [Settings({"x": weight})]),
         ):
             with pytest.raises(RuntimeError, match="requires grad"):
@@ -702,6 +723,45 @@ async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
             await step()
         # Told once: a host that does not answer is waited for once.
         assert [name for _, name, _ in engine.log].count("abort") == 2
+        assert (x.grad, await part.apply(gradients)) == (None, [None, None])
+        assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["hook", "cancelled", "nested"])
+async def test_a_pass_that_fails_before_it_comes_to_a_part_fails_its_context(how: str) -> None:
+    """It depends on when an error or a deadline comes whether the pass has come to a part."""
+
+    async def waits(gradient: Any) -> None:
+        if how == "hook":
+            raise ValueError("planned")
+        with ag.enable_grad():
+            nested = (weight * 2).sum()
+        nested.register_hook(refuses)
+        with pytest.raises(ValueError, match="planned"):
+            await nested.backward()
+
+    async with world_of(Engine(2)) as world:
+        part, x, weight = await world.remote(1, Affine), leaf(), leaf()
+
+        async def step() -> None:
+            async with dist.autograd.context():
+                await (await part(x)).sum().backward()
+                loss = (await part(x)).sum()
+                if how != "cancelled":
+                    loss.register_hook(waits)
+                running = loss.backward()
+                if how == "cancelled":
+                    running.cancel()
+                await asyncio.wait([running])
+                running.cancelled() or running.exception()
+
+        if how == "nested":
+            await step()
+            assert x.grad is not None
+            return
+        with pytest.raises(dist.PassEndedError, match="has failed"):
+            await step()
         assert (x.grad, await part.apply(gradients)) == (None, [None, None])
         assert kept(await world.statistics()) == [0, 0]
 

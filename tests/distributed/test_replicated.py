@@ -88,3 +88,15 @@ async def test_a_loss_without_the_model_is_an_error_and_keeps_nobody_waiting() -
         await model.forward_backward(waits_before_and_after, [(rows(), 0, 0)] * 2)
         found = [await part.apply(gradients) for part in model.parts]
         assert found == [await gradients_of(1)] * 2
+
+
+@pytest.mark.asyncio
+async def test_a_pass_through_one_copy_says_so_and_does_not_wait_for_the_others() -> None:
+    async with world_of(Engine(2)) as world:
+        model = await world.replicate(make_affine)
+        y = await model.parts[0](rows())
+        with pytest.raises(RuntimeError, match="one copy of a replicated model"):
+            await y.sum().backward()
+        await model.forward_backward(waits_before_and_after, [(rows(), 0, 0)] * 2)
+        found = [await part.apply(gradients) for part in model.parts]
+        assert found == [await gradients_of(1)] * 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.autograd.modes import no_grad
+from asyncgrad.autograd.modes import is_grad_enabled, no_grad
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.variable import hooks_of
 from asyncgrad.creation import zeros
@@ -125,6 +125,8 @@ class DistributedDataParallel(Module):
                 "`model = await DistributedDataParallel(module)`"
             )
         self._state.check()
+        if is_grad_enabled():
+            self._state.check_parameters(self.module.parameters())
         return self.module(*args, **kwargs)
 
     def no_sync(self) -> AbstractContextManager[None]:
