@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.distributions import constraints
+from asyncgrad.distributions.constraints import Constraint
 from asyncgrad.distributions.continuous import Gumbel, Normal
 from asyncgrad.distributions.discrete import Categorical
 from asyncgrad.distributions.distribution import Distribution, sum_rightmost
@@ -17,7 +18,7 @@ from asyncgrad.ops.api.data import scalar_tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.distributions.constraints import Constraint, Value
+    from asyncgrad.distributions.constraints import Value
     from asyncgrad.tensor import Tensor
 
 
@@ -127,29 +128,103 @@ class TransformedDistribution(Distribution):
         stretched: Any = 0.0
         y = value
         for transform in reversed(self.transforms):
-            x = transform._inverse(y)
+            x = transform._inv_call(y)
             part = transform.log_abs_det_jacobian(x, y)
             stretched = stretched - sum_rightmost(part, events - transform.domain.event_dim)
             y = x
         own = events - len(self.base_dist.event_shape)
         return sum_rightmost(self.base_dist.log_prob(y), own) + stretched
 
-    def _sign(self) -> Any:
-        """1 if the composed transform increases, -1 if it decreases."""
-        sign: Any = 1
-        for transform in self.transforms:
-            scale = getattr(transform, "scale", 1)
-            sign = sign * (scale.sign() if hasattr(scale, "sign") else math.copysign(1, scale))
-        return sign
-
     def _cdf(self, value: Tensor) -> Tensor:
-        value = ComposeTransform(self.transforms)._inverse(value)
-        sign = self._sign()
-        return sign * (self.base_dist.cdf(value) - 0.5) + 0.5
+        whole = ComposeTransform(self.transforms)
+        return whole.sign * (self.base_dist.cdf(whole._inverse(value)) - 0.5) + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:
-        value = self._sign() * (value - 0.5) + 0.5
-        return ComposeTransform(self.transforms)(self.base_dist.icdf(value))
+        whole = ComposeTransform(self.transforms)
+        return whole(self.base_dist.icdf(whole.sign * (value - 0.5) + 0.5))
+
+
+class MixtureSameFamily(Distribution):
+    """A mixture of the distributions along the last batch axis of one distribution.
+
+    Args:
+        mixture_distribution: a `Categorical` of the components' weights.
+        component_distribution: the components.
+        validate_args: whether arguments are checked.
+
+    Raises:
+        ValueError: if these are no distributions, or their batches do not fit.
+    """
+
+    def __init__(
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: Distribution,
+        validate_args: bool | None = None,
+    ) -> None:
+        if not isinstance(mixture_distribution, Categorical):
+            raise ValueError("The Mixture distribution needs to be an instance of Categorical")
+        if not isinstance(component_distribution, Distribution):
+            raise ValueError("The Component distribution needs to be an instance of Distribution")
+        *batch, count = component_distribution.batch_shape or (None,)
+        own = mixture_distribution.batch_shape
+        if mixture_distribution._num_events != count or own not in {(), tuple(batch)}:
+            raise ValueError(
+                f"MixtureSameFamily: weights of {mixture_distribution._num_events} components, in "
+                f"a batch of {tuple(own)}, do not fit components of batch shape "
+                f"{tuple(component_distribution.batch_shape)}, whose last axis is the components."
+            )
+        self.mixture_distribution = mixture_distribution.expand(batch)
+        self.component_distribution = component_distribution
+        super().__init__(batch, component_distribution.event_shape, validate_args)
+
+    @property
+    def _axis(self) -> int:
+        """The axis of the components, before those of an event."""
+        return -1 - len(self._event_shape)
+
+    def _mixed(self, values: Any) -> Any:
+        """Values of the components, or their means, weighted and summed."""
+        weights = self.mixture_distribution.probs
+        return (weights.reshape(*weights.shape, *(1,) * (-1 - self._axis)) * values).sum(self._axis)
+
+    @property
+    def support(self) -> Constraint:
+        base, axis = self.component_distribution.support, self._axis
+
+        def check(x: Tensor) -> Any:
+            return base.check(x.unsqueeze(axis)).all(-1)
+
+        name = f"MixtureSameFamilyConstraint({base})"
+        return Constraint(name, check, base.event_dim, base.is_discrete)
+
+    @property
+    def mean(self) -> Tensor:
+        return self._mixed(self.component_distribution.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        parts = self.component_distribution
+        distance = parts.mean - self.mean.unsqueeze(self._axis)
+        return self._mixed(parts.variance) + self._mixed(distance**2)
+
+    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
+        cut = len(shape) - len(self._batch_shape) - len(self._event_shape)
+        chosen = self.mixture_distribution.sample(shape[:cut])
+        drawn, axis = self.component_distribution.sample(shape[:cut]), self._axis
+        index = chosen.reshape(*chosen.shape, *(1,) * -axis)
+        index = index.expand((*chosen.shape, 1, *self._event_shape))
+        return drawn.gather(axis, index).squeeze(axis)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
+        found = self.component_distribution.log_prob(value.unsqueeze(self._axis))
+        return (found + log_softmax(self.mixture_distribution.logits, -1)).logsumexp(-1)
+
+    def _cdf(self, value: Tensor) -> Tensor:
+        return self._mixed(self.component_distribution.cdf(value.unsqueeze(self._axis)))
+
+    def __repr__(self) -> str:
+        return f"MixtureSameFamily({self.mixture_distribution}, {self.component_distribution})"
 
 
 class LogNormal(TransformedDistribution):

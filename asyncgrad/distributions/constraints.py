@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval", "independent",
-    "integer_interval", "interval", "less_than", "lower_cholesky", "nonnegative",
-    "nonnegative_integer", "one_hot", "positive", "positive_definite", "positive_integer", "real",
-    "real_vector", "simplex", "unit_interval",
+    "Constraint", "boolean", "dependent_property", "greater_than", "greater_than_eq",
+    "half_open_interval", "independent", "integer_interval", "interval", "less_than",
+    "lower_cholesky", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive",
+    "positive_definite", "positive_integer", "real", "real_vector", "simplex", "unit_interval",
 ]  # fmt: skip
 
 #: A parameter: a tensor or a number.
@@ -38,6 +38,26 @@ class Constraint:
 
     def __repr__(self) -> str:
         return self.name.format(*self.bounds) if self.bounds else self.name
+
+
+class dependent_property(property):
+    """A property that is a constraint, such as a `support` that depends on parameters.
+
+    Args:
+        fget: the function that returns the constraint.
+        is_discrete: accepted for PyTorch's sake; the constraint says it.
+        event_dim: likewise.
+    """
+
+    def __init__(
+        self, fget: Callable[[Any], Constraint] | None = None, *, is_discrete: bool | None = None,
+        event_dim: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(fget)
+
+    def __call__(self, fget: Callable[[Any], Constraint]) -> dependent_property:
+        """The property of a function, if the arguments were given first."""
+        return dependent_property(fget)
 
 
 def _whole(x: Tensor) -> Any:
@@ -88,6 +108,16 @@ def integer_interval(lower_bound: Value, upper_bound: Value) -> Constraint:
         lambda x: _whole(x) & (x >= lower_bound) & (x <= upper_bound),
         is_discrete=True,
         bounds=(lower_bound, upper_bound),
+    )
+
+
+def multinomial(upper_bound: int) -> Constraint:
+    """Vectors of integers, none negative, whose sum is at most a bound."""
+    return Constraint(
+        f"Multinomial(upper_bound={upper_bound})",
+        lambda x: (x >= 0).all(-1) & (x.sum(-1) <= upper_bound),
+        event_dim=1,
+        is_discrete=True,
     )
 
 

@@ -167,32 +167,25 @@ class Gumbel(_LocationScale):
         return self.scale.log() + (1 + EULER)
 
 
-class HalfNormal(Distribution):
-    """The half-normal distribution: `abs(x)` of a normal x with mean 0 and deviation `scale`."""
+class _Half(Distribution):
+    """The base of distributions of `abs(x)`, for x of a symmetric one around 0."""
 
     scale: Tensor
     has_rsample = True
     arg_constraints: ClassVar[Any] = {"scale": constraints.positive}
     support = constraints.nonnegative
+    _symmetric: type[_LocationScale]
 
     def __init__(self, scale: Value, validate_args: bool | None = None) -> None:
         self._take(locals())
 
     @property
-    def _whole(self) -> Normal:
-        return Normal(0.0, self.scale, validate_args=False)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
+    def _whole(self) -> Any:
+        return self._symmetric(0.0, self.scale, validate_args=False)
 
     @property
     def mode(self) -> Tensor:
         return self.scale * 0
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (1 - 2 / math.pi)
 
     def _drawn(self, shape: tuple[int, ...]) -> Tensor:
         return self._whole._drawn(shape).abs()
@@ -209,6 +202,33 @@ class HalfNormal(Distribution):
 
     def entropy(self) -> Tensor:
         return self._whole.entropy() - math.log(2)
+
+
+class HalfNormal(_Half):
+    """The half-normal distribution: `abs(x)` of a normal x with mean 0 and deviation `scale`."""
+
+    _symmetric = Normal
+
+    @property
+    def mean(self) -> Tensor:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale**2 * (1 - 2 / math.pi)
+
+
+class HalfCauchy(_Half):
+    """The half-Cauchy distribution: `abs(x)` of a Cauchy x with median 0 and scale `scale`."""
+
+    _symmetric = Cauchy
+
+    @property
+    def mean(self) -> Tensor:
+        """Infinity, for every scale."""
+        return full_like(self.scale, math.inf)
+
+    variance = mean
 
 
 class Uniform(Distribution):

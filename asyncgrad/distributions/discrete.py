@@ -1,4 +1,4 @@
-"""Distributions of whole numbers, and of one of several classes."""
+"""Distributions of trials: one success, the first success, and one of several classes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.distribution import (
-    Distribution,
-    OfRate,
-    all_good,
-    broadcast_all,
-    derived,
-)
-from asyncgrad.ops.api.activation import softmax, softplus
+from asyncgrad.distributions.distribution import Distribution, all_good, broadcast_all, derived
+from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.creation import arange, eye, zeros_like
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits
-from asyncgrad.ops.api.random import bernoulli, binomial, multinomial, poisson, rand
+from asyncgrad.ops.api.random import bernoulli, multinomial, rand
 from asyncgrad.ops.api.shape import broadcast_tensors
-from asyncgrad.ops.api.transcendental import xlogy
 from asyncgrad.ops.bfloat16 import floating_info
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncgrad.distributions.constraints import Constraint, Value
     from asyncgrad.tensor import Tensor
 
@@ -36,7 +31,7 @@ def _clamped(probs: Tensor) -> Any:
     return probs.clamp(min=eps, max=1 - eps)
 
 
-class _OfChances(Distribution):
+class OfChances(Distribution):
     """The base of distributions that take either probabilities or log-odds."""
 
     arg_constraints: ClassVar[Any] = {
@@ -79,7 +74,7 @@ class _OfChances(Distribution):
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 
-class _OneChance(_OfChances):
+class _OneChance(OfChances):
     """The base of distributions with one probability per element of the batch."""
 
     def __init__(
@@ -182,106 +177,7 @@ class Geometric(_OneChance):
         ) / self.probs  # fmt: skip
 
 
-class Binomial(_OfChances):
-    """The binomial distribution: the number of successes in `total_count` trials.
-
-    Args:
-        total_count: the number of trials: a tensor or a number.
-        probs: the probability of success, broadcast against `total_count`.
-        logits: the log-odds, instead of `probs`.
-        validate_args: whether arguments are checked.
-    """
-
-    arg_constraints: ClassVar[Any] = {
-        "total_count": constraints.nonnegative_integer, **_OfChances.arg_constraints,
-    }  # fmt: skip
-    has_enumerate_support = True
-
-    def __init__(
-        self, total_count: Value = 1, probs: Value | None = None, logits: Value | None = None,
-        validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
-        (self.total_count,) = self._hold(probs, logits, total_count)
-        self.total_count = self.total_count.to(self._given.dtype)
-        super().__init__(self._given.shape, validate_args=validate_args)
-
-    @property
-    def support(self) -> Constraint:
-        return constraints.integer_interval(0, self.total_count)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
-
-    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
-        return binomial(self.total_count.expand(shape), self.probs.expand(shape))
-
-    def _log_prob(self, value: Tensor) -> Tensor:
-        n, logits = self.total_count, self.logits
-        ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
-        return ways + value * logits - n * softplus(logits)
-
-    def entropy(self) -> Tensor:
-        """The mean of `-log_prob`.
-
-        Raises:
-            NotImplementedError: if the numbers of trials differ.
-        """
-        if self.total_count.min() != self.total_count.max():
-            raise NotImplementedError(
-                "Inhomogeneous total count not supported by `entropy`. Compute it one by one."
-            )
-        found = self.log_prob(self.enumerate_support(False))
-        return -(found.exp() * found).sum(0)
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        """The integers from 0 to `total_count`, along the first axis.
-
-        Raises:
-            NotImplementedError: if the numbers of trials differ.
-        """
-        count = int(self.total_count.max())
-        if int(self.total_count.min()) != count:
-            raise NotImplementedError(
-                "Inhomogeneous total count not supported by `enumerate_support`. Do it one by one."
-            )
-        return self._numbers(1 + count, self._given.dtype, expand)
-
-
-class Poisson(OfRate):
-    """The Poisson distribution: the number of independent events, with mean `rate`."""
-
-    arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
-    support = constraints.nonnegative_integer
-
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate.floor()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
-
-    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
-        return poisson(self.rate.expand(shape))
-
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
-
-
-class Categorical(_OfChances):
+class Categorical(OfChances):
     """The categorical distribution over the integers from 0 to the number of classes less one.
 
     Args:
@@ -397,3 +293,13 @@ class OneHotCategorical(Categorical):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All one-hot vectors, along the first axis."""
         return self._one_hot(super().enumerate_support(expand))
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """`OneHotCategorical` whose samples pass their gradients on to the probabilities."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        probs = self.probs
+        return self.sample(sample_shape) + (probs - probs.detach())

@@ -182,6 +182,8 @@ class Distribution:
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Random samples without gradients, of shape sample_shape + batch_shape + event_shape."""
         with no_grad():
+            if type(self)._drawn is Distribution._drawn:
+                return self.rsample(sample_shape)
             return self._drawn(self._extended_shape(sample_shape))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -260,6 +262,15 @@ class Distribution:
         out._batch_shape = shape
         return out
 
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """An object for `expand` of a class of users to fill, whose arguments it has to know."""
+        if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise NotImplementedError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
+                f"method must also define a custom .expand() method."
+            )
+        return object.__new__(type(self)) if _instance is None else _instance
+
     def _extended_shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
         return tuple(sample_shape) + self._batch_shape + self._event_shape
 
@@ -290,7 +301,7 @@ class Distribution:
 
     def __repr__(self) -> str:
         held = {k: v for k, v in vars(self).items() if k in self.arg_constraints}
-        parts = [f"{k}: {v if v.numel() == 1 else tuple(v.shape)}" for k, v in held.items()]
+        parts = [f"{k}: {v if v.numel() == 1 else v.shape}" for k, v in held.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

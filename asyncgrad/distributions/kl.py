@@ -17,7 +17,8 @@ from asyncgrad.distributions.continuous import (
     Normal,
     Uniform,
 )
-from asyncgrad.distributions.discrete import Bernoulli, Binomial, Categorical, Geometric, Poisson
+from asyncgrad.distributions.counts import Binomial, Poisson
+from asyncgrad.distributions.discrete import Bernoulli, Categorical, Geometric
 from asyncgrad.distributions.distribution import sum_rightmost
 from asyncgrad.distributions.multivariate import (
     Beta,

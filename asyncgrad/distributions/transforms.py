@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
@@ -19,17 +20,50 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "AffineTransform", "ComposeTransform", "ExpTransform", "SigmoidTransform", "TanhTransform",
-    "Transform",
+    "AffineTransform", "ComposeTransform", "ExpTransform", "SigmoidTransform", "SoftplusTransform",
+    "TanhTransform", "Transform",
 ]  # fmt: skip
 
 
 class Transform:
-    """The base of invertible transforms: `transform(x)`, and back by `transform.inv(y)`."""
+    """The base of invertible transforms: `transform(x)`, and back by `transform.inv(y)`.
+
+    Args:
+        cache_size: if 1, the last input and result are kept, and the inverse of that result is that
+            input: exact, also where the inverse of the rounded result would be infinite.
+
+    Raises:
+        ValueError: if `cache_size` is neither 0 nor 1.
+    """
 
     domain = constraints.real
     codomain = constraints.real
     bijective = True
+    _cache_size = 0
+    #: The last input and its result, if they are kept.
+    _cached: tuple[Any, Any] = (None, None)
+
+    def __init__(self, cache_size: int = 0) -> None:
+        if cache_size not in {0, 1}:
+            raise ValueError(f"cache_size must be 0 or 1, got {cache_size!r}")
+        # Some transforms are frozen.
+        vars(self)["_cache_size"] = cache_size
+
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        """The same transform with another size of the cache."""
+        if self._cache_size == cache_size:
+            return self
+        other = copy.copy(self)
+        vars(other).pop("_cached", None)
+        Transform.__init__(other, cache_size)
+        return other
+
+    @property
+    def sign(self) -> Any:
+        """1 where the transform increases, -1 where it decreases."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no sign: only cdf and icdf need one, where it increases"
+        )
 
     @property
     def inv(self) -> Transform:
@@ -38,7 +72,18 @@ class Transform:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The transformed tensor."""
-        return self._call(x)
+        known, result = self._cached
+        return result if x is known else self._keep(x, self._call(x))[1]
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        known, result = self._cached
+        return known if y is result else self._keep(self._inverse(y), y)[0]
+
+    def _keep(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, kept if there is a cache."""
+        if self._cache_size:
+            vars(self)["_cached"] = x, y
+        return x, y
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the result for an input of a shape."""
@@ -59,6 +104,10 @@ class _Inverse(Transform):
     def __init__(self, of: Transform) -> None:
         self._of = of
 
+    @property
+    def sign(self) -> Any:
+        return self._of.sign
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Inverse) and self._of == other._of
 
@@ -77,7 +126,7 @@ class _Inverse(Transform):
         return self._of.domain
 
     def _call(self, x: Tensor) -> Tensor:
-        return self._of._inverse(x)
+        return self._of._inv_call(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return self._of(y)
@@ -86,9 +135,23 @@ class _Inverse(Transform):
         return -self._of.log_abs_det_jacobian(y, x)
 
 
-@dataclasses.dataclass(frozen=True)
-class ExpTransform(Transform):
-    """`y = exp(x)`."""
+class _Fixed(Transform):
+    """The base of increasing transforms without parameters: all of a class are equal."""
+
+    sign = 1
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class ExpTransform(_Fixed):
+    """`y = exp(x)`; the argument is that of `Transform`."""
 
     codomain = constraints.positive
 
@@ -102,9 +165,8 @@ class ExpTransform(Transform):
         return x
 
 
-@dataclasses.dataclass(frozen=True)
-class SigmoidTransform(Transform):
-    """`y = 1 / (1 + exp(-x))`."""
+class SigmoidTransform(_Fixed):
+    """`y = 1 / (1 + exp(-x))`; the argument is that of `Transform`."""
 
     codomain = constraints.unit_interval
 
@@ -121,9 +183,23 @@ class SigmoidTransform(Transform):
         return -softplus(-x) - softplus(x)
 
 
-@dataclasses.dataclass(frozen=True)
-class TanhTransform(Transform):
-    """`y = tanh(x)`."""
+class SoftplusTransform(_Fixed):
+    """`y = log(1 + exp(x))`; the argument is that of `Transform`."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return softplus(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (-y).expm1().neg().log() + y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -softplus(-x)
+
+
+class TanhTransform(_Fixed):
+    """`y = tanh(x)`; the argument is that of `Transform`."""
 
     codomain = constraints.interval(-1.0, 1.0)
 
@@ -139,11 +215,28 @@ class TanhTransform(Transform):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AffineTransform(Transform):
-    """`y = loc + scale * x`."""
+    """`y = loc + scale * x`.
+
+    Args:
+        loc: what is added.
+        scale: the factor.
+        event_dim: how many of the last axes are those of one event.
+        cache_size: that of `Transform`.
+    """
 
     loc: Value
     scale: Value
     event_dim: int = 0
+    cache_size: dataclasses.InitVar[int] = 0
+
+    def __post_init__(self, cache_size: int) -> None:
+        super().__init__(cache_size)
+
+    @property
+    def sign(self) -> Any:
+        """The sign of the factor."""
+        held = isinstance(self.scale, Variable)
+        return self.scale.sign() if held else math.copysign(1, self.scale)  # type: ignore[union-attr]
 
     @property
     def domain(self) -> Any:  # type: ignore[override]
@@ -181,10 +274,24 @@ class AffineTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """The composition of several transforms, applied in order."""
+    """The composition of several transforms, applied in order.
 
-    def __init__(self, parts: list[Transform]) -> None:
-        self.parts = list(parts)
+    Args:
+        parts: the transforms.
+        cache_size: that of `Transform`; if 1, the parts have caches, too.
+    """
+
+    def __init__(self, parts: list[Transform], cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.parts = [part.with_cache() if cache_size else part for part in parts]
+
+    def __repr__(self) -> str:
+        return f"ComposeTransform({self.parts})"
+
+    @property
+    def sign(self) -> Any:
+        """The product of the parts' signs."""
+        return math.prod(part.sign for part in self.parts)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ComposeTransform) and self.parts == other.parts
@@ -213,7 +320,7 @@ class ComposeTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         for part in reversed(self.parts):
-            y = part._inverse(y)
+            y = part._inv_call(y)
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:

@@ -6,10 +6,8 @@ PyTorch's file.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import (
     activation,
@@ -38,6 +36,10 @@ from asyncgrad.nn import (
     transformer,
     transformer_layers,
 )
+from asyncgrad.submodules import offer
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 #: For each of PyTorch's files, the files here that have its modules.
 _FILES: dict[str, tuple[ModuleType, ...]] = {
@@ -82,16 +84,14 @@ _MORE: dict[str, dict[str, Any]] = {
 
 def _offer(file: str) -> None:
     """Create an importable submodule for one of PyTorch's files, with its classes."""
-    made = ModuleType(f"{__name__}.{file}", f"PyTorch's `torch.nn.modules.{file}`.")
-    for source in _FILES.get(file, ()):
-        for name, value in vars(source).items():
-            if isinstance(value, type) and issubclass(value, module.Module):
-                setattr(made, name, value)
-                if not name.startswith("_"):
-                    globals()[name] = value
-    vars(made).update(_MORE.get(file, {}))
-    sys.modules[made.__name__] = made
-    globals()[file] = made
+    classes = {
+        name: value
+        for source in _FILES.get(file, ())
+        for name, value in vars(source).items()
+        if isinstance(value, type) and issubclass(value, module.Module)
+    }
+    globals().update({name: one for name, one in classes.items() if not name.startswith("_")})
+    offer(__name__, file, classes | _MORE.get(file, {}))
 
 
 for _file in (*_FILES, "utils"):
