@@ -36,7 +36,14 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.devices import CPU, Device
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.api import CHAPTERS, complex_parts, elementwise, linalg, rearrange
+from asyncgrad.ops.api import (
+    CHAPTERS,
+    complex_parts,
+    elementwise,
+    linalg,
+    rearrange,
+    transcendental,
+)
 from asyncgrad.ops.api import index as indexing
 from asyncgrad.ops.api import shape as shaping
 from asyncgrad.ops.api.data import by_size_or_data
@@ -858,6 +865,14 @@ class Tensor(Methods):
     def where(self, condition: Tensor, other: Tensor | complex) -> Tensor:
         """The elements where the condition is true, those of `other` elsewhere."""
         return elementwise.where(condition, self, other)
+
+    def polygamma(self, n: int) -> Tensor:
+        """The derivative of `digamma` of order `n`.
+
+        Raises:
+            RuntimeError: if the order is negative.
+        """
+        return transcendental.polygamma(n, self)
 
     # -- in place ---------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ What is here is also in `accelerator`, which is the same on any kind of device.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad import accelerator, random
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "amp", "current_device", "current_stream",
-    "default_stream", "device", "device_count", "empty_cache", "init", "is_available",
-    "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated",
-    "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats",
+    "default_stream", "device", "device_count", "empty_cache", "get_device_capability",
+    "get_device_name", "get_device_properties", "init", "is_available", "is_initialized",
+    "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved",
+    "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats",
     "reset_peak_memory_stats", "set_device", "set_stream", "stream", "synchronize",
 ]  # fmt: skip
 
@@ -138,6 +140,31 @@ def current_device() -> int:
         RuntimeError: if there is none.
     """
     return _gpu(None).index or 0
+
+
+def get_device_properties(device: Any = None) -> SimpleNamespace:
+    """A GPU's `name`, `major`, `minor`, `total_memory` and `multi_processor_count`."""
+    gpu: Any = _gpu(device)
+    found = gpu.properties()
+    return SimpleNamespace(
+        name=found["name"].decode(),
+        major=found["major"],
+        minor=found["minor"],
+        total_memory=found["totalGlobalMem"],
+        multi_processor_count=found["multiProcessorCount"],
+    )
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of a GPU."""
+    name: str = get_device_properties(device).name
+    return name
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability of a GPU, such as (9, 0)."""
+    found = get_device_properties(device)
+    return found.major, found.minor
 
 
 def current_stream(device: Any = None) -> _devices.Stream:

@@ -361,6 +361,11 @@ class CudaDevice(Device):
         free, total = self._device.mem_info
         return free, total
 
+    def properties(self) -> dict[str, Any]:
+        """The driver's description of the GPU, by CUDA's names."""
+        found: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(self.index)
+        return found
+
     def empty_cache(self) -> None:
         """Return the pool's unused blocks to the driver."""
         with self._device:

@@ -137,13 +137,15 @@ class _Forwards(_Convolution):
 
     def forward(self, input: Tensor) -> Tensor:
         """The convolution of an input of shape (n, in_channels, *image), or without n."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Convolve with other weights, as subclasses of users do."""
         convolve, padding = type(self)._function, self.padding
         if self.padding_mode != "zeros":
             input = F.pad(input, self._sides(), mode=self.padding_mode)
             padding = 0
-        return convolve(
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def _sides(self) -> list[int]:
         """The padding before and after each axis, the last axis first."""

@@ -274,7 +274,7 @@ class _LazyNorm(_Lazy):
     _wanted = ("affine", "track_running_stats")
 
     def _count(self: Any, input: Tensor) -> int:
-        self._check_axes(input)
+        self._check_input_dim(input)
         return int(input.shape[1])
 
 

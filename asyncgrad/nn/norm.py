@@ -68,7 +68,7 @@ class _BatchNorm(
         wanted = {"weight": affine, "bias": affine and bias}
         self._add_parameters((num_features,), wanted, device, dtype)
 
-    def _check_axes(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if self._axes and input.ndim not in self._axes:
             raise ValueError(
                 f"expected {' or '.join(f'{axes}D' for axes in self._axes)} input (got "
@@ -89,7 +89,7 @@ class _BatchNorm(
 
     def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each feature."""
-        self._check_axes(input)
+        self._check_input_dim(input)
         factor = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked += 1
@@ -170,7 +170,7 @@ class _InstanceNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input, normalised for each channel of each example."""
-        self._check_axes(input)
+        self._check_input_dim(input)
         least, most = self._axes
         channels = input.shape[int(input.ndim == most)]
         if channels != self.num_features:

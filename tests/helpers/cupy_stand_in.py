@@ -255,6 +255,14 @@ class StandIn:
                 CUDARuntimeError=CUDARuntimeError,
                 getDevice=self.device,
                 getDeviceCount=lambda: self.devices,
+                getDeviceProperties=lambda index: {
+                    "name": b"Stand-in %d" % index,
+                    "major": 9,
+                    "minor": 0,
+                    "totalGlobalMem": 2**31,
+                    "multiProcessorCount": 4,
+                    "warpSize": 32,
+                },
                 eventQuery=self.query,
             ),
         )

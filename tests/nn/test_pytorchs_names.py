@@ -45,6 +45,42 @@ def test_base_classes_tell_modules_apart():
     assert issubclass(ag.optim.lr_scheduler.StepLR, ag.optim.lr_scheduler._LRScheduler)
 
 
+def test_functions_are_found_by_the_names_of_pytorchs_files():
+    for file, name in (
+        ("nn.utils.clip_grad", "clip_grad_norm_"), ("nn.utils.clip_grad", "clip_grad_value_"),
+        ("utils.data.dataloader", "DataLoader"), ("utils.data.dataloader", "default_collate"),
+        ("utils.data.distributed", "DistributedSampler"),
+    ):  # fmt: skip
+        for library in ("torch", "asyncgrad"):
+            package = importlib.import_module(f"{library}.{file.rpartition('.')[0]}")
+            found = importlib.import_module(f"{library}.{file}")
+            assert getattr(found, name) is getattr(package, name)
+
+
+def test_layers_of_users_call_what_pytorchs_have():
+    """Weights that are standardised, and statistics that are their own."""
+    x, w = np.arange(32.0).reshape(1, 2, 4, 4), np.arange(36.0).reshape(2, 2, 3, 3)
+    results = []
+    for library in (torch, ag):
+
+        class Doubled(library.nn.Conv2d):
+            def forward(self, input):
+                return self._conv_forward(input, self.weight * 2, None)
+
+        class Centred(library.nn.BatchNorm2d):
+            def forward(self, input):
+                self._check_input_dim(input)
+                return input - input.mean((0, 2, 3), keepdim=True)
+
+        layer = Doubled(2, 2, 3, padding=1, padding_mode="circular").double()
+        with library.no_grad():
+            layer.weight.copy_(library.tensor(w))
+        results.append(Centred(2)(layer(library.tensor(x))).detach().numpy())
+        with pytest.raises(ValueError, match="expected 4D input"):
+            Centred(2)(library.ones(2, 2))
+    np.testing.assert_allclose(*results)
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_buffers_are_registered_by_assignment(persistent):
     names = []

@@ -4,6 +4,7 @@ Datasets, samplers and the loader have PyTorch's names and arguments. Two things
 are threads, and coroutines can iterate over a loader with `async for` without blocking their loop.
 """
 
+from asyncgrad.submodules import offer
 from asyncgrad.utils.data.collate import default_collate, default_convert
 from asyncgrad.utils.data.dataset import (
     ChainDataset,
@@ -33,3 +34,6 @@ __all__ = [
     "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerInfo",
     "default_collate", "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip
+
+offer(__name__, "dataloader", {"DataLoader": DataLoader, "default_collate": default_collate})
+offer(__name__, "distributed", {"DistributedSampler": DistributedSampler})
