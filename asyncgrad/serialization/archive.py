@@ -68,7 +68,7 @@ def load(
     f: str | os.PathLike[str] | IO[bytes],
     map_location: str | None = None,
     *,
-    weights_only: bool = True,
+    weights_only: bool | None = None,
 ) -> Any:
     """Read tensors, numbers, strings and plain containers from a `.pt` file.
 
@@ -78,7 +78,7 @@ def load(
         map_location: the devices of the tensors: a device; a mapping by the names of the devices
             they were saved from; or a function of a tensor and such a name that returns a device
             or a tensor on it. Tensors without an entry go to the CPU, as do all if it is None.
-        weights_only: has to be True; nothing else is ever loaded.
+        weights_only: accepted for PyTorch's sake: code from a file is never run.
 
     Returns:
         The saved object. Tensors that shared memory share it again.
@@ -86,13 +86,7 @@ def load(
     Raises:
         UnpicklingError: if the file holds anything else, or sizes do not match.
         RuntimeError: if the file is damaged or not PyTorch's, or if a device does not exist.
-        ValueError: for `weights_only=False`.
     """
-    if not weights_only:
-        raise ValueError(
-            "load: weights_only=False would run code from the file, which asyncgrad never does. "
-            "Load it with PyTorch and save a state dict."
-        )
     import zipfile
 
     placing = _placing(map_location)
