@@ -12,6 +12,7 @@ from asyncgrad.core.modes import Mode
 from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, bump_version, is_inference, requires_grad, view_of
 from asyncgrad.core.versions import owner_of
+from asyncgrad.nn.module import Module
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
@@ -303,7 +304,8 @@ class Changes(KnownArrays):
     def _argument(self, value: Any, effect: bool, values: bool) -> Any:
         if values and isinstance(value, Variable):
             return self.values_of(value)
-        if effect and is_own(type(value).__module__) and not isinstance(value, Variable):
+        own = is_own(type(value).__module__) or isinstance(value, Module)
+        if effect and own and not isinstance(value, Variable):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)
         return self.template(value, tensors=effect)

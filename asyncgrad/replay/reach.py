@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 import cmath
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -329,7 +330,7 @@ class Reached(Unchanged):
             if module.startswith(_EFFECTS):
                 raise UnrepeatableError(f"{where} is {module}.{kind.__name__}")
             return
-        if kind is types.SimpleNamespace or kind in _NUMBERS:
+        if kind in {types.SimpleNamespace, contextlib.nullcontext} or kind in _NUMBERS:
             return
         if module.startswith("numpy") or not isinstance(kind, type):
             raise UnrepeatableError(f"{where} is {kind.__name__}")
@@ -487,6 +488,7 @@ _BY_TYPE: dict[type, Any] = {
     types.BuiltinFunctionType: Reached._builtin,
     types.ModuleType: Reached._module,
     functools.partial: Reached._partial,
+    contextlib.nullcontext: lambda self, value, where: self._dict(vars(value), where),
     type(functools.lru_cache(len)): Reached._cached,
     staticmethod: Reached._wrapped,
     classmethod: Reached._wrapped,

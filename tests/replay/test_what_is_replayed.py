@@ -5,6 +5,8 @@ PyTorch's samples of every function are compared in `tests/ops/test_replays_of_e
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 import asyncgrad as ag
@@ -20,7 +22,7 @@ def counts(function):
 
 
 def values(result):
-    parts = result if isinstance(result, (tuple, list)) else [result]
+    parts = [result] if isinstance(result, ag.Tensor) else result
     return [part.tolist() for part in parts]
 
 
@@ -144,3 +146,34 @@ def test_a_failed_inversion_that_nothing_reads_raises():
     assert [fast(ag.eye(2)).tolist() for _ in range(2)] == [[[2, 0], [0, 2]]] * 2
     with pytest.raises(RuntimeError, match="singular"):
         fast(ag.zeros(2, 2))
+
+
+@pytest.mark.parametrize("options", [{}, {"avg_fn": lambda mean, x, n: 0.9 * mean + 0.1 * x}])
+def test_averages_of_weights(options):
+    """With a context manager that does nothing, as training loops have it."""
+    context = contextlib.nullcontext()
+
+    def training():
+        ag.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        optimizer = ag.optim.SGD(net.parameters(), lr=0.1)
+        averaged = ag.optim.swa_utils.AveragedModel(net, **options)
+
+        def step(x):
+            with context:
+                loss = net(x).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            averaged.update_parameters(net)
+            return loss.detach()
+
+        return step, averaged
+
+    (eager, expected), (step, averaged) = training(), training()
+    fast = ag.compile(step, fullgraph=True)
+    for number in range(4):
+        x = ag.randn(3, 4) + number
+        assert fast(x).tolist() == eager(x).tolist()
+        assert values(averaged.state_dict().values()) == values(expected.state_dict().values())
+    assert counts(fast) == (1, 3)
