@@ -437,7 +437,7 @@ class Reached(Unchanged):
 
     def _chain(self, value: Any, where: str, names: list[str]) -> None:
         """Follow attributes of modules, as in `package.module.function`, to their end."""
-        while type(value) is types.ModuleType and names and value not in _PURE:
+        while type(value) is types.ModuleType and names:
             name = names.pop(0)
             where = f"{where}.{name}"
             found = getattr(value, name, None)
@@ -445,6 +445,8 @@ class Reached(Unchanged):
                 self._reads(vars(value), name)
             else:
                 self._attributes.append((value, name))
+            if value in _PURE:
+                return
             value = found
         if names[:1] == ["backward"] and isinstance(value, type) and issubclass(value, Function):
             raise UnrepeatableError(f"its code uses {where}.backward")
@@ -489,6 +491,7 @@ _BY_TYPE: dict[type, Any] = {
     types.ModuleType: Reached._module,
     functools.partial: Reached._partial,
     contextlib.nullcontext: lambda self, value, where: self._dict(vars(value), where),
+    functools.partialmethod: Reached._partial,
     type(functools.lru_cache(len)): Reached._cached,
     staticmethod: Reached._wrapped,
     classmethod: Reached._wrapped,

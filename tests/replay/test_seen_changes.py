@@ -6,6 +6,7 @@ import collections
 import enum
 import functools
 import gc
+import math
 import operator
 import types
 import weakref
@@ -251,13 +252,26 @@ def bases_of_a_class():
     return lambda x: one.method(x), lambda: setattr(Base, "__bases__", (Second,))
 
 
+def method_made_of_another():
+    class Scaled:
+        factor = 2
+
+        def times(self, x, more):
+            return x * self.factor * more
+
+        twice = functools.partialmethod(times, more=2)
+
+    one = Scaled()
+    return lambda x: one.twice(x), lambda: setattr(one, "factor", 3)
+
+
 CHANGED = {
     make.__name__: make
     for make in (
         attribute_of_a_subclass, method_of_a_subclass, special_method_of_a_subclass,
         class_of_an_instance, code_of_a_function, function_by_class, function_that_keeps_results,
         attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
-        method_of_a_named_tuple, bases_of_a_class,
+        method_of_a_named_tuple, bases_of_a_class, method_made_of_another,
     )
 }  # fmt: skip
 
@@ -268,16 +282,18 @@ def test_what_changes_is_noticed(name):
     compare(around(CHANGED[name]))
 
 
-def test_replaced_functions_of_the_package_are_noticed(monkeypatch):
-    """A test that replaces `asyncgrad.tanh` gets what it has put there."""
+def test_replaced_functions_of_modules_are_noticed(monkeypatch):
+    """A test that replaces `asyncgrad.tanh`, or a function of Python's, gets what it put there."""
+    pythons = ag.compile(lambda x: x * math.floor(2.5))
     direct = ag.compile(lambda x: ag.tanh(x))
     layered = ag.compile(lambda x: nn.functional.relu(x))
     for _ in range(2):
-        direct(at(1)), layered(at(1))
+        direct(at(1)), layered(at(1)), pythons(at(1))
+    monkeypatch.setattr(math, "floor", lambda x: 7)
     monkeypatch.setattr(ag, "tanh", lambda x: x * 9)
     monkeypatch.setattr(nn.functional, "relu", lambda x: x * 8)
     for _ in range(2):
-        assert (direct(at(1)).item(), layered(at(1)).item()) == (9, 8)
+        assert [call(at(1)).item() for call in (pythons, direct, layered)] == [7, 9, 8]
 
 
 # -- arguments ------------------------------------------------------------------------------------
