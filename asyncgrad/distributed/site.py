@@ -74,7 +74,8 @@ class Site:
         if running is not self.loop:
             raise WrongLoopError(
                 "a world was used on another event loop than the one it was made on, or on none: "
-                "await its calls and the passes that cross it there"
+                "await its calls and the passes that cross it there, in a part by an `async def "
+                "forward`"
             )
 
     def check_living(self, ranks: Iterable[int], during: str) -> None:
