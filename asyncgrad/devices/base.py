@@ -140,6 +140,11 @@ class Device(metaclass=_DeviceType):
         return self.xp
 
     @property
+    def half_xp(self) -> Any:
+        """The library for half precision; on the CPU it multiplies matrices in float32."""
+        return self.xp
+
+    @property
     def large(self) -> int:
         """The number of bytes from which an array is large."""
         return Pool.large

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.devices.base import Device
+from asyncgrad.devices.half_products import half_numpy
 from asyncgrad.devices.plain_numpy import plain_numpy
 from asyncgrad.devices.pool import POOL, pooled_numpy
 
-_PLAIN, _POOLED = plain_numpy(), pooled_numpy()
+_PLAIN, _POOLED, _HALF = plain_numpy(), pooled_numpy(), half_numpy()
 
 
 class CpuDevice(Device):
@@ -26,6 +27,11 @@ class CpuDevice(Device):
     def pooled_xp(self) -> Any:
         """NumPy that keeps large results in memory from a pool."""
         return _POOLED
+
+    @property
+    def half_xp(self) -> Any:
+        """NumPy that multiplies matrices of half precision in float32, and rounds the products."""
+        return _HALF
 
     @property
     def array_type(self) -> type:

@@ -294,10 +294,13 @@ def _stack(arrays: Sequence[Array], axis: int = 0) -> Any:
 
 
 def pooled_numpy() -> Any:
-    """NumPy, with large results of elementwise functions in the pool's memory."""
+    """NumPy, with large results of elementwise functions in the pool's memory.
+
+    `unpooled` is NumPy without that.
+    """
     pooled: dict[str, Any] = {
         "concatenate": _concatenate, "dot": _dot, "empty": _empty, "empty_like": _empty_like,
-        "stack": _stack, "zeros": _zeros,
+        "stack": _stack, "zeros": _zeros, "unpooled": plain_numpy(),
     }  # fmt: skip
     for name, function in vars(np).items():
         elementwise = isinstance(function, np.ufunc) and function.signature is None

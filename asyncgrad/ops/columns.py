@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ def in_parts(xp: Library, a: Array, b: Array) -> Any:
     """The products of `a` with some columns of `b` at a time, for each group."""
     groups, rows, inner = a.shape
     count = _parts(b.shape[2], rows * inner)
-    if count == 1 or a.dtype.kind == "V" or xp.ndarray is not np.ndarray:
+    if count == 1 or is_half(a.dtype) or xp.ndarray is not np.ndarray:
         return of_groups(xp, a, b)
     out = _matrices(xp, a.dtype, groups, rows, b.shape[2])
     b, cut = [x.reshape(groups, len(x[0]), count, -1).swapaxes(1, 2) for x in (b, out)]
@@ -249,7 +250,7 @@ def sum_of_parts(xp: Library, a: Array, b: Array) -> Any:
     """The products of some columns of `a` with the same rows of `b`, summed, for each group."""
     groups, rows, inner = a.shape
     count = _parts(inner, rows * b.shape[2])
-    if count == 1 or a.dtype.kind == "V" or xp.ndarray is not np.ndarray:
+    if count == 1 or is_half(a.dtype) or xp.ndarray is not np.ndarray:
         return of_groups(xp, a, b)
     a = a.reshape(groups, rows, count, -1).swapaxes(1, 2)
     return np.matmul(a, b.reshape(groups, count, -1, b.shape[2])).sum(axis=1)

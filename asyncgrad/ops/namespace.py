@@ -192,7 +192,8 @@ def _space(device: Device, kind: str) -> Raw:
     if known is not None:
         return known
     with _making:
-        xp = device.pooled_xp if kind == "large" else device.xp
+        own = {"large": device.pooled_xp, "half": device.half_xp, "narrow": device.half_xp}
+        xp = own.get(kind, device.xp)
         F = Raw(device, xp, is_complex=kind == "complex")
         for op in OPS.values():
             _bind(op, F, kind)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def _library(xp: Library) -> Any:
     """The library for steps: NumPy without its pool, because each result has a given `out`."""
-    return np if xp.ndarray is np.ndarray else xp
+    return getattr(xp, "unpooled", xp)
 
 
 #: Up to this many multiplications OpenBLAS multiplies matrices in place. For more it first copies
