@@ -70,7 +70,8 @@ def set_default_device(device: Device) -> None:
         RuntimeError: if there is no such device.
     """
     found = None if device is None else find_device(device)
-    set_place(None if found is None else Place(found, None))
+    # The CPU is the default without a place, and calls without one can be compiled.
+    set_place(None if found is None or found.type == "cpu" else Place(found, None))
 
 
 class _DeviceType(ABCMeta):

@@ -304,8 +304,8 @@ class Changes(KnownArrays):
     def _argument(self, value: Any, effect: bool, values: bool) -> Any:
         if values and isinstance(value, Variable):
             return self.values_of(value)
-        own = is_own(type(value).__module__) or isinstance(value, Module)
-        if effect and own and not isinstance(value, Variable):
+        own = is_own(type(value).__module__) and not isinstance(value, Variable)
+        if effect and (own or (isinstance(value, (Module, Optimizer)) and self._is_there(value))):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)
         return self.template(value, tensors=effect)

@@ -321,3 +321,63 @@ def test_an_error_after_a_change_has_the_same_words():
         errors.append(str(caught.value))
     assert errors[0] == errors[1]
     assert replays(fast) == 2
+
+
+class Signs(ag.optim.Optimizer):
+    """As programs define their own: with state, and a step without gradients."""
+
+    def __init__(self, params, lr=0.01):
+        super().__init__(params, {"lr": lr})
+
+    @ag.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["mean"] = ag.zeros_like(p)
+                state["mean"].mul_(0.9).add_(p.grad, alpha=0.1)
+                p.add_(state["mean"].sign(), alpha=-group["lr"])
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x).tanh()
+
+
+@pytest.mark.parametrize("of_model", [True, False])
+def test_models_and_optimisers_of_users_are_called_anew(of_model):
+    """Their gradients are cleared, and they step, as those of the package."""
+    runs = []
+    for wrap in (lambda step: step, ag.compile):
+        ag.manual_seed(0)
+        model = Net()
+        optimizer = Signs(model.parameters())
+
+        def step(x, model=model, optimizer=optimizer):
+            (model if of_model else optimizer).zero_grad()
+            loss = (model(x) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        call = wrap(step)
+        runs.append([call(ag.full((4, 3), float(i))).item() for i in range(5)])
+        runs.append(model.layer.weight.tolist())
+    assert runs[:2] == runs[2:]
+    assert "1 recorded, 4 replayed" in call.explain()
+
+
+def test_calls_are_replayed_where_the_default_device_is_set_to_the_cpu():
+    """As programs do that choose between a GPU and the CPU."""
+    call = ag.compile(lambda x: x.exp() + 1, fullgraph=True)
+    ag.set_default_device("cpu")
+    try:
+        assert ag.get_default_device() == ag.device("cpu")
+        assert [call(ag.zeros(1)).item() for _ in range(2)] == [2, 2]
+    finally:
+        ag.set_default_device(None)
