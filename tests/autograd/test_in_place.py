@@ -150,6 +150,25 @@ def test_states_that_their_nodes_have_saved_are_put_into_rows(T, log):
 
 
 @both
+def test_elements_of_a_view_whose_base_has_changed_since(T, log):
+    """Its history is that of the changed base."""
+    for put in (
+        lambda v: v.__setitem__(T.tensor([0]), 1.0),
+        lambda v: v.index_add_(0, T.tensor([0, 1]), T.ones(2, 2, dtype=v.dtype)),
+        lambda v: v.scatter_(0, T.zeros(1, 2, dtype=T.int64), 0.5),
+        lambda v: v.__setitem__(T.tensor([[True, False], [False, True]]), 2.0),
+    ):
+        w = leaf(T, 0.5, -1.0)
+        base = w * T.arange(6, dtype=w.dtype).reshape(3, 2)
+        view = base[1:]
+        base.mul_(3)
+        put(view)
+        log(view.requires_grad, view.grad_fn is None, view, base)
+        yield ((view * view).sum() + (base * base).sum()).backward()
+        log(w.grad)
+
+
+@both
 def test_a_state_that_changes_after_it_was_put_into_a_row(T, log):
     w = leaf(T, 0.5, -1.0)
     state, rows = T.tanh(w), T.zeros(2, 2, dtype=w.dtype)

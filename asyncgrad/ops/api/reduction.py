@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -296,9 +297,10 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
             return kind(*selected(x, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
         if shape[axis] == 0:
             _no_identity(name, shape, (axis,))
-        indices = getattr(F.xp, pick)(x._array, axis=axis, keepdims=True)
+        places = getattr(F.xp, pick)
+        indices = places(x._array, axis=axis, keepdims=True)
         if recorders:
-            followed(indices, argmax if name == "max" else argmin, x, axis, True)
+            followed(indices, functools.partial(places, axis=axis, keepdims=True), x._array)
         return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
 
     doc = f"""The {greatest} element of all, along an axis, or of each pair.
