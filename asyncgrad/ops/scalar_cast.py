@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,15 +44,21 @@ def fitted(name: str, number: Any, dtype: Any) -> Any:
 
 
 def _whole(name: str, number: Any, dtype: Any) -> int:
-    limits = np.iinfo(dtype)
-    lowest = limits.min
+    smallest, largest = _limits(dtype)
+    lowest = smallest
     if not lowest and isinstance(number, int):
-        # A negative number down to `-max` wraps around to an unsigned integer.
-        lowest = -limits.max
-    if not lowest <= number <= limits.max:
+        # A negative number down to `-largest` wraps around to an unsigned integer.
+        lowest = -largest
+    if not lowest <= number <= largest:
         raise _overflow(name, number, dtype)
     whole = int(number)
-    return whole % (limits.max + 1) if whole < limits.min else whole
+    return whole % (largest + 1) if whole < smallest else whole
+
+
+@cache
+def _limits(dtype: Any) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return info.min, info.max
 
 
 def _overflow(name: str, number: Any, dtype: Any) -> RuntimeError:

@@ -112,12 +112,27 @@ def test_wide_unsigned_integers_are_not_promoted():
         ("int64", lambda x: x + 2**63), ("float32", lambda x: x * 1e300),
         ("float32", lambda x: x == 1e300), ("float16", lambda x: x * 1e30),
         ("float32", lambda x: x == 0.1), ("int64", lambda x: x == 1.5), ("bool", lambda x: x == 1),
+        ("uint8", lambda x: x.clamp(-1)), ("uint8", lambda x: x.clamp_(-9, 5)),
+        ("uint8", lambda x: x.clamp_max(-2)), ("uint8", lambda x: x.where(x > 1, -3)),
     ],
 )  # fmt: skip
 def test_numbers_that_do_not_fit_do_as_in_pytorch(dtype, operation):
     theirs, ours = _pair(dtype, scalar=False)
     with np.errstate(over="ignore"):
         oracle.compare(operation(theirs), operation(ours))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, x: m.clamp(x, -256), lambda m, x: x.clamp_(max=300),
+        lambda m, x: m.where(x > 1, x, 256), lambda m, x: m.nn.functional.hardtanh(x, -1, 6),
+    ],
+)  # fmt: skip
+def test_numbers_that_an_integer_cannot_hold_are_refused_as_in_pytorch(call):
+    for library, x in zip((torch, ag), _pair("uint8", scalar=False), strict=True):
+        with pytest.raises(RuntimeError, match=r"without overflow|with negative limits"):
+            call(library, x)
 
 
 def test_numbers_beyond_64_bits_overflow():

@@ -45,6 +45,7 @@ def hardtanh(
     """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
 
     Raises:
+        RuntimeError: if a bound of an unsigned tensor is negative.
         ValueError: if `min_val` is greater than `max_val`.
     """
     if min_val > max_val:
@@ -52,6 +53,8 @@ def hardtanh(
             f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
         )
     x = operand_of(REAL, input, "hardtanh")
+    if x._metadata.dtype.kind == "u" and min_val <= -1:
+        raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     # As in PyTorch, NaN is treated as inside the bounds.
     within = ~((x <= min_val) | (x >= max_val))
     bounded = x.detach().clamp(min_val, max_val).to(x.dtype)

@@ -234,7 +234,8 @@ def clamp(
         max: the upper bound; it takes precedence where it is below `min`.
 
     Raises:
-        RuntimeError: without a bound, or if the shapes can't be broadcast.
+        RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+            can't be broadcast.
         TypeError: if one bound is a number and the other a tensor.
     """
     if out is not None:
@@ -258,7 +259,12 @@ def clamp(
             wanted = number_result(wanted, number)
     if wanted.kind == "c":
         raise NotImplementedError("clamp is not supported for complex types")
-    return R.clamp(x if wanted is dtype else cast(x, wanted), *bounds)
+    if wanted is not dtype:
+        x = cast(x, wanted)
+    try:
+        return R.clamp(x, *bounds)
+    except OverflowError:
+        return R.clamp(x, *[b if b is None else fitted("clamp", b, wanted) for b in bounds])
 
 
 #: Types of bounds that do not change a floating dtype.
@@ -323,7 +329,8 @@ def where(
         other: a tensor or a number; two numbers are promoted as if they were tensors.
 
     Raises:
-        RuntimeError: if the condition is not a bool tensor, or the shapes can't be broadcast.
+        RuntimeError: if the condition is not a bool tensor, an integer dtype can't hold a number,
+            or the shapes can't be broadcast.
     """
     if out is not None:
         result = where(condition, input, other)  # type: ignore[arg-type]
@@ -357,24 +364,29 @@ def where(
 
 def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
     """Convert two operands to tensors of one dtype."""
-    tensors = isinstance(x, Variable), isinstance(y, Variable)
-    if tensors[0]:
+    if isinstance(x, Variable):
         dtype = x._metadata.dtype
-        if tensors[1]:
+        if isinstance(y, Variable):
             if x._metadata.device is not y._metadata.device:
                 x, y = beside("where", x, y)
             dtype = common_dtype(x, y)
             return cast(x, dtype), cast(y, dtype)
         if y.__class__ is float and dtype.kind == "f":
             return x, constant(y, like, dtype)
+    values = []
     for place, operand in enumerate((x, y)):
-        if not tensors[place] and as_number(operand) is None:
+        value = operand if isinstance(operand, Variable) else as_number(operand)
+        if value is None:
             raise refusal(operand, "where", place + 2)
-    dtype = result_dtype(*[v if t else as_number(v) for v, t in zip((x, y), tensors, strict=True)])
-    return (
-        cast(x, dtype) if tensors[0] else constant(x, like, dtype),
-        cast(y, dtype) if tensors[1] else constant(y, like, dtype),
-    )
+        values.append(value)
+    dtype = result_dtype(*values)
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, Variable):
+            return cast(value, dtype)
+        return constant(fitted("where", value, dtype) if dtype.kind in "iu" else value, like, dtype)
+
+    return converted(values[0]), converted(values[1])
 
 
 def fill(input: Tensor, value: Tensor | Number) -> Tensor:
