@@ -272,18 +272,24 @@ def frexp(input: Tensor) -> return_types.frexp:
         return wrap(array, F.metadata_of(array))
 
     exponent = exponents(x)
-    # Scaled in two steps, as 2**exponent alone may overflow.
+    mantissa = renamed(_by_power_of_two(x, R.neg(exponent)), "FrexpBackward0")
+    return return_types.frexp(mantissa, exponent)
+
+
+def _by_power_of_two(x: Tensor, exponent: Tensor) -> Any:
+    """`x * 2**exponent` for integers, in two steps, as `2**exponent` alone may overflow."""
     half = R.div_floor(exponent, 2)
-    mantissa = x
-    for power in (R.neg(half), R.sub(half, exponent)):
-        mantissa = R.mul(mantissa, R.pow(2.0, cast(power, x._metadata.dtype)))
-    return return_types.frexp(renamed(mantissa, "FrexpBackward0"), exponent)
+    for power in (half, R.sub(exponent, half)):
+        x = R.mul(x, R.pow(2.0, cast(power, x._metadata.dtype)))
+    return x
 
 
 @writes
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """`input * 2**other`, broadcast."""
+    """`input * 2**other`, broadcast; integers in `other` leave the dtype of floating `input`."""
     x, y = tensor_operands("ldexp", input, other)
+    if category(x._metadata.dtype) == 2 and category(y._metadata.dtype) == 1:
+        return _by_power_of_two(x, y)
     return R.mul(x, R.pow(2.0, y))
 
 
