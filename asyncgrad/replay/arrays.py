@@ -7,7 +7,6 @@ same identity.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.dtype import DType
 from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import constant, copying, is_array
+from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
@@ -224,13 +224,11 @@ class KnownArrays:
 
     def found(self, array: Any) -> Place | None:
         """The place of an array that a step has made; None if there is none."""
-        place = self.known.get(id(array))
-        if place is None and id(array) in self.views:
+        if id(array) in self.views:
             owner, view = self.views.pop(id(array))
-            changed = self.known[id(owner)]
-            place = self.new(view)
+            changed, place = self.known[id(owner)], self.new(view)
             self.steps.append(Compute("view", Region(owner, view).of, (changed,), place, 0))
-        return place
+        return self.known.get(id(array))
 
     def knows(self, array: Any) -> bool:
         """Whether an array was there before the call, or was made in a step."""
@@ -399,15 +397,3 @@ def _instance(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any
     made = object.__new__(kind)
     vars(made).update(zip(names, values, strict=True))
     return made
-
-
-def line() -> str:
-    """The innermost line of code outside of this package."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if not is_own(frame.f_globals.get("__name__", "")):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return "in a pass"

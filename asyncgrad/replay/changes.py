@@ -16,8 +16,9 @@ from asyncgrad.nn.module import Module
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.arrays import KnownArrays, line
+from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
+from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.regions import Put, Region
 from asyncgrad.replay.steps import (

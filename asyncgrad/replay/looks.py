@@ -8,6 +8,7 @@ reads it anew. Any other use may have decided what the function does next.
 from __future__ import annotations
 
 import dis
+import sys
 from typing import Any
 
 from asyncgrad.replay.names import PACKAGE, is_own
@@ -28,6 +29,18 @@ _TAKES = {
 }  # fmt: skip
 #: The least depth of the stack that is assumed.
 _DEPTH = 64
+
+
+def line() -> str:
+    """The innermost line of code outside of this package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not is_own(frame.f_globals.get("__name__", "")):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "in a pass"
 
 
 def way_of(frame: Any) -> tuple[tuple[str, ...], Any]:

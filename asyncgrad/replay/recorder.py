@@ -17,9 +17,8 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
-from asyncgrad.replay.arrays import line
 from asyncgrad.replay.device_arrays import is_array, transfer
-from asyncgrad.replay.looks import is_only_returned, way_of
+from asyncgrad.replay.looks import is_only_returned, line, way_of
 from asyncgrad.replay.passes import Passes
 from asyncgrad.replay.steps import (
     LOOK,
