@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import linecache
 from types import CodeType, FunctionType
@@ -46,7 +47,7 @@ def postponed(
 
     Args:
         file: where its code seems to come from until then.
-        names: its global names, to which `finished` is added.
+        names: its global names, to which `finished` and Python's own are added.
         code: makes its code; gets the function.
     """
 
@@ -54,7 +55,8 @@ def postponed(
         function.__code__ = code(function)
         return function
 
-    names["finished"] = finished
+    # Python looks for its own names here where a warning has to be shown.
+    names |= {"finished": finished, "__builtins__": builtins}
     stub = _stub(len(given)).replace(co_varnames=tuple(given), co_filename=file)
     function: Any = FunctionType(stub, names, name)
     return function
