@@ -66,8 +66,9 @@ class Parameter(Tensor):
         meta.requires_grad = bool(requires_grad)
         meta.inference = is_inference(data)
         if not meta.inference:
-            self._counter = counter_of(data)
-            self._counter.register_alias(data)
+            self._counter = counter = counter_of(data)
+            counter.register_alias(data)
+            counter.register_alias(self)
         return self
 
     def __repr__(self) -> str:
@@ -111,6 +112,8 @@ class Buffer(Tensor):
         source = data.detach()
         for name in ("_array", "_metadata", "_edge", "_counter", "_autograd"):
             setattr(self, name, getattr(source, name))
+        if self._counter is not None:
+            self._counter.register_alias(self)
         self.persistent = persistent
         self.requires_grad_(requires_grad(data))
         return self

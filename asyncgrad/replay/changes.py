@@ -77,7 +77,7 @@ class Changes(KnownArrays):
             own = array is not None
         else:
             counter = tensor._counter
-            own = tensor._edge is None and (counter is None or not counter.sharers())
+            own = tensor._edge is None and (counter is None or not counter.sharers() - {tensor})
             own = own and view_of(tensor) is None
         if own:
             self._changing = tensor

@@ -141,8 +141,9 @@ def test_nobody_who_needs_the_old_values_makes_a_copy():
 def test_memory_that_is_given_to_a_parameter_is_shared():
     data = ag.tensor([1.0, 2.0])
     p = nn.Parameter(data)
+    other, buffer = nn.Parameter(p.detach()), nn.Buffer(p.detach())
     step(SGD([p], lr=1.0), p)
-    assert data.tolist() == p.tolist() == [0.0, 1.0]
+    assert data.tolist() == p.tolist() == other.tolist() == buffer.tolist() == [0.0, 1.0]
 
 
 def test_a_training_loop_works_in_place():
