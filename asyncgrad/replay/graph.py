@@ -82,6 +82,8 @@ class _Recorded:
         if guards.__class__ is not tuple:
             guards, versions = (guards,), (versions,)
         for counter, version in zip(guards, versions, strict=False):
+            if counter.cuts_since(version):
+                raise UnrepeatableError("it detaches a tensor in place that its graph has saved")
             grown = counter.changed_since(version)
             unseen = VersionCounter()
             unseen.value = counter.version

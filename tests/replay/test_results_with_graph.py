@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import re
 import weakref
 from typing import ClassVar
 
@@ -392,3 +393,43 @@ def test_what_the_chosen_results_do_not_lead_to_is_no_part_of_a_pass(used, creat
     step = ag.compile(several)
     assert events(step) == events(several)
     assert replays(step) == 2
+
+
+def changed_twice(w):
+    out = w.tanh()
+    out.add_(1).mul_(2)
+    return out, (w * 1.0).mul_(3)
+
+
+def changed_out_of_sight(w):
+    hidden = w.tanh()
+    hidden.mul_(2)
+    return hidden * 3
+
+
+def detached_in_place(w):
+    hidden = w.exp()
+    out = hidden.sin()
+    hidden.detach_()
+    return out
+
+
+@pytest.mark.parametrize("function", [changed_twice, changed_out_of_sight, detached_in_place])
+def test_changes_within_the_call_are_counted(function):
+    """Versions are those of an eager call, and so are the words of errors that name them."""
+
+    def found(call):
+        w = ag.ones(3, requires_grad=True)
+        results = call(w)
+        known = []
+        for one in results if isinstance(results, tuple) else (results,):
+            known.append(one._version)
+            try:
+                one.sum().backward()
+            except RuntimeError as error:
+                known.append(re.sub(r"\w+Backward\d?", "", str(error)))
+        return known, w.grad
+
+    fast = ag.compile(function)
+    for _ in range(4):
+        assert str(found(fast)) == str(found(function))
