@@ -507,10 +507,14 @@ async def test_parts_of_two_worlds_do_not_mix() -> None:
         loss = (await part(leaf())).sum() + (await alien(leaf())).sum()
         await loss.backward()
         assert (await part.apply(gradients)) == (await alien.apply(gradients))
-        with pytest.raises(RuntimeError, match="one world"):
+
+        async def of_both() -> None:
             async with dist.autograd.context():
                 await (await part(leaf())).sum().backward()
                 await (await alien(leaf())).sum().backward()
+
+        with pytest.raises(RuntimeError, match="one world"):
+            await of_both()
 
 
 @pytest.mark.asyncio
