@@ -11,7 +11,8 @@ from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import is_grad_enabled
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
-from asyncgrad.distributed.staging import Ambient, Staged, ambient
+from asyncgrad.distributed.staging import Ambient, ambient
+from asyncgrad.distributed.sums import Staged
 from asyncgrad.distributed.values import check_plain, cut
 from asyncgrad.ops.tensors.pytree import flatten
 

@@ -22,7 +22,8 @@ from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.staging import Ambient, summed
+from asyncgrad.distributed.staging import Ambient
+from asyncgrad.distributed.sums import summed
 from asyncgrad.distributed.values import awaited, called, cut
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten

@@ -20,11 +20,12 @@ from asyncgrad.core.states import DONE
 from asyncgrad.distributed.errors import PassEndedError
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.starts import watched
+from asyncgrad.distributed.sums import Staged
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
@@ -349,55 +350,3 @@ async def _to_the_end(telling: asyncio.Task[None]) -> None:
         while not telling.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([telling])
-
-
-class Staged:
-    """The gradients that passes have computed here, kept back until they are committed."""
-
-    __slots__ = ("_folded", "_parts", "_sums")
-
-    def __init__(self) -> None:
-        """Start with none."""
-        #: The sums of the first passes, and how many these are.
-        self._sums: dict[Any, Any] = {}
-        self._folded = 0
-        #: By turn of the pass and by number of the call: gradients by leaf.
-        self._parts: dict[tuple[tuple[int, int], tuple[int, ...]], dict[Any, Any]] = {}
-
-    def add(self, turn: tuple[int, int], call: tuple[int, ...], gradients: dict[Any, Any]) -> None:
-        """Keep the gradients of one call."""
-        if gradients:
-            self._parts[turn, call] = gradients
-
-    def fold(self, first: int, finished: set[int]) -> None:
-        """Add up the first passes as far as they have run, so that one sum of them is kept."""
-        while self._folded in finished:
-            self._fold((first, self._folded))
-            self._folded += 1
-
-    def _fold(self, turn: tuple[int, int]) -> None:
-        sums: dict[Any, Any] = {}
-        for key in sorted((key for key in self._parts if key[0] == turn), reverse=True):
-            _add_into(sums, self._parts.pop(key))
-        _add_into(self._sums, sums)
-
-    def total(self) -> dict[Any, Any]:
-        """The sum for each leaf, in the order of the passes, and within a pass last call first."""
-        for turn in sorted({turn for turn, _ in self._parts}):
-            self._fold(turn)
-        return self._sums
-
-
-def _add_into(sums: dict[Any, Any], gradients: dict[Any, Any]) -> None:
-    for leaf, gradient in gradients.items():
-        known = sums.get(leaf)
-        sums[leaf] = gradient if known is None else known + gradient
-
-
-def summed(gradients: Iterable[Any]) -> Any:
-    """The sum of gradients in the order given; None stands for zero."""
-    total = None
-    for gradient in gradients:
-        if gradient is not None:
-            total = gradient if total is None else total + gradient
-    return total
