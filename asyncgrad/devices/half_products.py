@@ -11,7 +11,7 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.plain_numpy import plain_numpy
-from asyncgrad.devices.pool import pooled_numpy
+from asyncgrad.devices.pool import dot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,4 +42,4 @@ def _in_float32(product: Callable[..., Any]) -> Callable[..., Any]:
 
 def half_numpy() -> Any:
     """NumPy for arrays of half precision."""
-    return plain_numpy(dot=_in_float32(pooled_numpy().dot), matmul=_in_float32(np.matmul))
+    return plain_numpy(dot=_in_float32(dot), matmul=_in_float32(np.matmul))

@@ -199,6 +199,12 @@ class Pool:
 POOL = Pool()
 
 
+def _keeps(function: np.ufunc, *chars: str) -> bool:
+    """Whether operands of one of these dtypes give results of the same dtype."""
+    types = function.types
+    return any(f"{char * function.nin}->{char}" in types for char in chars)
+
+
 class _PooledUfunc:
     """Wraps an elementwise function to put large results into the pool's memory."""
 
@@ -213,18 +219,25 @@ class _PooledUfunc:
             return function(*operands, **options)
         shape: tuple[int, ...] | None = None
         dtype = None
+        # A number may give integers another dtype. An array with gaps gives the result its layout.
+        plain = False
         for operand in operands:
             if isinstance(operand, np.ndarray):
                 if dtype is not None and operand.dtype != dtype:
                     return function(*operands)
                 dtype = operand.dtype
+                plain = plain or not operand.flags.c_contiguous
                 if operand.shape != shape:
                     shape = (
                         operand.shape
                         if shape is None
                         else np.broadcast_shapes(shape, operand.shape)
                     )
-        if shape is None or dtype is None or dtype.kind != "f":
+            else:
+                plain = True
+        if shape is None or dtype is None:
+            return function(*operands)
+        if dtype.kind != "f" and (plain or not _keeps(function, dtype.char)):
             return function(*operands)
         if prod(shape) * dtype.itemsize < Pool.large:
             return function(*operands)
@@ -235,7 +248,7 @@ class _PooledUfunc:
         return getattr(self._function, name)
 
 
-def _dot(x: Array, y: Array) -> Any:
+def dot(x: Array, y: Array) -> Any:
     """The product of two matrices, in the pool's memory if it is large."""
     if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f":
         shape = (x.shape[0], y.shape[1])
@@ -299,12 +312,11 @@ def pooled_numpy() -> Any:
     `unpooled` is NumPy without that.
     """
     pooled: dict[str, Any] = {
-        "concatenate": _concatenate, "dot": _dot, "empty": _empty, "empty_like": _empty_like,
+        "concatenate": _concatenate, "dot": dot, "empty": _empty, "empty_like": _empty_like,
         "stack": _stack, "zeros": _zeros, "unpooled": plain_numpy(),
     }  # fmt: skip
     for name, function in vars(np).items():
         elementwise = isinstance(function, np.ufunc) and function.signature is None
-        # Functions that keep a floating dtype.
-        if elementwise and function.nout == 1 and "f" * function.nin + "->f" in function.types:
+        if elementwise and _keeps(function, "f", "l"):
             pooled[name] = _PooledUfunc(function)
     return plain_numpy(**pooled)

@@ -289,3 +289,17 @@ def test_joined_arrays_that_are_small_or_turned_are_not_lent(pool: Pool) -> None
     assert xp.concatenate([turned, turned], axis=1).flags.f_contiguous
     assert xp.concatenate([np.ones(3), np.ones(2)]).tolist() == [1.0] * 5
     assert not pool.lent
+
+
+def test_large_integers_come_from_the_pool(pool: Pool) -> None:
+    """Where the operands alone say the dtype and the layout of the result."""
+    xp = pooled_numpy()
+    x = np.ones((300, 300), np.int64)
+    made = [xp.bitwise_and(x, x), xp.add(x, x), xp.invert(x), xp.floor_divide(x, x)]
+    assert pool.lent > 0
+    lent = pool.lent
+    assert [array.dtype.name for array in made] == ["int64"] * 4
+    others = [xp.add(x, 1.5), xp.less(x, x), xp.sqrt(x), xp.add(x.T, x.T)]
+    assert pool.lent == lent
+    assert [array.dtype.name for array in others] == ["float64", "bool", "float64", "int64"]
+    assert others[-1].flags.f_contiguous

@@ -353,3 +353,13 @@ def test_logarithms_near_one_keep_small_real_parts(dtype):
     for part in ("real", "imag"):
         expected, found = [getattr(x.numpy(), part) for x in (theirs, ours)]
         np.testing.assert_allclose(found, expected, rtol=rtol)
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor", "logical_not"])
+def test_logical_functions_of_many_numbers(name: str) -> None:
+    """NaN is no zero, -0.0 is one."""
+    values = np.resize(np.array([0.0, -0.0, 1.0, np.nan, -np.inf, 5e-324]), 4000)
+    for x in (values, values.astype(np.float32), values != 0, values + 1j, np.arange(4000) % 3):
+        arrays = [x, x[::-1].copy()][: 1 + (name != "logical_not")]
+        out = getattr(ag, name)(*map(ag.tensor, arrays))
+        assert out.tolist() == getattr(np, name)(*arrays).tolist()

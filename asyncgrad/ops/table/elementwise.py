@@ -411,6 +411,17 @@ def _ordering(name: str, function: str, relation: str) -> Op:
     return _comparison(name, forward, relation, of_real=True, public=f"{name} {function}")
 
 
+def _logical(name: str) -> Callable[..., Any]:
+    """A library's logical function. NumPy's tests numbers one by one; comparisons take a fifth."""
+
+    def call(xp: Library, *arrays: Array) -> Any:
+        if arrays[0].size >= FEW and xp.ndarray is np.ndarray:
+            arrays = tuple(x != 0 if x.dtype.kind in "iufc" else x for x in arrays)
+        return getattr(xp, name)(*arrays)
+
+    return call
+
+
 def _constant(name: str, forward: Callable[..., Any], **more: Any) -> Op:
     """A piecewise constant function, with derivative 0."""
     return unary(
@@ -933,7 +944,7 @@ OPS = (
     _property("isnan", "NaN"),
     _property("isinf", "infinite"),
     _property("isfinite", "neither infinite nor NaN"),
-    unary("logical_not", forward="logical_not"),
+    unary("logical_not", forward=_logical("logical_not")),
     unary("bitwise_not", forward=_only("biu", "bitwise_not", "invert")),
     _comparison("eq", "equal", "equals"),
     _comparison("ne", "not_equal", "differs from", public="ne not_equal"),
@@ -943,19 +954,19 @@ OPS = (
     _ordering("ge", "greater_equal", "is at least"),
     binary(
         "logical_and",
-        forward="logical_and",
+        forward=_logical("logical_and"),
         numbers="none",
         doc="Where both are not 0, broadcast: bool, without a gradient.",
     ),
     binary(
         "logical_or",
-        forward="logical_or",
+        forward=_logical("logical_or"),
         numbers="none",
         doc="Where one of the two is not 0, broadcast: bool, without a gradient.",
     ),
     binary(
         "logical_xor",
-        forward="logical_xor",
+        forward=_logical("logical_xor"),
         numbers="none",
         doc="Where exactly one of the two is not 0, broadcast: bool, without a gradient.",
     ),
