@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Metadata is shared so that operands can be compared by identity; the cache is cleared when full.
 _CACHE_LIMIT = 4096
+#: The cost of an element in half precision: NumPy converts each to float32 and back.
+_OF_HALF = 8
 
 
 class IgnoringFpErrors(NamedTuple):
@@ -323,6 +325,9 @@ def metadata_of(array: Any, device: Device) -> Metadata:
         else:
             space = "small" if array.nbytes < device.large else "large"
         size = int(array.size)
+        each = device.element_cost
+        if space in {"half", "narrow"} and not device.streamed:
+            each *= _OF_HALF
         # Copies of NumPy dtypes are equal but not identical; metadata always has the original.
         dtype = np.dtype(array.dtype.type)
         record = _records[key] = Metadata(
@@ -332,7 +337,7 @@ def metadata_of(array: Any, device: Device) -> Metadata:
             _space(device, space),
             user_dtype=DType(dtype),
             size=size,
-            cost=1_350 + int(size * device.element_cost),
+            cost=1_350 + int(size * each),
             is_complex=is_complex,
             is_float=kind == "f",
         )

@@ -281,3 +281,20 @@ async def test_a_pass_that_has_ended_in_the_queue_does_not_wait() -> None:
         for future in futures:
             with pytest.raises(asyncio.CancelledError):
                 await future
+
+
+@pytest.mark.asyncio
+async def test_half_precision_fills_slices_sooner() -> None:
+    """NumPy takes some ten times as long for it, which the loop would have to wait."""
+
+    async def slices_of(dtype: ag.dtype) -> int:
+        y = ag.ones(4_000, dtype=dtype, requires_grad=True)
+        for _ in range(400):
+            y = y * 1.0
+        before = engine.slices
+        await y.sum().backward()
+        return engine.slices - before
+
+    engine = ag.engine()
+    engine.clock = lambda: 0
+    assert await slices_of(ag.float16) > 3 * await slices_of(ag.float32)
