@@ -9,7 +9,7 @@ hashing nested tuples that share parts would take exponential time.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
@@ -325,6 +325,7 @@ def _complex(real: float, imag: float) -> complex:
 
 #: All functions that a pickle can call.
 _CALLS: dict[str, Callable[..., Any]] = {
+    "collections.Counter": lambda counts: Counter(_expect(counts, dict)),
     "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor": _tensor,

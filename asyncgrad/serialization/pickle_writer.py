@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +89,11 @@ class PickleWriter:
             raise ValueError("save: a container that contains itself can't be saved")
         self._open.add(id(value))
         out = self._out
-        if isinstance(value, dict):
+        if isinstance(value, Counter):
+            self._name("collections", "Counter")
+            self._write(dict(value))
+            out += b"\x85R"
+        elif isinstance(value, dict):
             # PyTorch's state dicts are ordered dictionaries with modules' versions in `_metadata`.
             versions = getattr(value, "_metadata", None)
             if isinstance(value, OrderedDict) or versions is not None:

@@ -8,7 +8,7 @@ import pickle
 import struct
 import sys
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
@@ -248,6 +248,7 @@ class TestBesidePyTorch:
             "parameter": nn.Parameter(ag.ones(2)),
             "transposed": ag.from_numpy(np.arange(6.0).reshape(2, 3).T),
             "nested": [1, (2.5, None, True, "é"), 2**70, -3],
+            "counts": Counter([3, 9, 9]),
             **{f"of {name}": ag.from_numpy(np.arange(3).astype(name)) for name in DTYPES},
         }
         file = written(value)
@@ -255,6 +256,7 @@ class TestBesidePyTorch:
         loaded = torch.load(file, weights_only=True)
         model.load_state_dict(loaded["model"])
         assert loaded["model"]._metadata == model.state_dict()._metadata
+        assert (loaded["counts"], type(loaded["counts"])) == (value["counts"], Counter)
         np.testing.assert_array_equal(
             model[0].weight.detach().numpy(), mine[0].weight.detach().numpy()
         )

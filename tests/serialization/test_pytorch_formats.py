@@ -99,6 +99,7 @@ def values():
         "plain": [b"bytes", {1, "a"}, torch.float32, torch.bfloat16, torch.Size([2, 3])],
         "model": torch.nn.BatchNorm1d(2).state_dict(),
         "schedule": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([x]), 3).state_dict(),
+        "counts": torch.optim.lr_scheduler.MultiStepLR(torch.optim.SGD([x]), [3, 3]).state_dict(),
     }
 
 

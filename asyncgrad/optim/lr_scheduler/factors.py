@@ -112,7 +112,7 @@ class MultiStepLR(_Relative):
         super().__init__(optimizer, last_epoch)
 
     def _factor(self) -> float:
-        return float(self.gamma ** self.milestones[self.last_epoch])
+        return float(self.gamma ** self.milestones.get(self.last_epoch, 0))
 
 
 class ConstantLR(_Relative):
