@@ -428,6 +428,9 @@ def _put_into(
         return in_place.copy(tensor, put(R.clone(tensor), value, arrays), name)
     recorded = current().grad and (requires_grad(tensor) or requires_grad(value))
     in_place.check_change(tensor, name, recorded=recorded)
+    if recorded:
+        # A view whose base has changed gets its edge from the base's values so far.
+        gradient_edge(tensor)
     bump_version(tensor)
     try:
         node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
