@@ -214,12 +214,19 @@ def gathered(x, w, b):
     return (x * w).gather(1, x.argmax(1, keepdim=True))
 
 
+def greatest_of_booleans(x, w, b):
+    (x * w).sum().backward()
+    return [t * 1 for t in (x > 0).max(1)]
+
+
 def gradients(x, w, b):
     (x * w).sum().backward()
     return w.grad
 
 
-@pytest.mark.parametrize("function", [accuracy, greatest, in_order, gathered, gradients])
+@pytest.mark.parametrize(
+    "function", [accuracy, greatest, greatest_of_booleans, in_order, gathered, gradients]
+)
 def test_indices_that_follow_values_are_found_anew(function):
     """They are computed by functions that are no operations; a `.grad` is the present one."""
     eager, compiled, head = both(function)
