@@ -278,16 +278,17 @@ class Changes(KnownArrays):
     def _steps_over(self, optimizer: Optimizer) -> None:
         """Take note of parameters that get new memory because graphs need their old values.
 
-        A replay makes no such graphs.
+        A replay makes no such graphs. And whether others hold a parameter may differ from call to
+        call: so views that were taken of it before are not known any more.
         """
-        for group in optimizer.param_groups:
-            for parameter in filter(is_held, group["params"]):
-                owner = owner_of(parameter._array)
-                self.keep(parameter._counter)
-                self.outgrown[id(parameter._counter)] = next_sequence_nr()
-                for key, place in tuple(self.known.items()):
-                    if is_array(place.sample) and owner_of(place.sample) is owner:
-                        del self.known[key]
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        for parameter in filter(is_held, parameters):
+            self.keep(parameter._counter)
+            self.outgrown[id(parameter._counter)] = next_sequence_nr()
+        owners = {id(owner_of(parameter._array)) for parameter in parameters}
+        for key, place in tuple(self.known.items()):
+            if is_array(place.sample) and id(owner_of(place.sample)) in owners:
+                del self.known[key]
 
     def is_outgrown(self, node: Any) -> bool:
         """Whether a node has saved a parameter that an optimiser has stepped over since."""
