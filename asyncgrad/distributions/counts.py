@@ -19,7 +19,22 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 
-class Binomial(OfChances):
+class _Counted(OfChances):
+    """The base of distributions with a `total_count` for each probability."""
+
+    total_count: Tensor
+
+    def _take_count(
+        self, total_count: Value, probs: Value | None, logits: Value | None,
+        validate_args: bool | None,
+    ) -> None:  # fmt: skip
+        """Initialise the distribution."""
+        (count,) = self._hold(probs, logits, total_count)
+        self.total_count = count.to(self._given.dtype)
+        super().__init__(self._given.shape, validate_args=validate_args)
+
+
+class Binomial(_Counted):
     """The binomial distribution: the number of successes in `total_count` trials.
 
     Args:
@@ -38,9 +53,7 @@ class Binomial(OfChances):
         self, total_count: Value = 1, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
-        (self.total_count,) = self._hold(probs, logits, total_count)
-        self.total_count = self.total_count.to(self._given.dtype)
-        super().__init__(self._given.shape, validate_args=validate_args)
+        self._take_count(total_count, probs, logits, validate_args)
 
     @property
     def support(self) -> Constraint:
@@ -118,7 +131,7 @@ class Poisson(OfRate):
         return xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
 
-class NegativeBinomial(OfChances):
+class NegativeBinomial(_Counted):
     """The number of successes before a number of failures.
 
     Args:
@@ -139,9 +152,7 @@ class NegativeBinomial(OfChances):
         self, total_count: Value, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
-        (self.total_count,) = self._hold(probs, logits, total_count)
-        self.total_count = self.total_count.to(self._given.dtype)
-        super().__init__(self._given.shape, validate_args=validate_args)
+        self._take_count(total_count, probs, logits, validate_args)
 
     @property
     def mean(self) -> Tensor:

@@ -12,7 +12,6 @@ from asyncgrad.distributions.continuous import (
     Exponential,
     Gamma,
     Gumbel,
-    HalfNormal,
     Laplace,
     Normal,
     Uniform,
@@ -20,6 +19,7 @@ from asyncgrad.distributions.continuous import (
 from asyncgrad.distributions.counts import Binomial, Poisson
 from asyncgrad.distributions.discrete import Bernoulli, Categorical, Geometric
 from asyncgrad.distributions.distribution import sum_rightmost
+from asyncgrad.distributions.half import HalfNormal
 from asyncgrad.distributions.multivariate import (
     Beta,
     Dirichlet,
