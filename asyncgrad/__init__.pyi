@@ -447,7 +447,8 @@ def clip(input: Tensor, min: Tensor | Number | None = None, max: Tensor | Number
         max: the upper bound; it takes precedence where it is below `min`.
 
     Raises:
-        RuntimeError: without a bound, or if the shapes can't be broadcast.
+        RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+            can't be broadcast.
         TypeError: if one bound is a number and the other a tensor.
     """
 def clip_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
@@ -1212,7 +1213,7 @@ def lcm(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
 def lcm_(self: Tensor, other: Tensor) -> Tensor:
     """`lcm`, in place."""
 def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """`input * 2**other`, broadcast."""
+    """`input * 2**other`, broadcast; integers in `other` leave the dtype of floating `input`."""
 def ldexp_(self: Tensor, other: Tensor) -> Tensor:
     """`ldexp`, in place."""
 def le(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:

@@ -487,7 +487,8 @@ class Methods(Variable):
             max: the upper bound; it takes precedence where it is below `min`.
 
         Raises:
-            RuntimeError: without a bound, or if the shapes can't be broadcast.
+            RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+                can't be broadcast.
             TypeError: if one bound is a number and the other a tensor.
         """
     def clamp_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
@@ -509,7 +510,8 @@ class Methods(Variable):
             max: the upper bound; it takes precedence where it is below `min`.
 
         Raises:
-            RuntimeError: without a bound, or if the shapes can't be broadcast.
+            RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
+                can't be broadcast.
             TypeError: if one bound is a number and the other a tensor.
         """
     def clip_(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
@@ -1143,7 +1145,7 @@ class Methods(Variable):
     def lcm_(self, other: Tensor) -> Tensor:
         """`lcm`, in place."""
     def ldexp(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """`input * 2**other`, broadcast."""
+        """`input * 2**other`, broadcast; integers in `other` leave the dtype of floating `input`."""
     def ldexp_(self, other: Tensor) -> Tensor:
         """`ldexp`, in place."""
     def le(self, other: Tensor | Number) -> Tensor:

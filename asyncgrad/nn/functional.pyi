@@ -370,6 +370,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
 
     Raises:
+        RuntimeError: if a bound of an unsigned tensor is negative.
         ValueError: if `min_val` is greater than `max_val`.
     """
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
