@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from enum import Enum
 from itertools import count, pairwise
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from asyncgrad.utils.data import sampler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from asyncgrad.distributed.runs import Runs
     from asyncgrad.distributed.site import Site
     from asyncgrad.tensor import Tensor
 
@@ -56,10 +55,26 @@ _COMBINE: dict[ReduceOp, Callable[..., Any]] = {
 }
 
 
+class Mail(Protocol):
+    """What is known here of the runs of a site: the messages that belong to them."""
+
+    def has_ended(self, run: Any) -> bool:
+        """Whether a run has ended here."""
+
+    async def receive(self, run: Any, key: Any, sender: int) -> Any:
+        """Await a message."""
+
+    def stop_waiting(self, run: Any, why: str) -> None:
+        """End all waits of a run for other ranks."""
+
+    def close(self, run: Any, name: Any) -> None:
+        """Drop the messages of a pass."""
+
+
 class Group:
     """The ranks of one run, as one of them sees them."""
 
-    def __init__(self, site: Site, run: Any, runs: Runs) -> None:
+    def __init__(self, site: Site, run: Any, runs: Mail) -> None:
         """Make the group of a run."""
         self.site = site
         self.run = run

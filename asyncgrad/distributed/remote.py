@@ -14,11 +14,11 @@ import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad import creation
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import is_grad_enabled, set_grad_enabled
 from asyncgrad.core.node import next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable
-from asyncgrad.creation import zeros
 from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import current_staging
 from asyncgrad.distributed.values import check_plain
@@ -239,7 +239,7 @@ class RemoteCall:
                 leaves[place] = leaf
             elif isinstance(leaf, Variable):
                 inputs.append(leaf)
-        anchor = zeros(0).requires_grad_(self._record)
+        anchor = creation.zeros(0).requires_grad_(self._record)
         request = _Request(self, leaves, structure, self._record, fetch)
         with set_grad_enabled(self._record):
             outputs = await _Forward.apply(request, anchor, *inputs)
@@ -300,7 +300,7 @@ class _Forward(Function):
             for leaf in request.leaves
             if isinstance(leaf, (RemoteCall, Variable))
         ]
-        token = zeros(0)
+        token = creation.zeros(0)
         if not request.fetch:
             if not any(reply.differentiable):
                 ctx.mark_non_differentiable(token)
@@ -348,7 +348,7 @@ class _Forward(Function):
         return (
             None,
             None,
-            *[zeros(0) if is_token else next(received) for is_token in ctx.is_token],
+            *[creation.zeros(0) if is_token else next(received) for is_token in ctx.is_token],
         )
 
 
@@ -378,7 +378,7 @@ class _Fetch(Function):
         ctx.lease.site.check()
         staging, _ = current_staging(ctx.lease.site)
         ctx.lease.pending[staging.key, staging.turn] = list(gradients)
-        return None, zeros(0)
+        return None, creation.zeros(0)
 
 
 def _refuse_to_record() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.distributed.lifetimes import Memory
 from asyncgrad.records import NamedTuple
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
-    from asyncgrad.distributed.group import Group
+    from asyncgrad.distributed.site import Site
 
 #: Names what all ranks take part in: the first two members of the keys of its messages.
 Key = tuple[Any, Any]
@@ -31,10 +31,22 @@ class Wait(NamedTuple):
     what: str
 
 
+class Ranks(Protocol):
+    """What is known here of the group of a run."""
+
+    site: Site
+    run: Any
+    rank: int
+    others: list[int]
+
+    def stop_waiting(self, why: str) -> None:
+        """End all waits for other ranks."""
+
+
 class Standstill:
     """Notices, on one rank, that its run's function and that of another wait for one another."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Ranks) -> None:
         """Start with nothing begun."""
         self._group = group
         #: The task of the run's function; None where there is none to wait.

@@ -29,7 +29,7 @@ from asyncgrad.distributions.multivariate import (
 from asyncgrad.ops.api.activation import softplus
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import solve_triangular
-from asyncgrad.ops.api.transcendental import xlogy
+from asyncgrad.special import xlogy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.choices import Annealing, words
-from asyncgrad.core.recording import called_anew
+from asyncgrad.core import recording
 from asyncgrad.creation import tensor
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
@@ -141,7 +141,7 @@ class AveragedModel(Module):
         """Call the copy."""
         return self.module(*args, **kwargs)
 
-    @called_anew
+    @recording.called_anew
     def update_parameters(self, model: Module) -> None:
         """Update the averages with the model's current values."""
         pairs = [

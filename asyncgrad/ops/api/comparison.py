@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import Side, words
-from asyncgrad.core.recording import again, looked, made
+from asyncgrad.core import recording
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.index import nonzero
 from asyncgrad.ops.api.reduction import sum
@@ -63,7 +63,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
         return False
-    looked("equal()")
+    recording.looked("equal()")
     return bool(x._metadata.F.xp.array_equal(x._array, y._array))
 
 
@@ -151,7 +151,7 @@ def signbit(input: Tensor) -> Tensor:
     if x._batched:
         return mapped(signbit, x)
     if x._metadata.dtype.kind == "f":
-        return _made(x, again(x._metadata.F.xp.signbit, x._array))
+        return _made(x, recording.again(x._metadata.F.xp.signbit, x._array))
     return x < 0
 
 
@@ -175,7 +175,7 @@ def isin(
     check_device("isin", elements, test_elements)
     arrays = [x._array if isinstance(x, Variable) else x for x in (elements, test_elements)]
     found = functools.partial(like._metadata.F.xp.isin, assume_unique=assume_unique, invert=invert)
-    return _made(like, again(found, *arrays))
+    return _made(like, recording.again(found, *arrays))
 
 
 def count_nonzero(input: Tensor, dim: Ints | None = None, *more: int) -> Tensor:
@@ -259,11 +259,12 @@ def searchsorted(
             f"{list(row.shape)} and input value tensor {list(values.shape)}"
         )
     if not isinstance(input, Variable):
-        made(values)
+        recording.made(values)
     edge = "right" if right or side == "right" else "left"
     dtype = np.int32 if out_int32 else np.int64
     return _made(
-        row, again(functools.partial(_searched, xp), row._array, values, order, edge, dtype)
+        row,
+        recording.again(functools.partial(_searched, xp), row._array, values, order, edge, dtype),
     )
 
 

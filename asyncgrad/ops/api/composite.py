@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core import recording
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
@@ -391,7 +391,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     modes = current()
     if modes.batch is None and modes.dual_level is None and not (modes.grad and requires_grad(x)):
         F = x._metadata.F
-        array = again(F.xp.cumprod, x._array, axis, x._array.dtype)
+        array = recording.again(F.xp.cumprod, x._array, axis, x._array.dtype)
         return wrap(array, F.metadata_of(array))
     length = x._metadata.shape[axis]
     last = R.permute(x, (*(i for i in range(x.ndim) if i != axis), axis))
