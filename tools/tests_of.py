@@ -115,6 +115,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "linalg.py": ("ops/test_linalg.py", "ops/test_matrices.py"),
     "random.py": ("ops/test_random.py",),
     "special.py": ("ops/test_special.py",),
+    "submodules.py": ("nn/test_pytorchs_names.py", "distributions"),
     "tensor.py": ("ops/test_tensor_attributes.py", "ops/test_signatures.py", "test_copies.py"),
     "choices.py": ("typing",),
     "types.py": ("typing",),
