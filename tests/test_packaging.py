@@ -230,6 +230,7 @@ def test_import_leaves_the_collector_as_it_was(
     assert run_python(code, cwd=tmp_path, path=ROOT) == f"{wanted} {broken}"
 
 
+@pytest.mark.slow
 def test_an_environment_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     """Whoever interrupts `make test` while it sets up can call it again."""
     there = tmp_path / "a folder with a space" / "venv"

@@ -18,7 +18,7 @@ def _figures(tmp_path, *options: str, program=("-m", "examples.digits"), cwd=ROO
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", ["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
 def test_demo_trains_while_it_answers(tmp_path, loop):
     """On uvloop it is run by its path, from elsewhere."""
     if loop == "asyncio":
@@ -62,7 +62,11 @@ def test_demo_compares_with_pytorch_and_learns_the_same(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [["--only", "asyncgrad"], ["--only", "asyncgrad", "--quick", "--uvloop"], ["--quick"]],
+    [
+        pytest.param(["--only", "asyncgrad"], marks=pytest.mark.slow),
+        pytest.param(["--only", "asyncgrad", "--quick", "--uvloop"], marks=pytest.mark.slow),
+        ["--quick"],
+    ],
     ids=["asyncio", "uvloop", "all variants"],
 )
 def test_ctrl_c_ends_the_demo_cleanly(options):
