@@ -82,7 +82,8 @@ class VersionCounter:
         """Remove the edges of all views: the base's history has changed."""
         views = self.views
         if views is not None:
-            self.aliases = list(map(weakref.ref, self.sharers()))
+            known = self.aliases
+            self.aliases = views if known is None else list(map(weakref.ref, self.sharers()))
             self.views = None
         for reference in views or ():
             variable = reference()

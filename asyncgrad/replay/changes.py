@@ -38,6 +38,8 @@ from asyncgrad.replay.steps import (
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import Recorded
 
+#: Why a call can't be repeated that changes what others may see.
+_SHARED = "it changes a tensor in place that shares its memory"
 #: Why a call can't be repeated in which `is_outgrown` holds for a node that is still needed.
 OUTGROWN = "an optimiser steps between an operation and a pass through it"
 
@@ -86,7 +88,7 @@ class Changes(KnownArrays):
                 # A replay starts with the values that it has now.
                 place.sample = array.copy()
         else:
-            self.refuse("it changes a tensor in place that shares its memory")
+            self.refuse(_SHARED)
 
     def _owner(self, array: Any) -> Any:
         """The array that the call has made and in whose memory another one lies, perhaps itself.
@@ -145,7 +147,9 @@ class Changes(KnownArrays):
         Nobody else can see that memory, so later steps may read the new array instead.
         """
         owner = self._owner(array)
-        if owner is array:
+        if owner is None:
+            self.refuse(_SHARED)
+        elif owner is array:
             self._change(owner)
             step.outs = self.new(owner)
             self.steps.append(step)
