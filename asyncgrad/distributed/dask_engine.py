@@ -192,7 +192,9 @@ class DaskEngine:
                 )
             )
         # If a worker is gone, Dask waits for it to come back. So `_lost` is waited for, too.
-        made = asyncio.gather(*self._actors)
+        # Nothing is fetched: Dask fetches for all who wait at once, and if one of them is cancelled
+        # (such as an earlier start), all are.
+        made = asyncio.gather(*(actor.exception() for actor in self._actors))
         made.add_done_callback(retrieve)
         waited: list[asyncio.Future[Any]] = [made, *self._lost]
         try:
@@ -201,6 +203,9 @@ class DaskEngine:
                 if lost.done():
                     raise WorkerLostError(rank, "start", lost.result())
             await made
+            for actor in self._actors:
+                if actor.status != "finished":
+                    await actor
         finally:
             made.cancel()
         return len(self._addresses)

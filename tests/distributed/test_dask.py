@@ -209,6 +209,26 @@ async def cancelled_at_the_start() -> None:
     assert complaints == []
 
 
+async def beside_a_fetch_that_hangs() -> None:
+    async with cluster(2, processes=False) as client:
+        fetch, go_on = client._gather_remote, asyncio.Event()
+
+        async def held(*args: Any) -> Any:
+            await go_on.wait()
+            return await fetch(*args)
+
+        client._gather_remote = held
+        fetching = asyncio.ensure_future(client.gather(client.submit(int)))
+        async with dist.connect(client) as world:
+            assert len(await world.statistics()) == 2
+        go_on.set()
+        assert await fetching == 0
+
+
+def test_the_start_waits_for_no_fetch_of_others_which_may_be_cancelled() -> None:
+    asyncio.run(asyncio.wait_for(beside_a_fetch_that_hangs(), 30))
+
+
 def test_a_client_closed_within_the_world_loses_the_workers() -> None:
     with pytest.raises(dist.WorkerLostError, match="closed") as caught:
         asyncio.run(asyncio.wait_for(closed_within(), 60))
