@@ -135,6 +135,11 @@ def _target(step: Any) -> Place | None:
     return None
 
 
+def _is_elementwise(function: Any) -> bool:
+    """Whether each element of the result depends on one element of each operand."""
+    return isinstance(function, np.ufunc) and function.signature is None
+
+
 class Plan:
     """Which step writes into which buffer."""
 
@@ -220,7 +225,7 @@ class Plan:
             over = [
                 root for root in dying.get(number, ()) if root in self.buffers and root is not own
             ]
-            elementwise = own is not None and getattr(step.function, "signature", "") is None
+            elementwise = own is not None and _is_elementwise(step.function)
             if elementwise:
                 self._free(over, free)
             if own is not None:
@@ -241,7 +246,7 @@ class Plan:
         operands = step.arguments
         if step.function.__class__ is Put:
             operands = operands[:1]
-        elif step.function.signature is not None:
+        elif not _is_elementwise(step.function):
             return None
         key = step.outs.sample.key
         for place in operands:

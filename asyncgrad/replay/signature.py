@@ -43,7 +43,7 @@ class Signature:
         #: By identity: the names of tensors, and of what can be changed.
         self._names: dict[int, str] = {}
         #: The lists, dictionaries and instances of records, each once.
-        self._mutable: list[Any] = []
+        self.containers: list[Any] = []
         #: What can be changed and holds values: these lists, and the tables of the others.
         self._held: list[tuple[Any, list[Any]]] = []
         self._constants: dict[str, Any] = {
@@ -60,9 +60,9 @@ class Signature:
         tensors = "".join(f"t{number}, " for number in range(len(self.tensors)))
         if len(self.tensors) > 1:
             self._refuse_if(f"len({{{tensors}}}) != {len(self.tensors)}")
-        if len(self._mutable) > 1:
-            identities = ", ".join(f"id(m{number})" for number in range(len(self._mutable)))
-            self._refuse_if(f"len({{{identities}}}) != {len(self._mutable)}")
+        if len(self.containers) > 1:
+            identities = ", ".join(f"id(m{number})" for number in range(len(self.containers)))
+            self._refuse_if(f"len({{{identities}}}) != {len(self.containers)}")
         self._last = f"return ({tensors})"
         self._states = list(map(_state, self.tensors))
         self._metadata = [tensor._metadata for tensor in self.tensors]
@@ -83,7 +83,7 @@ class Signature:
 
     def tell_apart(self, reached: Reached) -> None:
         """Compare at each call, too, which arguments the function also reaches by another way."""
-        for number, value in enumerate(self._mutable):
+        for number, value in enumerate(self.containers):
             if reached.has_met(value):
                 self._refuse_if(f"m{number} is not {self._constant(value)}")
             else:
@@ -102,16 +102,11 @@ class Signature:
             _same_objects(_contents(held), known) for held, known in self._held
         )
 
-    @property
-    def containers(self) -> list[Any]:
-        """The lists, dictionaries and instances of records."""
-        return self._mutable
-
     def forget(self) -> None:
         """Drop the arguments: a tensor may have a large graph."""
         self.tensors.clear()
         self._states.clear()
-        self._mutable = []
+        self.containers.clear()
         self._held.clear()
 
     def words(self) -> str:
@@ -155,8 +150,8 @@ class Signature:
         if name is not None:
             self._refuse_if(f"{text} is not {name}")
             return
-        name = self._names[id(value)] = f"m{len(self._mutable)}"
-        self._mutable.append(value)
+        name = self._names[id(value)] = f"m{len(self.containers)}"
+        self.containers.append(value)
         self._lines.append(f"{name} = {text}")
         kind = type(value)
         self._refuse_if(f"{name}.__class__ is not {self._constant(kind)}")
