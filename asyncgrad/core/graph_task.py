@@ -230,8 +230,8 @@ class GraphTask(PassState):
     # -- nodes that are not ordinary ------------------------------------------------------------
 
     def _run_in_streams(self, budget: int, *, thread: bool) -> Outcome:
-        """`run` for a pass over devices with streams: every node is run by `evaluate`."""
-        ready = self.ready
+        """`run` for a pass over devices with streams."""
+        ready, streams = self.ready, self.streams
         whole = budget
         while self.state is RUNNING:
             if self.inbox:
@@ -243,8 +243,16 @@ class GraphTask(PassState):
             budget -= cost
             if budget < 0 and not thread and (cost > HEAVY_NS or budget + cost != whole):
                 return HEAVY if cost > HEAVY_NS else MORE
-            _, _, node, gradient, owned = heappop(ready)
-            self._evaluate(node, gradient, owned)
+            try:
+                left = streams.run_ordinary(self, budget + cost)
+            except BaseException as error:
+                self.fail(error, streams.running)
+                continue
+            if left is None:
+                _, _, node, gradient, owned = heappop(ready)
+                self._evaluate(node, gradient, owned)
+            else:
+                budget = left
             if budget < 0:
                 return MORE
         return self.outcome(thread=thread)

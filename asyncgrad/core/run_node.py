@@ -157,25 +157,33 @@ def _apply(
     task: PassState, node: OpNode, gradients: list[Gradient]
 ) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
     """Compute a table node's gradients for the next edges, as a tuple."""
-    rule = node.rule
-    several = node.output_metadata.__class__ is tuple
-    gradient = gradients if several else gradients[0]
-    if gradient is None or (several and all(one is None for one in gradients)):
-        return (None,) * len(stored_edges(node)), False
-    unpack = None if task.recorded is None else rule.unpack
+    unpack = None if task.recorded is None else node.rule.unpack
     if node.extras is not None and node.extras.packed:
         check_saved(node)
         packed = yield from unpack_packed(node)
         unpack = partial(unpacked, packed, task.recorded is not None)
     run = wanted = wanted_rule(task, node)
-    F = first_metadata(node).F if task.recorded is None else task.recorded
     if unpack is not None:
 
         def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> Any:
             return wanted(F, gradient, unpack(node))
 
+    return apply_rule(task, node, gradients if _has_several(node) else gradients[0], run)
+
+
+def apply_rule(
+    task: PassState, node: OpNode, gradient: NodeGradient, run: Run
+) -> tuple[tuple[Gradient, ...], bool]:
+    """Call a table node's rule; the gradients for the next edges, and whether they are fresh."""
+    if gradient is None or (_has_several(node) and all(one is None for one in gradient)):
+        return (None,) * len(stored_edges(node)), False
+    F = first_metadata(node).F if task.recorded is None else task.recorded
     received = run_rule(node, run, F, gradient, task)
-    return received if node.following.__class__ is tuple else (received,), rule.fresh
+    return received if node.following.__class__ is tuple else (received,), node.rule.fresh
+
+
+def _has_several(node: Node) -> bool:
+    return node.output_metadata.__class__ is tuple
 
 
 def apply_own(

@@ -11,6 +11,7 @@ meets the copy that leads to a device (`GraphTask.enter_streams`).
 from __future__ import annotations
 
 from functools import partial
+from heapq import heappop
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from asyncgrad.core.delivery import deliver
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata, metadata_at, stored_edges
 from asyncgrad.core.prepared import Prepared, prepare
-from asyncgrad.core.run_node import evaluate, modes_within
+from asyncgrad.core.run_node import apply_rule, evaluate, modes_within, wanted_rule
+from asyncgrad.core.states import Resumed
 from asyncgrad.core.variable import AccumulateGrad, gradient_edge
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
         Value,
     )
     from asyncgrad.core.modes import Modes
-    from asyncgrad.core.node import Node
+    from asyncgrad.core.node import Node, OpNode
     from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.variable import Variable
 
@@ -101,7 +103,7 @@ class PassStreams:
     """The stream state of a pass."""
 
     __slots__ = ("_ahead", "_issued", "_records", "callers", "leaves",
-                 "prepared", "settled", "used")  # fmt: skip
+                 "prepared", "running", "settled", "used")  # fmt: skip
 
     def __init__(self, scope: StreamScope) -> None:
         #: The caller's scope of current streams.
@@ -116,6 +118,8 @@ class PassStreams:
         self.settled = False
         #: The record of modes for nodes, by stream.
         self._records: dict[Any, Modes] = {}
+        #: The node that `run_ordinary` runs.
+        self.running: OpNode | None = None
         #: By stream: nodes issued since its last mark, and its marks that are still to be reached.
         self._issued: dict[Any, int] = {}
         self._ahead: dict[Any, list[Any]] = {}
@@ -150,6 +154,63 @@ class PassStreams:
 
     # -- running ----------------------------------------------------------------------------------
 
+    def run_ordinary(self, task: PassState, budget: int) -> int | None:
+        """Run the next nodes while they are ordinary ones of a device's only stream.
+
+        The pass's context and the stream are entered once for all of them. Returns what is left of
+        the budget, None if the next node is not ordinary.
+        """
+        node = task.ready[0][2]
+        stream = stream_of(node)
+        if not self._is_ordinary(task, stream):
+            return None
+        self.running = node
+        self.used[stream] = self.leaves[stream] = None
+        return task.within(  # type: ignore[no-any-return]
+            stream.device.run_in, stream, self._run_chain, task, stream, budget
+        )
+
+    def _run_chain(self, task: PassState, stream: Stream, budget: int) -> int:
+        """`run_ordinary` within the pass's context and the stream."""
+        self.install(task, stream)
+        ready, cost = task.ready, stream.device.launch_cost
+        try:
+            while True:
+                _, _, node, gradient, _ = heappop(ready)
+                budget -= cost
+                self.running = node
+                received, fresh = apply_rule(task, node, gradient, wanted_rule(task, node))
+                self._note_issued(stream)
+                deliver(task, node, stored_edges(node), received, fresh)
+                if budget < 0 or task.inbox or not ready or not self._is_ordinary(task, stream):
+                    return budget
+        finally:
+            # The traceback of an error holds this frame, which must not keep the graph alive.
+            node = gradient = received = None
+
+    def _is_ordinary(self, task: PassState, stream: Stream) -> bool:
+        """Whether for the next node only its table rule is called, in a stream that is all alone."""
+        _, _, node, gradient, _ = task.ready[0]
+        return (
+            node.rule is not None
+            and node.extras is None
+            and gradient.__class__ is not Resumed
+            and not task.careful
+            and (task.exec_info is None or node not in task.exec_info.captures)
+            and stream is not None
+            and stream_of(node) is stream
+            and len(self._ahead.get(stream, ())) <= MARKS_AHEAD
+            and _all_in_one(stream.device, stored_edges(node))
+        )
+
+    def _note_issued(self, stream: Stream) -> None:
+        """Count the nodes of a stream, and mark how far they have been issued."""
+        issued = self._issued.get(stream, 0) + 1
+        if issued == MARK_EVERY:
+            issued = 0
+            self._ahead.setdefault(stream, []).append(stream.record_event())
+        self._issued[stream] = issued
+
     def evaluate(
         self, task: PassState, node: Node, gradient: NodeGradient, owned: Owned
     ) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
@@ -169,11 +230,7 @@ class PassStreams:
         received = yield from evaluate(task, node, gradient, owned)
         _keep(node, stream, gradient, saved)
         if stream is not None:
-            issued = self._issued.get(stream, 0) + 1
-            if issued == MARK_EVERY:
-                issued = 0
-                self._ahead[stream].append(stream.record_event())
-            self._issued[stream] = issued
+            self._note_issued(stream)
         return received
 
     def step(self, task: PassState, node: Node, step: Callable[[Any], Any], value: Value) -> Any:
