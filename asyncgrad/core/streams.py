@@ -174,6 +174,7 @@ class PassStreams:
         """`run_ordinary` within the pass's context and the stream."""
         self.install(task, stream)
         ready, cost = task.ready, stream.device.launch_cost
+        node = gradient = received = None
         try:
             while True:
                 _, _, node, gradient, _ = heappop(ready)
@@ -189,7 +190,7 @@ class PassStreams:
             node = gradient = received = None
 
     def _is_ordinary(self, task: PassState, stream: Stream) -> bool:
-        """Whether for the next node only its table rule is called, in a stream that is all alone."""
+        """Whether the next node only needs its table rule, in a device's only stream."""
         _, _, node, gradient, _ = task.ready[0]
         return (
             node.rule is not None

@@ -13,7 +13,7 @@ from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.devices.cuda_lines import Lines, LinesKernel
+from asyncgrad.devices.cuda_lines import LARGEST_BATCH, Lines, LinesKernel
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ SOURCES: dict[str, Elementwise | Lines] = {
     "silu_gradient": Elementwise(
         "T g, T x", "T d", f"{_LOGISTIC}; d = g * s * (T(1) + x * (T(1) - s))"
     ),
+    "sigmoid": Elementwise("T x", "T y", f"{_LOGISTIC}; y = s"),
+    "sigmoid_gradient": Elementwise("T g, T y", "T d", "d = g * (y - y * y)"),
+    "tanh_gradient": Elementwise("T g, T y", "T d", "d = g * (T(1) - y * y)"),
+    "masked": Elementwise("T x, T keep", "T y", "y = keep != 0 ? x : T(0)"),
     "softmax": Lines("x", _EXPONENTIALS, (("y", "exp(x - top) / total"),)),
     "softmax_gradient": Lines("g y", (("total", "sum", "g * y"),), (("d", "y * (g - total)"),)),
     "log_softmax": Lines("x", _LOG_SUM, (("y", "x - log_total"),)),
@@ -127,6 +131,37 @@ SOURCES: dict[str, Elementwise | Lines] = {
         lines="mean inverse",
         places="weight=1",
     ),
+    "batch_norm": Lines(
+        "x",
+        (
+            ("total", "sum", "x"),
+            ("mean", "let", "total / length"),
+            ("squares", "sum", "(x - mean) * (x - mean)"),
+            ("variance", "let", "squares / length"),
+            ("scale", "let", "weight / sqrt(variance + eps)"),
+        ),
+        (("y", "(x - mean) * scale + bias"),),
+        "mean variance",
+        lines="weight bias",
+        numbers="eps",
+        over_batch=True,
+    ),
+    "batch_norm_gradient": Lines(
+        "g x",
+        (
+            ("inverse", "let", "1 / sqrt(variance + eps)"),
+            ("plain", "sum", "g"),
+            ("product", "sum", "g * (x - mean)"),
+            ("by_weight", "let", "product * inverse"),
+            ("scale", "let", "weight * inverse"),
+            ("slope", "let", "by_weight * inverse / length"),
+        ),
+        (("d", "scale * (g - plain / length - (x - mean) * slope)"),),
+        "by_weight plain",
+        lines="weight mean variance",
+        numbers="eps",
+        over_batch=True,
+    ),
     "adam": Elementwise(
         "T gradient, T sign, T shrink, T decay, T keep_mean, T keep_square, T eps, T length,"
         "T correction",
@@ -145,6 +180,15 @@ SOURCES: dict[str, Elementwise | Lines] = {
 def _along(name: str) -> Callable[..., Any]:
     """A kernel of lines along the axis that is the last argument."""
     return lambda K, *arguments: getattr(K, name)(arguments[-1], *arguments[:-1])
+
+
+def _over_batch(name: str) -> Callable[..., Any]:
+    """A kernel of channels, for arrays of which the first one has all elements."""
+
+    def call(K: Namespace, x: Array, *arguments: Value) -> Any:
+        return NotImplemented if x.size > LARGEST_BATCH else getattr(K, name)(1, x, *arguments)
+
+    return call
 
 
 def _one_factor(K: Namespace, x: Array, sums: Array, dim: int, factor: Value) -> Any:
@@ -209,7 +253,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         name: _alone(name)
         for name in (
             "gelu", "gelu_gradient", "gelu_tanh", "gelu_tanh_gradient", "silu", "silu_gradient",
-            "attention_exponentials", "attention_slopes", "class_shares",
+            "sigmoid", "sigmoid_gradient", "tanh_gradient", "masked", "attention_exponentials",
+            "attention_slopes", "class_shares",
         )
     },
     **{
@@ -220,6 +265,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     },
     "attention_shares": lambda K, x, lowest: K.attention_shares(x.ndim - 1, x, lowest),
     "row_products": lambda K, x, y: K.row_products(x.ndim - 1, x, y),
+    "batch_norm": _over_batch("batch_norm"),
+    "batch_norm_gradient": _over_batch("batch_norm_gradient"),
     "class_counts": _class_counts,
     "class_losses": _of_classes("class_losses"),
     "class_slopes": _of_classes("class_slopes"),

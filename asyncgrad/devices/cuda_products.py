@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from asyncgrad.aliases import Array
 
 #: For each dtype cuBLAS's number of it, and of the precision in which its products are summed.
-_DTYPES = {"e": (2, 68), "f": (0, 68), "d": (1, 70), "F": (4, 68), "D": (5, 70)}
+_DTYPES = {
+    "e": (2, 68), "E": (14, 68), "f": (0, 68), "d": (1, 70), "F": (4, 68), "D": (5, 70),
+}  # fmt: skip
+#: float16, and bfloat16, of which CuPy multiplies no batches.
+_HALF, _BFLOAT16 = "eE", "E"
 #: cuBLAS's choice of the algorithm: CuPy leaves it to cuBLAS, with two numbers for the same.
 _ANY_OF_MATRICES, _ANY_OF_BATCHES = 99, -1
 #: The number of axes of a matrix.
@@ -54,8 +58,11 @@ class Products:
         def multiply(x: Array, y: Array, out: Array | None = None) -> Any:
             made = None
             # `dot` multiplies each matrix of a batch by each one of the other.
-            batches = name == "matmul" and x.ndim == y.ndim > _MATRIX
-            if batches and (x.dtype.char == "e" or _is_transposed(x) or _is_transposed(y)):
+            batches = name == "matmul" and max(x.ndim, y.ndim) > _MATRIX
+            if batches and x.dtype.char == _BFLOAT16 and min(x.ndim, y.ndim) >= _MATRIX:
+                x, y = self._of_one_batch(x, y)
+            batches = batches and x.ndim == y.ndim
+            if batches and (x.dtype.char in _HALF or _is_transposed(x) or _is_transposed(y)):
                 # CuPy would copy these, or convert them.
                 with suppress(NotImplementedError):
                     made = self._put(x, y)
@@ -73,6 +80,11 @@ class Products:
             return out
 
         return multiply
+
+    def _of_one_batch(self, x: Array, y: Array) -> tuple[Any, Any]:
+        """Repeat matrices so that both arrays have one for each product."""
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        return tuple([self._cupy.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (x, y)])
 
     def _put(self, x: Array, y: Array) -> Any:
         """Put a product into the current stream; None if cuBLAS would not do as CuPy does."""
@@ -183,5 +195,5 @@ def _name(version: int) -> str:
 
 def _factors(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """One and zero in the dtype of the sums: of the product, and of what `out` held before."""
-    kind = np.dtype("f4") if dtype.char == "e" else dtype
+    kind = np.dtype("f4") if dtype.char in _HALF else dtype
     return np.ones((), kind), np.zeros((), kind)

@@ -248,7 +248,8 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     """
     known = _BITS.get(x.dtype)
     if known is None or xp.ndarray is not np.ndarray:
-        return xp.where(keep, x, 0.0)
+        made = compiled(xp, "masked", x, keep)
+        return xp.where(keep, x, 0.0) if made is NotImplemented else made
     bits, zero = known
     if keep.size < FEW:
         return xp.where(keep, x, zero)

@@ -28,7 +28,21 @@ def norm(x, *parameters):
     return F.layer_norm(x, (5,), *(ag.linspace(*p, 5).to(x.device, x.dtype) for p in parameters))
 
 
+def batch_norm(x, count):
+    """Over so many channels of 30 numbers."""
+    weight, bias = (ag.linspace(start, 2, count).to(x.device, x.dtype) for start in (1, 0))
+    return F.batch_norm(x.reshape(3, count, -1), None, None, weight, bias, training=True)
+
+
 CHAINS = {
+    "relu": F.relu,
+    "sigmoid": ag.sigmoid,
+    "tanh": ag.tanh,
+    "batch_norm": lambda x: batch_norm(x, 2),
+    "batch_norm of one channel": lambda x: batch_norm(x, 1),
+    "batch_norm of an input without a gradient": lambda x: F.batch_norm(
+        x.detach().reshape(3, 2, 5), None, None, x[0, :2], x[1, :2], training=True
+    ),
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,

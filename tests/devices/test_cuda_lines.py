@@ -22,13 +22,19 @@ SHAPES = [
     ((3, 5), 1), ((1, 700), 1), ((2, 130), 1), ((3, 7, 5), 1), ((1, 40, 35), 1), ((4, 1), 1),
     ((6, 2, 1), 1), ((5, 40), 0),
 ]  # fmt: skip
+BATCHES = [(shape, 1) for shape in ((3, 5), (2, 1, 700), (40, 3, 35), (1, 2, 3, 5), (6, 2, 1))]
 NUMBERS = {"eps": 1e-5, "lowest": -1e30}
 
 
 def expected(declared, axis, first, lines, places):
     """What the declaration says, in float64."""
     known = {**CALLED, **NUMBERS, "length": first[0].shape[axis]}
-    along = [-1 if i == axis else 1 for i in range(first[0].ndim)]
+    axes = range(first[0].ndim)
+    along = [-1 if i == axis else 1 for i in axes]
+    summed = axis
+    if declared.over_batch:
+        summed = tuple(i for i in axes if i != axis)
+        known["length"] = first[0].size // first[0].shape[axis]
     names = [*declared.arrays.split(), *declared.lines.split()]
     known |= {name: x.astype(float) for name, x in zip(names, first + lines, strict=True)}
     for part, x in zip(declared.places.split(), places, strict=True):
@@ -36,11 +42,11 @@ def expected(declared, axis, first, lines, places):
         known[name] = int(default) if x is None else x.astype(float).reshape(along)
     for name, how, expression in declared.steps:
         found = eval(expression, known)
-        known[name] = found if how == "let" else getattr(found, how)(axis=axis, keepdims=True)
-    return [
-        *(eval(expression, known) for _, expression in declared.elements),
-        *(known[name] for name in declared.results.split()),
-    ]
+        known[name] = found if how == "let" else getattr(found, how)(axis=summed, keepdims=True)
+    results = [known[name] for name in declared.results.split()]
+    if declared.over_batch:
+        results = [value.reshape(-1) for value in results]
+    return [*(eval(expression, known) for _, expression in declared.elements), *results]
 
 
 def compiled(name, folder):
@@ -54,8 +60,9 @@ def test_kernels(name, dtype, tmp_path):
     declared, random = SOURCES[name], np.random.default_rng(0)
     kernel = compiled(name, tmp_path)
     rtol = 1e-3 if dtype is np.float32 else 1e-9
-    for shape, axis in SHAPES:
-        of_lines = [1 if i == axis else n for i, n in enumerate(shape)]
+    for shape, axis in BATCHES if declared.over_batch else SHAPES:
+        kept = [axis] if declared.over_batch else [i for i in range(len(shape)) if i != axis]
+        of_lines = [n if i in kept else 1 for i, n in enumerate(shape)]
         first = [random.standard_normal(shape).astype(dtype) for _ in declared.arrays.split()]
         lines = [random.uniform(0.5, 1, of_lines).astype(dtype) for _ in declared.lines.split()]
         for left_out in (False, True):

@@ -71,8 +71,8 @@ def gradients(function, device):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_and_their_gradients(name, accelerator):
     found, expected = (gradients(FUNCTIONS[name], place) for place in (accelerator, "cpu"))
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-6)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-6, atol=1e-12)
 
 
 def test_scatter_with_a_gradient_for_what_is_written_over(accelerator):

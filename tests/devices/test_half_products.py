@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import asyncgrad as ag
@@ -28,6 +29,34 @@ def test_a_product_is_that_of_float32_rounded(name: str, dtype: Any) -> None:
         x = ag.randn(128, 256).to(dtype)
     multiply = PRODUCTS[name]
     assert ag.equal(multiply(x), multiply(x.float()).to(dtype))
+
+
+BATCHES: dict[str, Any] = {
+    "matrices": lambda x, w: x[0] @ w[0].T,
+    "transposed": lambda x, w: x @ w.mT,
+    "beside one matrix": lambda x, w: x @ w[0].T,
+    "beside a batch of one": lambda x, w: x @ w[:1].mT,
+    "batches of batches": lambda x, w: x[:, None] @ w.mT,
+    "attention": lambda x, w: F.scaled_dot_product_attention(x, w, w),
+    "vectors": lambda x, w: x[0, 0] @ w[0, 0] + x[0] @ w[0, 0],
+}
+
+
+@pytest.mark.parametrize("dtype", [ag.float16, ag.bfloat16], ids=str)
+@pytest.mark.parametrize("name", BATCHES)
+def test_products_on_devices(name: str, dtype: Any, accelerator: str) -> None:
+    """Values and gradients are near those of float32."""
+
+    def results(dtype: Any) -> list[Any]:
+        ag.manual_seed(0)
+        x, w = (ag.randn(3, n, 5).to(accelerator, dtype).requires_grad_() for n in (4, 6))
+        y = BATCHES[name](x, w)
+        y.float().sum().backward()
+        return [z.detach().float().cpu().numpy() for z in (y, x.grad, w.grad)]
+
+    with ag.random.fork_rng():
+        for one, other in zip(results(dtype), results(ag.float32), strict=True):
+            np.testing.assert_allclose(one, other, atol=0.1)
 
 
 @pytest.mark.asyncio

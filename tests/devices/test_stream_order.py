@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from device_programs import PROGRAMS
 
+import asyncgrad as ag
 from asyncgrad.autograd import saved_on_cpu
 from asyncgrad.core import streams as core_streams
 from asyncgrad.devices.simulated.device import SimDevice
@@ -150,3 +151,78 @@ def test_a_missing_wait_is_noticed(name, monkeypatch):
     programs.mutated(monkeypatch, owner, function, line, *instead)
     with simulate(devices=3, latency=1e-3), pytest.raises((RaceError, AssertionError)):
         asyncio.run(right(program))
+
+
+def entered(monkeypatch):
+    """The functions that are called within a stream, from now on."""
+    found, run_in = [], SimDevice.run_in
+
+    def spy(device, stream, function, *args):
+        found.append(function.__name__)
+        return run_in(device, stream, function, *args)
+
+    monkeypatch.setattr(SimDevice, "run_in", spy)
+    return found
+
+
+def test_a_chain_enters_its_stream_once(monkeypatch):
+    x = ag.ones(3, device="sim:0", requires_grad=True)
+    y = x
+    for _ in range(200):
+        y = ag.sin(y) * 1.01
+    calls = entered(monkeypatch)
+    y.sum().backward()
+    assert calls.count("_run_chain") == 1
+    assert len(calls) == 2, "and once for the leaf's gradient"
+    values = x.detach().cpu().numpy()
+    np.testing.assert_allclose(x.grad.cpu().numpy(), slope(values), rtol=1e-5)
+
+
+def slope(x):
+    """The derivative of that chain."""
+    total = np.ones_like(x)
+    for _ in range(200):
+        total = total * np.cos(x) * 1.01
+        x = np.sin(x) * 1.01
+    return total
+
+
+@pytest.mark.parametrize("what", ["hook", "retain_grad", "inputs", "create_graph", "side stream"])
+def test_a_chain_with_an_extraordinary_node(what):
+    """A hook, a capture, a pass that records itself, and a second stream in the midst of a pass."""
+    x = ag.ones(3, device="sim:0", requires_grad=True)
+    middle = ag.sin(x) * 2
+    seen = []
+    if what == "hook":
+        middle.register_hook(lambda g: seen.append(g.device) or g * 10)
+    elif what == "retain_grad":
+        middle.retain_grad()
+    elif what == "side stream":
+        middle.register_hook(lambda g: seen.append(ag.Stream(device="sim:0")))
+    loss = (ag.sin(middle) * 3).sum()
+    slope = 3 * np.cos(2 * np.sin(1))
+    if what in {"inputs", "create_graph"}:
+        one, other = ag.grad(loss, [middle, x], create_graph=what == "create_graph")
+        np.testing.assert_allclose(one.detach().cpu().numpy(), [slope] * 3, rtol=1e-5)
+        found = other.detach()
+    else:
+        loss.backward()
+        found = x.grad
+    factor = 10 if what == "hook" else 1
+    expected = [slope * factor * 2 * np.cos(1)] * 3
+    np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=1e-5)
+    assert len(seen) == (what in {"hook", "side stream"})
+    if what == "retain_grad":
+        np.testing.assert_allclose(middle.grad.cpu().numpy(), [slope] * 3, rtol=1e-5)
+
+
+def test_an_error_in_a_chain_names_its_node():
+    """The next node's gradient is not computed, and nothing is added to the leaf."""
+    x = ag.ones(3, device="sim:0", requires_grad=True)
+    middle = ag.exp(x)
+    loss = (ag.sin(middle) * 2).sum()
+    with ag.no_grad():
+        middle.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    assert x.grad is None

@@ -34,6 +34,7 @@ from asyncgrad.devices.simulated.memory import Access
 from asyncgrad.devices.simulated.streams import SimEvent
 from asyncgrad.errors import OutOfMemoryError
 from asyncgrad.ops import device_check, namespace
+from asyncgrad.ops.bfloat16 import BFLOAT16
 
 
 def installed(monkeypatch, **options):
@@ -326,6 +327,8 @@ class StandIn:
 
     def computed(self, function, values, named):
         graph = self.capturing()
+        if function.__name__ == "matmul" and max(x.ndim for x in values) > 2:
+            assert values[0].dtype != BFLOAT16, "data type 'E' not understood"
         result = _computed(function, values, named)
         if graph is not None:
             assert self._thread.private, "the memory would be used by others"
@@ -510,7 +513,7 @@ class _Blas:
         assert handle == self.HANDLE
         assert kind == kind_c
         assert self._stream == self._stand_in.current(None).ptr
-        of_sums = 0 if KINDS[kind].char == "e" else kind
+        of_sums = 0 if KINDS[kind].itemsize == 2 else kind
         assert (_number(one, of_sums), _number(zero, of_sums)) == (1, 0)
         x = _stored(a, kind, lda, *((k, m) if by_a else (m, k)))
         y = _stored(b, kind, ldb, *((n, k) if by_b else (k, n)))
@@ -531,6 +534,8 @@ class _Blas:
 
 #: cuBLAS's numbers of dtypes.
 KINDS = dict(enumerate(map(np.dtype, ("f4", "f8", "f2", "i1", "c8", "c16"))))
+if BFLOAT16 is not None:
+    KINDS[14] = BFLOAT16
 
 
 def _stored(pointer, kind, apart, rows, columns):
@@ -612,8 +617,10 @@ class _Lines:
         """With blocks of as many threads as there is room for, and enough of them."""
         declared = self.declared
         *values, lines, length, beside = arguments
-        assert math.prod(block) in {32, 64, 128, 256}
-        assert grid == (lines // beside * -(-beside // block[0]), 1)
+        whole = declared.over_batch
+        assert math.prod(block) in {32, 64, 128, 256, *((512, 1024) if whole else ())}
+        assert grid == (lines if whole else lines // beside * -(-beside // block[0]), 1)
+        elements = len(declared.arrays.split())
         inputs = [*declared.arrays.split(), *declared.lines.split()]
         defaults = dict(part.split("=") for part in declared.places.split())
         outs = [*(name for name, _ in declared.elements), *declared.results.split()]
@@ -624,21 +631,24 @@ class _Lines:
         )
 
         def compute(*arrays, out):
-            shape = lines // beside, -1, beside
+            shape = (-1, lines, beside) if whole else (lines // beside, -1, beside)
+            along, of_lines = ((0, 2), (1, -1, 1)) if whole else (1, (-1, 1, beside))
             known = {**CALLED, **numbers}
-            for name, value in zip(inputs, arrays, strict=False):
-                known[name] = value.reshape(shape)
+            for place, (name, value) in enumerate(zip(inputs, arrays, strict=False)):
+                known[name] = value.reshape(shape if place < elements else of_lines)
             for (name, default), value in zip(defaults.items(), arrays[len(inputs) :], strict=True):
                 known[name] = int(default) if isinstance(value, int) else value.reshape(1, -1, 1)
             for name, how, expression in declared.steps:
                 found = eval(expression, known)
-                known[name] = found if how == "let" else getattr(found, how)(axis=1, keepdims=True)
+                if how != "let":
+                    found = getattr(found, how)(axis=along, keepdims=True)
+                known[name] = found
             for (_, expression), target in zip(declared.elements, out, strict=False):
                 target.reshape(shape)[...] = eval(expression, known)
             for name, target in zip(
                 declared.results.split(), out[len(declared.elements) :], strict=True
             ):
-                target.reshape(shape)[...] = known[name]
+                target.reshape(of_lines)[...] = known[name]
 
         place = self.cupy.places[self.cupy.device()]
         launch(place, self.name, compute, tuple(given), {"out": tuple(made)})

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import along, blocks_of, elementwise, total_of_rows, widened, widening
+from asyncgrad.ops.fused import (
+    along,
+    blocks_of,
+    compiled,
+    elementwise,
+    total_of_rows,
+    widened,
+    widening,
+)
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 
@@ -337,6 +345,12 @@ def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
 def _batch_norm(
     xp: Library, x: Array, weight: Array, bias: Array, eps: float, kept: list[Any]
 ) -> Any:
+    made = compiled(xp, "batch_norm", x, weight, bias, eps)
+    if made is not NotImplemented:
+        y, *moments = made
+        if not kept:
+            kept.append(tuple(moments))
+        return y
     # An empty channel has no mean; zeros keep the gradients from becoming NaN.
     moments = channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
     if not kept:
@@ -396,16 +410,19 @@ def _batch_pull(
     xp, dtype = F.xp, x.dtype
     slopes, images, factors = map(widened, (g, x, weight))
     mean, variance = kept[0]
-    inverse = 1 / xp.sqrt(variance + eps)
-    plain, product = _gradient_sums(xp, _channels(slopes), _channels(images), mean)
-    made = []
-    for name in wanted:
-        if name == "x":
-            part = _batch_by_input(xp, slopes, images, factors, mean, inverse, plain, product)
-        else:
-            part = product * inverse if name == "weight" else plain
-        made.append(part if part.dtype == dtype else part.astype(dtype))
-    return tuple(made)
+    parts: dict[str, Any] = {}
+    made = compiled(xp, "batch_norm_gradient", slopes, images, factors, mean, variance, eps)
+    if made is not NotImplemented:
+        parts = dict(zip(("x", "weight", "bias"), made, strict=True))
+    else:
+        inverse = 1 / xp.sqrt(variance + eps)
+        plain, product = _gradient_sums(xp, _channels(slopes), _channels(images), mean)
+        parts = {"weight": product * inverse, "bias": plain}
+        if "x" in wanted:
+            parts["x"] = _batch_by_input(xp, slopes, images, factors, mean, inverse, plain, product)
+    return tuple([
+        parts[name] if parts[name].dtype == dtype else parts[name].astype(dtype) for name in wanted
+    ])  # fmt: skip
 
 
 @widening

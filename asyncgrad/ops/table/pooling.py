@@ -60,6 +60,11 @@ class Window(NamedTuple):
                 yield ..., rows, columns
 
     @property
+    def whole(self) -> bool:
+        """Whether the window is the image."""
+        return self.kernel == self.image and not any(self.padding) and max(self.dilation) == 1
+
+    @property
     def overlap(self) -> bool:
         """Whether windows may overlap."""
         axes = zip(self.kernel, self.stride, self.dilation, strict=True)
@@ -299,8 +304,11 @@ def _avg_pool(xp: Library, x: Array, window: Window, counts: Counts) -> Any:
     sides = window.sides()
     for block in blocks_of(x):
         part = padded(xp, x[block], sides)
-        rows = _summed(xp, part, [(slice(None), step) for step in window.steps(0)])
-        total = _summed(xp, rows, [(..., step) for step in window.steps(1)])
+        if window.whole:
+            total = part.sum(axis=(1, 2), keepdims=True)
+        else:
+            rows = _summed(xp, part, [(slice(None), step) for step in window.steps(0)])
+            total = _summed(xp, rows, [(..., step) for step in window.steps(1)])
         if x.dtype.kind == "i":
             # Integer division rounded towards zero.
             out[block] = (total - xp.fmod(total, numbers)) // numbers
@@ -335,6 +343,9 @@ def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     inner = _inner(window)
     for block in blocks_of(out):
         share = y[block] / numbers
+        if window.whole:
+            out[block] = share
+            continue
         columns = xp.zeros((len(share), window.out[0], width), y.dtype)
         for step in window.steps(1):
             columns[..., step] += share
