@@ -241,7 +241,8 @@ class Changes(KnownArrays):
             values: it takes the values of tensors, and not their history.
         """
         args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
-        name = getattr(function, "__qualname__", str(function))
+        named = function.func if isinstance(function, partial) else function
+        name = getattr(named, "__qualname__", str(named))
         if args and _calls_users_code(args[0]):
             self.check_unchanged()
         arguments: Any = ()
@@ -266,10 +267,11 @@ class Changes(KnownArrays):
             try:
                 outs = self.result(result)
                 step = Again(name, function, arguments, keywords, outs, effect)
+                parts = outs if outs.__class__ is tuple else (outs,)
                 if effect:
                     self._effect(step)
-                elif outs.__class__ is Place:
-                    cost = 2_000 + 10 * result.size
+                elif parts and all(part.__class__ is Place for part in parts):
+                    cost = 2_000 + 10 * sum([part.sample.size for part in parts])
                     self.steps.append(Compute(name, function, arguments, outs, cost))
                 else:
                     if not step.only_raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
-from asyncgrad.ops.tensors.transfer import on_host
+from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -333,10 +334,15 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         return by_parts(histc, x, bins, min, max)
     if one_int("histc", "bins", bins) <= 0:
         raise RuntimeError("histc: bins must be > 0")
-    array = on_host(x).reshape(-1)
-    ends = _reach(array) if min == max else (min, max)
-    low, high = _bounds("histc", *ends, 1)
-    return from_host("histc", _counted(array, low, high, bins), x._metadata.device)
+    counts = computed_on_host(partial(_histogram, bins, min, max), x)
+    return from_host("histc", counts, x._metadata.device)
+
+
+def _histogram(bins: int, low: float, high: float, x: Array) -> Any:
+    """The counts of `histc`."""
+    array = x.reshape(-1)
+    ends = _reach(array) if low == high else (low, high)
+    return _counted(array, *_bounds("histc", *ends, 1), bins)
 
 
 @writes

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.choices import LstsqDriver, MatrixNorm, words
+from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import reduction, shape
@@ -29,15 +31,16 @@ from asyncgrad.ops.promotion import (
     result_dtype,
     tensor_operands,
 )
-from asyncgrad.ops.table.matrices import Parts
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes, writes_exactly
+from asyncgrad.ops.tensors.transfer import seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.ops.namespace import Raw
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DTypeLike, Ints
+    from asyncgrad.types import Array, DTypeLike, Ints
 
 __all__ = [
     "cond", "cross", "diagonal", "lstsq", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
@@ -155,7 +158,7 @@ def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None
     if (first, second) != (ndim - 2, ndim - 1):
         rest = [axis for axis in range(ndim) if axis not in {first, second}]
         x = R.permute(x, (*rest, first, second))
-    return R.svd_values(matrices("linalg.matrix_norm", x), Parts())
+    return R.svd_values(matrices("linalg.matrix_norm", x), [])
 
 
 def _extreme(x: Tensor, greatest: bool, dims: tuple[int, ...], keepdim: bool) -> Any:
@@ -184,7 +187,7 @@ def cond(A: Tensor, p: float | MatrixNorm | None = None) -> Tensor:
     if not x._metadata.size:
         return _constant(x, x._metadata.shape[:-2], 0)
     if p in {None, 2, -2}:
-        values = R.svd_values(x, Parts())
+        values = R.svd_values(x, [])
         last = len(values._metadata.shape) - 1
         count = values._metadata.shape[-1]
         greatest = R.squeeze(R.narrow(values, last, 0, 1), (last,))
@@ -221,7 +224,9 @@ def _tolerance(name: str, value: Tensor | float) -> Any:
     """A tolerance: a number, or one for each matrix."""
     if isinstance(value, Variable) and value._metadata.is_complex:
         raise RuntimeError(f"{name} tensor of complex type is not supported. Got {value.dtype}")
-    return value._array[..., None] if isinstance(value, Variable) else float(value)
+    if not isinstance(value, Variable):
+        return float(value)
+    return again(value._metadata.F.xp.expand_dims, value._array, -1)
 
 
 @writes
@@ -246,12 +251,15 @@ def matrix_rank(
     absolute, relative = _tolerances(x, atol if tol is None else tol, rtol)
     if tol is not None:
         relative = 0.0
-    values = R.abs(R.eigh_values(x, Parts())) if hermitian else R.svd_values(x, Parts())
-    array = values._array
-    xp = x._metadata.F.xp
-    greatest = array.max(axis=-1, keepdims=True) if array.shape[-1] else 0
-    counts = (array > xp.maximum(greatest * relative, absolute)).sum(axis=-1)
-    return leaf(name, x._metadata.F.as_array(counts), x._metadata.device)
+    values = R.abs(R.eigh_values(x, "L", [])) if hermitian else R.svd_values(x, [])
+    counts = again(partial(_rank, x._metadata.F), values._array, absolute, relative)
+    return leaf(name, counts, x._metadata.device)
+
+
+def _rank(F: Raw, values: Array, absolute: Array | float, relative: Array | float) -> Any:
+    """How many singular values are greater than both tolerances."""
+    greatest = values.max(axis=-1, keepdims=True) if values.shape[-1] else 0
+    return F.as_array((values > F.xp.maximum(greatest * relative, absolute)).sum(axis=-1))
 
 
 @writes
@@ -323,7 +331,7 @@ def lstsq(
     solution = R.bmm(R.pinv(x, 0.0, relative, False), y)
     ranks = matrix_rank(x, rtol=relative)
     measured = m > n and driver not in {None, "gelsy"}
-    if measured and (driver == "gels" or bool((bottom(ranks)._array == n).all())):
+    if measured and (driver == "gels" or seen(bottom(ranks), lambda held: bool((held == n).all()))):
         error = R.abs(R.sub(R.bmm(x, solution), y))
         residuals = R.sum(R.square(error), (len(error._metadata.shape) - 2,), False)
     else:
@@ -335,7 +343,7 @@ def lstsq(
         solution,
         residuals,
         new_beside(name, x, "zeros", 0, dtype=_INT64) if driver == "gels" else ranks,
-        R.svd_values(x.detach(), Parts()) if valued else _constant(x, (0,), 0),
+        R.svd_values(x.detach(), []) if valued else _constant(x, (0,), 0),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import QrMode, Triangle, words
+from asyncgrad.core.recording import unrepeatable
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import add, where
@@ -19,7 +20,7 @@ from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.dtype import check_inexact, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, tensor_operands
-from asyncgrad.ops.table.matrices import Parts, bad_minor, zero_pivot
+from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes
 
@@ -192,6 +193,7 @@ def solve_ex(
 
 
 def _no_info(x: Tensor) -> Any:
+    unrepeatable("it goes on where a matrix has no result")
     return new_beside("linalg", x, "zeros", x._metadata.shape[:-2], dtype=_INT32)
 
 
@@ -395,14 +397,14 @@ def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
         )
     *lead, m, n = x._metadata.shape
     whole = mode == "complete" and m > n
-    parts = Parts()
+    kept: list[Any] = []
     if m >= n:
-        q, r = R.qr_q(x, parts), R.qr_r(x, parts)
+        q, r = R.qr_q(x, kept), R.qr_r(x, kept)
     else:
         square = R.narrow(x, len(lead) + 1, 0, m)
-        q = R.qr_q(square, parts)
+        q = R.qr_q(square, kept)
         others = R.bmm(R.adjoint(q), R.narrow(x, len(lead) + 1, m, n - m))
-        r = cat((R.qr_r(square, parts), others), -1)
+        r = cat((R.qr_r(square, kept), others), -1)
     if whole:
         q = cat((q, R.qr_rest(x)), -1)
         r = cat((r, new_beside("linalg.qr", x, "zeros", (*lead, m - n, n))), -2)
@@ -411,11 +413,11 @@ def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
     return return_types.linalg_qr(q, r)
 
 
-def _read_from(name: str, A: Tensor, UPLO: Triangle) -> tuple[Any, Parts]:
+def _read_from(name: str, A: Tensor, UPLO: Triangle) -> tuple[Any, str, list[Any]]:
     x = matrices(name, A, square=True)
     if UPLO not in words(Triangle):
         raise RuntimeError(f"{name}: expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    return x, Parts(UPLO.upper())
+    return x, UPLO.upper(), []
 
 
 @writes
@@ -426,8 +428,8 @@ def eigh(A: Tensor, UPLO: Triangle = "L") -> return_types.linalg_eigh:
         A: of shape (..., n, n), floating or complex.
         UPLO: the triangle that is read, "L" or "U".
     """
-    x, parts = _read_from("linalg.eigh", A, UPLO)
-    return return_types.linalg_eigh(R.eigh_values(x, parts), R.eigh_vectors(x, parts))
+    given = _read_from("linalg.eigh", A, UPLO)
+    return return_types.linalg_eigh(R.eigh_values(*given), R.eigh_vectors(*given))
 
 
 @writes
@@ -448,8 +450,9 @@ def eig(A: Tensor) -> return_types.linalg_eig:
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-    x, parts = matrices("linalg.eig", A, square=True), Parts()
-    return return_types.linalg_eig(R.eig_values(x, parts), R.eig_vectors(x, parts))
+    x = matrices("linalg.eig", A, square=True)
+    kept: list[Any] = []
+    return return_types.linalg_eig(R.eig_values(x, kept), R.eig_vectors(x, kept))
 
 
 @writes
@@ -459,7 +462,7 @@ def eigvals(A: Tensor) -> Tensor:
     Args:
         A: of shape (..., n, n), floating or complex.
     """
-    return R.eig_values(matrices("linalg.eigvals", A, square=True), Parts())
+    return R.eig_values(matrices("linalg.eigvals", A, square=True), [])
 
 
 @writes
@@ -476,8 +479,9 @@ def svd(
     Raises:
         RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
-    x, parts = _decomposed("linalg.svd", A, driver), Parts()
-    u, s, vh = R.svd_left(x, parts), R.svd_values(x, parts), R.svd_right(x, parts)
+    x = _decomposed("linalg.svd", A, driver)
+    kept: list[Any] = []
+    u, s, vh = R.svd_left(x, kept), R.svd_values(x, kept), R.svd_right(x, kept)
     m, n = x._metadata.shape[-2:]
     if full_matrices and m > n:
         u = cat((u, R.svd_rest(x, True)), -1)
@@ -504,4 +508,4 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     Raises:
         RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
-    return R.svd_values(_decomposed("linalg.svdvals", A, driver), Parts())
+    return R.svd_values(_decomposed("linalg.svdvals", A, driver), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, constant
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
-from asyncgrad.ops.tensors.transfer import on_host
+from asyncgrad.ops.tensors.transfer import computed_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,18 +40,6 @@ def _real(name: str, input: Tensor) -> Any:
     return x
 
 
-def _at(kind: Callable[..., Any], x: Tensor, indices: Array, axis: int, keepdim: bool) -> Any:
-    """The elements at indices that keep the axis, and the indices."""
-    shape = x._metadata.shape
-    numbers = from_host(kind.__name__, np.asarray(indices), x._metadata.device)
-    if not shape:
-        return kind(gather(x, 0, numbers), numbers)
-    values = gather(x, axis, numbers)
-    if not keepdim:
-        values, numbers = R.squeeze(values, (axis,)), R.squeeze(numbers, (axis,))
-    return kind(values, numbers)
-
-
 def _is_nan(xp: Library, array: Array) -> Any:
     return xp.isnan(array) if array.dtype.kind not in "iub" else xp.zeros(array.shape, bool)
 
@@ -61,6 +50,18 @@ def msort(input: Tensor) -> Tensor:
     return sort(input, 0).values
 
 
+def _scanned(ufunc: Any, axis: int, array: Array) -> Any:
+    """Where the extreme elements up to each are."""
+    if not array.ndim:
+        return np.zeros((), np.int64)
+    # As in PyTorch, the last of equal elements is chosen, and NaN is passed on.
+    hits = (array == ufunc.accumulate(array, axis=axis)) | _is_nan(np, array)
+    shape = [1] * array.ndim
+    shape[axis] = -1
+    places = np.where(hits, np.arange(array.shape[axis]).reshape(shape), 0)
+    return np.maximum.accumulate(places, axis=axis)
+
+
 def _so_far(name: str, greatest: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     ufunc: Any = np.maximum if name == "cummax" else np.minimum
@@ -69,18 +70,11 @@ def _so_far(name: str, greatest: str) -> Callable[..., Any]:
         x = _real(name, input)
         if x._batched:
             return kind(*by_parts(scan, x, dim))
+        axis = one_dim(name, dim, len(x._metadata.shape))
         # Device libraries have no such scans, so this is computed on the host.
-        array = on_host(x)
-        axis = one_dim(name, dim, array.ndim)
-        if not array.ndim:
-            return _at(kind, x, np.zeros((), np.int64), 0, True)
-        extremes = ufunc.accumulate(array, axis=axis)
-        # As in PyTorch, the last of equal elements is chosen, and NaN is passed on.
-        hits = (array == extremes) | _is_nan(np, array)
-        shape = [1] * array.ndim
-        shape[axis] = -1
-        places = np.where(hits, np.arange(array.shape[axis]).reshape(shape), 0)
-        return _at(kind, x, np.maximum.accumulate(places, axis=axis), axis, True)
+        places = computed_on_host(partial(_scanned, ufunc, axis), x)
+        numbers = from_host(name, places, x._metadata.device)
+        return kind(gather(x, axis, numbers), numbers)
 
     doc = f"""The {greatest} elements up to each along an axis, and where they are.
 
@@ -111,16 +105,16 @@ def _quantiles(
             f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
             f"but got {interpolation}"
         )
-    if isinstance(q, Variable):
-        levels = on_host(q)
-        if q._metadata.dtype != dtype:
-            raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
+    if not isinstance(q, Variable):
+        levels = constant(float(q), x, dtype)
+    elif q._metadata.dtype == dtype:
+        levels = q
     else:
-        levels = np.asarray(float(q), dtype)
-    if levels.ndim > 1:
+        raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
+    count = len(levels._metadata.shape)
+    if count > 1:
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
-    if not np.all((levels >= 0) & (levels <= 1)):
-        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+    computed_on_host(partial(_check_levels, name), levels)
     shape = x._metadata.shape
     if not x._metadata.size:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
@@ -130,27 +124,16 @@ def _quantiles(
         axis = one_dim(name, dim, len(shape))
         lines = x if shape else R.reshape(x, (1,))
     ordered = sort(lines, axis).values
-    scale, offset = _ends(on_host(ordered), axis, skip)
     spread = tuple(-1 if i == axis else 1 for i in range(len(lines._metadata.shape)))
-    ranks = levels.reshape(spread) * scale + offset
-    below = np.floor(ranks)
-    if interpolation == "lower":
-        ranks = below
-    elif interpolation == "higher":
-        ranks = np.ceil(ranks)
-    elif interpolation == "nearest":
-        ranks = np.round(ranks)
-    out = _picked(name, ordered, np.floor(ranks), axis)
+    found = computed_on_host(partial(_ranks, axis, spread, skip, interpolation), ordered, levels)
+    lower, higher, share, scale, rest = [
+        from_host(name, array, x._metadata.device) for array in found
+    ]
+    out = gather(ordered, axis, lower)
     if interpolation in {"linear", "midpoint"}:
-        upper = _picked(name, ordered, np.ceil(ranks), axis)
-        place = x._metadata.device
-        if interpolation == "midpoint":
-            share = from_host(name, np.full_like(ranks, 0.5), place)
-        elif isinstance(q, Variable):
-            known = R.mul(R.reshape(q, spread), from_host(name, scale, place))
-            share = R.add(known, from_host(name, offset - below, place))
-        else:
-            share = from_host(name, ranks - below, place)
+        upper = gather(ordered, axis, higher)
+        if isinstance(q, Variable) and interpolation == "linear":
+            share = R.add(R.mul(R.reshape(q, spread), scale), rest)
         # As in PyTorch's `lerp`, interpolated from the nearer end.
         step = R.sub(upper, out)
         out = where(
@@ -165,7 +148,38 @@ def _quantiles(
         out = R.permute(out, (axis, *order[:axis], *order[axis + 1 :]))
         if keepdim and shape:
             out = R.unsqueeze(out, axis + 1)
-    return out if levels.ndim else R.squeeze(out, (0,))
+    return out if count else R.squeeze(out, (0,))
+
+
+def _check_levels(name: str, levels: Array) -> None:
+    if not np.all((levels >= 0) & (levels <= 1)):
+        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+
+
+def _ranks(
+    axis: int, spread: tuple[int, ...], skip: bool, interpolation: Interpolation, ordered: Array,
+    levels: Array,
+) -> tuple[Array, ...]:  # fmt: skip
+    """The ranks below and above quantiles, and the share of the upper one.
+
+    Args:
+        spread: the shape of the quantiles beside the elements.
+
+    Returns:
+        Also the factor and the offset that give the share of quantiles with a gradient.
+    """
+    scale, offset = _ends(ordered, axis, skip)
+    ranks = levels.reshape(spread) * scale + offset
+    below = np.floor(ranks)
+    share = np.full_like(ranks, 0.5) if interpolation == "midpoint" else ranks - below
+    if interpolation == "lower":
+        ranks = below
+    elif interpolation == "higher":
+        ranks = np.ceil(ranks)
+    elif interpolation == "nearest":
+        ranks = np.round(ranks)
+    lower, upper = [edge(ranks).astype(np.int64) for edge in (np.floor, np.ceil)]
+    return lower, upper, share, scale, offset - below
 
 
 def _ends(ordered: Array, axis: int, skip: bool) -> tuple[Any, Any]:
@@ -179,11 +193,6 @@ def _ends(ordered: Array, axis: int, skip: bool) -> tuple[Any, Any]:
         scale = np.where(counts < length, 0, length - 1)
         offset = np.where(counts < length, length - 1, 0)
     return scale.astype(ordered.dtype), offset.astype(ordered.dtype)
-
-
-def _picked(name: str, ordered: Tensor, ranks: Array, axis: int) -> Any:
-    numbers = from_host(name, ranks.astype(np.int64), ordered._metadata.device)
-    return gather(ordered, axis, numbers)
 
 
 @writes

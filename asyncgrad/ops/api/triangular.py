@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.recording import again
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.matrices import alike, beside, matrices
@@ -20,9 +22,10 @@ from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes
-from asyncgrad.ops.tensors.transfer import on_host
+from asyncgrad.ops.tensors.transfer import computed_on_host
 
 if TYPE_CHECKING:
+    from asyncgrad.ops.namespace import Raw
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, Library
 
@@ -36,8 +39,12 @@ def _reordered(x: Tensor, order: Array) -> Any:
     *lead, m, n = x._metadata.shape
     count = prod(lead)
     stack = R.reshape(x, (count, m, n))
-    picked = R.index(stack, (np.arange(count)[:, None], order.reshape(count, m)))
+    picked = R.index(stack, again(_places, order, count, m))
     return R.reshape(picked, (*lead, m, n))
+
+
+def _places(order: Array, count: int, m: int) -> tuple[Array, Array]:
+    return np.arange(count)[:, None], order.reshape(count, m)
 
 
 def _eliminated(name: str, A: Tensor, pivot: bool) -> tuple[Any, Any, Any]:
@@ -47,7 +54,8 @@ def _eliminated(name: str, A: Tensor, pivot: bool) -> tuple[Any, Any, Any]:
     if not pivot:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented. Pass pivot=True.")
     F = x._metadata.F
-    pivots, order = x._metadata.device.launching(eliminate)(F.xp, x._array)
+    eliminated = partial(x._metadata.device.launching(eliminate), F.xp)
+    pivots, order = again(eliminated, x._array)
     return R.lu_packed(_reordered(x, order)), pivots, order
 
 
@@ -67,8 +75,12 @@ def _triangles(packed: Tensor) -> tuple[Any, Any]:
 def _permutation(x: Tensor, order: Array) -> Any:
     """The matrices P with `P @ L @ U = x`."""
     m = x._metadata.shape[-2]
-    rows = _ones(x, m)._array[order]
-    return leaf("linalg.lu", rows.swapaxes(-1, -2).copy(), x._metadata.device)
+    rows = again(_permuted, _ones(x, m)._array, order)
+    return leaf("linalg.lu", rows, x._metadata.device)
+
+
+def _permuted(rows: Array, order: Array) -> Any:
+    return rows[order].swapaxes(-1, -2).copy()
 
 
 @writes
@@ -108,20 +120,23 @@ def lu_factor_ex(
     packed, pivots, _ = _eliminated(name, A, pivot)
     place = packed._metadata.device
     F = packed._metadata.F
-    diagonal = F.xp.diagonal(packed._array, 0, -2, -1) == 0
-    count = diagonal.shape[-1]
-    info = F.xp.zeros(diagonal.shape[:-1], _INT32)
-    if count:
-        info = (diagonal.argmax(-1) + 1) * diagonal.any(-1)
-    info = leaf(name, F.as_array(info).astype(_INT32), place)
+    info = leaf(name, again(partial(_zeros_in, F), packed._array), place)
     if check_errors:
-        _check_info(info)
+        computed_on_host(_check_info, info)
     return return_types.linalg_lu_factor_ex(packed, leaf(name, pivots, place), info)
 
 
-def _check_info(info: Tensor) -> None:
+def _zeros_in(F: Raw, packed: Array) -> Any:
+    """For each matrix the position of the first 0 on its diagonal, from 1, or 0."""
+    diagonal = F.xp.diagonal(packed, 0, -2, -1) == 0
+    info = F.xp.zeros(diagonal.shape[:-1], _INT32)
+    if diagonal.shape[-1]:
+        info = (diagonal.argmax(-1) + 1) * diagonal.any(-1)
+    return F.as_array(info).astype(_INT32)
+
+
+def _check_info(found: Array) -> None:
     """Raise if there is a 0 on a diagonal of U."""
-    found = on_host(info)
     for place in np.flatnonzero(found)[:1]:
         at = f"{found.flat[place]},{found.flat[place]}"
         raise LinAlgError(
@@ -150,6 +165,13 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor
     """
     packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
     return return_types.linalg_lu_factor(packed, pivots)
+
+
+def _order_by(name: str, x: Tensor, pivots: Tensor) -> Any:
+    """The array of the order that pivots give the rows of matrices."""
+    metadata = x._metadata
+    ordered = partial(metadata.device.launching(_order_of), name, metadata.F.xp)
+    return again(ordered, pivots._array, metadata.shape[-2])
 
 
 def _order_of(name: str, xp: Library, pivots: Array, m: int) -> Any:
@@ -211,14 +233,14 @@ def lu_solve(
     if not left:
         return R.adjoint(lu_solve(x, at, R.adjoint(y), adjoint=not adjoint))
     F = x._metadata.F
-    order = x._metadata.device.launching(_order_of)(name, F.xp, at._array, n)
+    order = _order_by(name, x, at)
     x, y = beside(name, x, y)
-    order = F.xp.broadcast_to(order, y._metadata.shape[:-1])
+    order = again(F.xp.broadcast_to, order, y._metadata.shape[:-1])
     lower, upper = _triangles(x)
     if not adjoint:
         return R.solve(upper, R.solve(lower, _reordered(y, order)))
     y = R.solve(R.adjoint(lower), R.solve(R.adjoint(upper), y))
-    return _reordered(y, order.argsort(-1))
+    return _reordered(y, again(F.xp.argsort, order))
 
 
 def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple[Any, Any, Any]:
@@ -230,14 +252,10 @@ def unpacked(LU: Tensor, pivots: Tensor, data: bool, permutation: bool) -> tuple
     if at._batched or x._batched:
         out: Any = by_parts(unpacked, x, at, data, permutation)
         return out
-    metadata = x._metadata
     none = new_beside(name, x, "empty", 0)
     rows = lower = upper = none
     if permutation:
-        order = metadata.device.launching(_order_of)(
-            name, metadata.F.xp, at._array, metadata.shape[-2]
-        )
-        rows = _permutation(x, order)
+        rows = _permutation(x, _order_by(name, x, at))
     if data:
         lower, upper = [renamed(part, "LuUnpackBackward0") for part in _triangles(x)]
     return rows, lower, upper

@@ -1,7 +1,7 @@
 """Inverses, determinants and decompositions of matrices, batched over leading axes.
 
-Each result of a decomposition is an op of its own; they share one computation through the attribute
-`parts`. Their rules get the other results by calling these ops, so derivatives of any order follow
+Each result of a decomposition is an op of its own; they share one computation through the list
+`kept`. Their rules get the other results by calling these ops, so derivatives of any order follow
 from the same rules.
 """
 
@@ -27,29 +27,19 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, Library, Namespace, Value
 
 
-class Parts:
-    """Computes a decomposition once and holds all of its results."""
+def _part_of(
+    kept: list[Any], decompose: Callable[..., Any], xp: Library, x: Array, place: int, *options: str
+) -> Any:
+    """A copy of one result of a decomposition, because users may change theirs in place.
 
-    __slots__ = ("_held", "option")
-
-    def __init__(self, option: str = "L") -> None:
-        """Start without results.
-
-        Args:
-            option: the triangle that a Hermitian matrix is read from, "L" or "U".
-        """
-        self.option = option
-        self._held: tuple[Any, tuple[Any, ...]] = (None, ())
-
-    def of(
-        self, decompose: Callable[[Any, Any, str], Any], xp: Library, x: Array, place: int
-    ) -> Any:
-        """A copy of one result, because users may change theirs in place."""
-        array, parts = self._held
-        if array is not x:
-            parts = tuple(decompose(xp, x, self.option))
-            self._held = (x, parts)
-        return parts[place].copy()
+    Args:
+        kept: takes all results with the matrices that they belong to, for the ops of the others.
+    """
+    held = kept[:1]
+    if not held or held[0][0] is not x:
+        # Put there at once: another thread may be here, too.
+        kept[:] = held = [(x, tuple(decompose(xp, x, *options)))]
+    return held[0][1][place].copy()
 
 
 def _without_order(xp: Library, matrix: Array, *more: object) -> int:
@@ -115,7 +105,7 @@ def _cost(*inputs: Variable) -> int:
     return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
 
 
-def _cost_with_parts(x: Variable, *attributes: object) -> int:
+def _cost_of_first(x: Variable, *attributes: object) -> int:
     return _cost(x)
 
 
@@ -361,7 +351,7 @@ def _cholesky_push(F: Namespace, t: Value, out: Value) -> Any:
     return F.bmm(out, _half_diagonal(F, F.tril(inner, 0)))
 
 
-def _reduced(xp: Library, x: Array, option: str) -> Any:
+def _reduced(xp: Library, x: Array) -> Any:
     return xp.linalg.qr(x, "reduced")
 
 
@@ -370,15 +360,15 @@ def _upper(F: Namespace, x: Value) -> Any:
     return _half_diagonal(F, _symmetric(F, F.triu(x, 0)))
 
 
-def _q_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
-    r = F.qr_r(x, parts)
+def _q_back(F: Namespace, g: Value, x: Value, out: Value, kept: list[Any]) -> Any:
+    r = F.qr_r(x, kept)
     inner = _upper(F, F.neg(F.bmm(_adjoint(F, out), g)))
     return _solve_right(F, F.add(g, F.bmm(out, inner)), r)
 
 
-def _r_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
+def _r_back(F: Namespace, g: Value, x: Value, out: Value, kept: list[Any]) -> Any:
     inner = _upper(F, F.bmm(g, _adjoint(F, out)))
-    return _solve_right(F, F.bmm(F.qr_q(x, parts), inner), out)
+    return _solve_right(F, F.bmm(F.qr_q(x, kept), inner), out)
 
 
 def _qr_tangent(F: Namespace, t: Value, q: Value, r: Value) -> tuple[Any, Any]:
@@ -387,26 +377,26 @@ def _qr_tangent(F: Namespace, t: Value, q: Value, r: Value) -> tuple[Any, Any]:
     return along, _half_diagonal(F, F.triu(_symmetric(F, F.bmm(_adjoint(F, q), along)), 0))
 
 
-def _q_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
-    along, change = _qr_tangent(F, t, out, F.qr_r(x, parts))
+def _q_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[Any]) -> Any:
+    along, change = _qr_tangent(F, t, out, F.qr_r(x, kept))
     return F.sub(along, F.bmm(out, change))
 
 
-def _r_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
-    return F.bmm(_qr_tangent(F, t, F.qr_q(x, parts), out)[1], out)
+def _r_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[Any]) -> Any:
+    return F.bmm(_qr_tangent(F, t, F.qr_q(x, kept), out)[1], out)
 
 
 def _eigh(xp: Library, x: Array, triangle: str) -> Any:
     return xp.linalg.eigh(x, triangle)
 
 
-def _eigh_values_back(F: Namespace, g: Value, x: Value, parts: Parts) -> Any:
-    v = F.eigh_vectors(x, parts)
+def _eigh_values_back(F: Namespace, g: Value, x: Value, triangle: str, kept: list[Any]) -> Any:
+    v = F.eigh_vectors(x, triangle, kept)
     return F.bmm(_columns(F, v, g), _adjoint(F, v))
 
 
-def _eigh_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
-    v = F.eigh_vectors(x, parts)
+def _eigh_values_push(F: Namespace, t: Value, x: Value, triangle: str, kept: list[Any]) -> Any:
+    v = F.eigh_vectors(x, triangle, kept)
     return _real(F, _diagonal(F, _product(F, _adjoint(F, v), t, v)))
 
 
@@ -427,20 +417,24 @@ def _of_no_phase(F: Namespace, name: str, inner: Value) -> None:
         )
 
 
-def _eigh_vectors_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
+def _eigh_vectors_back(
+    F: Namespace, g: Value, x: Value, out: Value, triangle: str, kept: list[Any]
+) -> Any:
     turned = _adjoint(F, out)
     inner = F.bmm(turned, g)
     _of_no_phase(F, "eigh", inner)
-    inner = F.mul(inner, F.gaps(F.eigh_values(x, parts)))
+    inner = F.mul(inner, F.gaps(F.eigh_values(x, triangle, kept)))
     return F.mul_scalar(_product(F, out, _symmetric(F, inner), turned), 0.5)
 
 
-def _eigh_vectors_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
+def _eigh_vectors_push(
+    F: Namespace, t: Value, x: Value, out: Value, triangle: str, kept: list[Any]
+) -> Any:
     inner = _product(F, _adjoint(F, out), t, out)
-    return F.bmm(out, F.mul(inner, F.gaps(F.eigh_values(x, parts))))
+    return F.bmm(out, F.mul(inner, F.gaps(F.eigh_values(x, triangle, kept))))
 
 
-def _svd(xp: Library, x: Array, option: str) -> Any:
+def _svd(xp: Library, x: Array) -> Any:
     return xp.linalg.svd(x, full_matrices=False)
 
 
@@ -456,18 +450,18 @@ def _rest_of_qr(xp: Library, x: Array) -> Any:
     return xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :].copy()
 
 
-def _svd_values_back(F: Namespace, g: Value, x: Value, parts: Parts) -> Any:
-    return F.bmm(_columns(F, F.svd_left(x, parts), g), F.svd_right(x, parts))
+def _svd_values_back(F: Namespace, g: Value, x: Value, kept: list[Any]) -> Any:
+    return F.bmm(_columns(F, F.svd_left(x, kept), g), F.svd_right(x, kept))
 
 
-def _svd_inner(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
+def _svd_inner(F: Namespace, t: Value, x: Value, kept: list[Any]) -> Any:
     """A tangent in the basis of the singular vectors."""
-    u, vh = F.svd_left(x, parts), F.svd_right(x, parts)
+    u, vh = F.svd_left(x, kept), F.svd_right(x, kept)
     return _product(F, _adjoint(F, u), t, _adjoint(F, vh))
 
 
-def _svd_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
-    return _real(F, _diagonal(F, _svd_inner(F, t, x, parts)))
+def _svd_values_push(F: Namespace, t: Value, x: Value, kept: list[Any]) -> Any:
+    return _real(F, _diagonal(F, _svd_inner(F, t, x, kept)))
 
 
 def _phases(F: Namespace, skew: Value, s: Value, scale: float) -> Any:
@@ -492,14 +486,14 @@ def _left_back(F: Namespace, g: Value, x: Value, u: Value, turned: Value, s: Val
     return pulled
 
 
-def _svd_left_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
-    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
+def _svd_left_back(F: Namespace, g: Value, x: Value, out: Value, kept: list[Any]) -> Any:
+    s, vh = F.svd_values(x, kept), F.svd_right(x, kept)
     return F.bmm(_left_back(F, g, x, out, _adjoint(F, out), s), vh)
 
 
-def _svd_right_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
+def _svd_right_back(F: Namespace, g: Value, x: Value, out: Value, kept: list[Any]) -> Any:
     # The right singular vectors are the left ones of the adjoint matrix.
-    s, u = F.svd_values(x, parts), F.svd_left(x, parts)
+    s, u = F.svd_values(x, kept), F.svd_left(x, kept)
     pulled = _left_back(F, _adjoint(F, g), x, _adjoint(F, out), out, s)
     return F.bmm(u, _adjoint(F, pulled))
 
@@ -519,17 +513,17 @@ def _left_push(
     return pushed
 
 
-def _svd_left_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
-    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
+def _svd_left_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[Any]) -> Any:
+    s, vh = F.svd_values(x, kept), F.svd_right(x, kept)
     return _left_push(F, t, x, out, _adjoint(F, out), s, _adjoint(F, vh))
 
 
-def _svd_right_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
-    s, u = F.svd_values(x, parts), F.svd_left(x, parts)
+def _svd_right_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[Any]) -> Any:
+    s, u = F.svd_values(x, kept), F.svd_left(x, kept)
     return _adjoint(F, _left_push(F, _adjoint(F, t), x, _adjoint(F, out), out, s, u))
 
 
-def _eig(xp: Library, x: Array, option: str) -> Any:
+def _eig(xp: Library, x: Array) -> Any:
     w, v = xp.linalg.eig(x)
     kind = xp.result_type(x.dtype, xp.complex64)
     return w.astype(kind, copy=False), v.astype(kind, copy=False)
@@ -540,8 +534,8 @@ def _like(F: Namespace, pulled: Value, x: Value) -> Any:
     return pulled if x.dtype.kind == "c" else F.real(pulled)
 
 
-def _eig_values_back(F: Namespace, g: Value, x: Value, parts: Parts) -> Any:
-    turned = _adjoint(F, F.eig_vectors(x, parts))
+def _eig_values_back(F: Namespace, g: Value, x: Value, kept: list[Any]) -> Any:
+    turned = _adjoint(F, F.eig_vectors(x, kept))
     return _like(F, F.solve(turned, _rows(F, turned, g)), x)
 
 
@@ -550,23 +544,23 @@ def _between(F: Namespace, t: Value, v: Value) -> Any:
     return F.solve(v, F.bmm(F.to(t, v.dtype), v))
 
 
-def _eig_values_push(F: Namespace, t: Value, x: Value, parts: Parts) -> Any:
-    return _diagonal(F, _between(F, t, F.eig_vectors(x, parts)))
+def _eig_values_push(F: Namespace, t: Value, x: Value, kept: list[Any]) -> Any:
+    return _diagonal(F, _between(F, t, F.eig_vectors(x, kept)))
 
 
-def _eig_vectors_back(F: Namespace, g: Value, x: Value, out: Value, parts: Parts) -> Any:
+def _eig_vectors_back(F: Namespace, g: Value, x: Value, out: Value, kept: list[Any]) -> Any:
     """The gradient of eigenvectors of length one."""
     turned = _adjoint(F, out)
     inner = F.bmm(turned, g)
     _of_no_phase(F, "eig", inner)
     lengths = F.real(_diagonal(F, inner))
     inner = F.sub(inner, F.bmm(turned, _columns(F, out, lengths)))
-    inner = F.chain(inner, F.gaps(F.eig_values(x, parts)))
+    inner = F.chain(inner, F.gaps(F.eig_values(x, kept)))
     return _like(F, F.solve(turned, F.bmm(inner, turned)), x)
 
 
-def _eig_vectors_push(F: Namespace, t: Value, x: Value, out: Value, parts: Parts) -> Any:
-    change = F.mul(_between(F, t, out), F.gaps(F.eig_values(x, parts)))
+def _eig_vectors_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[Any]) -> Any:
+    change = F.mul(_between(F, t, out), F.gaps(F.eig_values(x, kept)))
     pushed = F.bmm(out, change)
     lengths = F.real(_diagonal(F, F.bmm(_adjoint(F, out), pushed)))
     return F.sub(pushed, _columns(F, out, lengths))
@@ -577,24 +571,25 @@ def _results(
     node: str,
     names: tuple[str, ...],
     words: str = _NOT_FINITE,
+    attributes: str = "kept",
     **rules: Any,
 ) -> Any:
     """The ops of a decomposition's results."""
 
     def one(place: int, name: str) -> Any:
-        def forward(xp: Library, x: Array, parts: Parts) -> Any:
-            return parts.of(decompose, xp, x, place)
+        def forward(xp: Library, x: Array, *given: Any) -> Any:
+            return _part_of(given[-1], decompose, xp, x, place, *given[:-1])
 
         pull, push = rules[name.partition("_")[2]]
         return operation(
             name,
             _solved(forward, name.partition("_")[0], words),
             "x",
-            "parts",
+            attributes,
             pulls={"x": pull},
             pushes={"x": push},
             node=node,
-            cost=_cost_with_parts,
+            cost=_cost_of_first,
         )
 
     return [one(place, name) for place, name in enumerate(names)]
@@ -788,7 +783,7 @@ OPS = raising(
         pulls={"x": _pseudo_inverse_back},
         pushes={"x": _pseudo_inverse_push},
         node="LinalgPinvBackward0",
-        cost=_cost_with_parts,
+        cost=_cost_of_first,
     ),
     operation(
         "det",
@@ -851,11 +846,11 @@ OPS = raising(
         pulls={"x": _cholesky_back},
         pushes={"x": _cholesky_push},
         node="LinalgCholeskyExBackward0",
-        cost=_cost_with_parts,
+        cost=_cost_of_first,
     ),
     # The completing vectors are not unique, so they have no derivative.
     operation(
-        "svd_rest", _solved(_rest_of_svd, "svd", _NOT_FINITE), "x", "left", cost=_cost_with_parts
+        "svd_rest", _solved(_rest_of_svd, "svd", _NOT_FINITE), "x", "left", cost=_cost_of_first
     ),
     operation("qr_rest", _rest_of_qr, "x", pulls={"x": Refused("qr_rest")}, cost=_cost),
     *_results(
@@ -866,6 +861,7 @@ OPS = raising(
         "LinalgEighBackward0",
         ("eigh_values", "eigh_vectors"),
         _REPEATED,
+        "triangle kept",
         values=(_eigh_values_back, _eigh_values_push),
         vectors=(_eigh_vectors_back, _eigh_vectors_push),
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
+from asyncgrad.core.recording import made
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.arguments import check_bool, one_shape
@@ -61,6 +62,7 @@ def new_beside(name: str, x: Any, make: str, *arguments: Any, dtype: Any = None)
     metadata = x._metadata
     dtype = metadata.dtype if dtype is None else dtype
     array = getattr(metadata.F.xp, make)(*arguments, dtype=dtype)
+    made(array)
     return leaf(name, array, metadata.device)
 
 

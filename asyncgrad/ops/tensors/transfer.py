@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
-from asyncgrad.core.recording import looked, recorders
+from asyncgrad.core.recording import again, looked, recorders
 from asyncgrad.core.streams import stream_of
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
@@ -53,6 +53,18 @@ def on_host(x: Any) -> Any:
         looked("item(), bool(), printing or the like")
     device = x._metadata.device
     return moved(x._array, device, CPU) if device.streamed else x._array
+
+
+def computed_on_host(function: Callable[..., Any], *tensors: Any) -> Any:
+    """What a function of NumPy arrays computes from the values of tensors.
+
+    Args:
+        function: returns arrays whose shapes follow from those that it takes; or it raises for some
+            values, and returns None.
+    """
+    if any(x._metadata.device.streamed for x in tensors):
+        return function(*map(on_host, tensors))
+    return again(function, *[x._array for x in tensors])
 
 
 def seen(x: Any, read: Callable[[Any], Any]) -> Any:
