@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
+from pathlib import Path
+from traceback import TracebackException
 from typing import Any
 
-from asyncgrad.errors import AutogradError, described
+from asyncgrad.errors import AutogradError, add_note, described
+
+#: Where the frames are that a traceback sent to another machine leaves out.
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class WorkerLostError(AutogradError):
@@ -38,6 +44,25 @@ class PassEndedError(AutogradError):
 def late(what: str) -> PassEndedError:
     """The error for a message about something that has ended."""
     return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")
+
+
+def note_traceback(error: BaseException, where: str) -> None:
+    """Add a note with the frames of users' code, because no traceback is sent with an error."""
+    with suppress(Exception):
+        shown = TracebackException.from_exception(error, lookup_lines=False, compact=True)
+        if _shorten(shown):
+            add_note(error, f"its traceback {where}:\n" + "".join(shown.format()).rstrip())
+
+
+def _shorten(shown: TracebackException) -> bool:
+    """Keep users' frames and the one that raised; whether there are any of users'."""
+    users = [frame for frame in shown.stack if not frame.filename.startswith(_PACKAGE)]
+    shown.stack[:] = users + [frame for frame in shown.stack[-1:] if frame not in users]
+    # They are sent with the error.
+    shown.__notes__ = None
+    reasons = (shown.__cause__, shown.__context__, *(shown.exceptions or ()))
+    # A list, because all are to be shortened.
+    return any([bool(users), *[_shorten(one) for one in reasons if one is not None]])
 
 
 def sendable(error: BaseException) -> BaseException:

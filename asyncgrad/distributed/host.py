@@ -17,16 +17,15 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.calls import Entry, StagedPass, collected
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.inbox import Inbox
-from asyncgrad.distributed.lifetimes import Lifetimes
+from asyncgrad.distributed.lifetimes import Lifetimes, cancelled
 from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import Ambient
 from asyncgrad.distributed.sums import summed
-from asyncgrad.distributed.values import awaited, called, cut
+from asyncgrad.distributed.values import awaited, called, cut, without_graphs
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.tensors.pytree import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -82,11 +81,14 @@ class Host(Inbox):
             self.site.spawn(self._lives.end(key, "lost"))
 
     async def on_close(self) -> None:
-        """Drop everything, and end what runs."""
-        await self._lives.stop_all()
+        """Drop everything, end what runs, and refuse what comes later."""
+        self.site.ended = "its caller has left it"
+        # First the runs: a pass that has voted waits for their mail, and can't be cancelled.
+        self.runs.end_all()
+        await cancelled(self._requests.values())
         for kept in (self._parts, self._entries, self._staged, self._optimizers):
             kept.clear()
-        await self.site.end("its caller has left it")
+        await self.site.end(self.site.ended)
 
     async def on_statistics(self) -> dict[str, int]:
         """How much the host keeps, and how many messages it works on."""
@@ -131,11 +133,11 @@ class Host(Inbox):
         return self._parts[number]
 
     async def on_apply(self, number: int, function: Callable[..., Any], args: Any) -> Any:
-        """Call a function with a part."""
+        """Call a function with a part: whether it gave the part itself, which stays; what else."""
+        part = self.part(number)
         with no_grad():
-            found = await called(function, self.part(number), *args)
-        leaves, structure = flatten(found)
-        return structure.build(iter([cut(leaf) for leaf in leaves]))
+            found = await called(function, part, *args)
+        return (True, None) if found is part else (False, without_graphs(found))
 
     async def on_release(self, unneeded: list[tuple[str, Any]]) -> None:
         """Drop what the caller has dropped, and stop what still makes it."""

@@ -9,7 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.distributed.errors import PassEndedError, WorkerLostError, late, sendable
+from asyncgrad.distributed.errors import (
+    PassEndedError,
+    WorkerLostError,
+    late,
+    note_traceback,
+    sendable,
+)
 from asyncgrad.distributed.lifetimes import Memory, cancelled
 from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.trace import Trace, recording
@@ -51,6 +57,8 @@ class Inbox:
         site = self._site
         if site is None and message.method != "open":
             return False, AutogradError("the host was made anew, and what it held is gone")
+        if site is not None and site.ended is not None:
+            return False, site.error()
         if site is not None and message.sender in site.lost:
             # Its caller, to whom it will tell this, has everybody ignore it.
             reason = site.lost[message.sender]
@@ -75,6 +83,7 @@ class Inbox:
         if error is None:
             return True, working.result()
         try:
+            note_traceback(error, f"on worker {self._rank}")
             return False, sendable(error)
         finally:
             # The error's traceback may hold this frame: a cycle.

@@ -74,10 +74,6 @@ class Lifetimes:
         if not self.ended.add(key, word):
             await self.stop(key)
 
-    async def stop_all(self) -> None:
-        """Cancel all that runs, and wait for its end."""
-        await cancelled(task for tasks in self.working.values() for task in tasks)
-
 
 async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait for their end."""

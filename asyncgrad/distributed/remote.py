@@ -97,10 +97,11 @@ class RemoteModule:
             args: its further arguments.
 
         Returns:
-            What it returns.
+            What it returns; for the module itself, as `Module.eval` returns it, this part.
         """
         check_plain("apply", args)
-        return await self.site.call(self.rank, "apply", self.number, function, args)
+        is_module, found = await self.site.call(self.rank, "apply", self.number, function, args)
+        return self if is_module else found
 
 
 def _copy_of(session: str, rank: int, number: int) -> RemoteModule:

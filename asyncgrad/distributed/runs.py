@@ -145,6 +145,12 @@ class Runs:
     def _lose(self, box: asyncio.Future[Any], rank: int) -> None:
         _fail(box, WorkerLostError(rank, "a collective", self._site.lost[rank]))
 
+    def end_all(self) -> None:
+        """Drop the mail of all runs, and refuse what comes later."""
+        for run in {*self._groups, *self._mail}:
+            self._lives.ended.add(run, "closed")
+            self.forget(run)
+
     def forget(self, run: Any) -> None:
         """Drop the mail of a run."""
         self._groups.pop(run, None)

@@ -62,6 +62,10 @@ class Site:
         #: The coordinators of this site's passes.
         self.coordinators: dict[int, Any] = {}
 
+    def error(self) -> AutogradError:
+        """The error for whoever uses the world after its end."""
+        return AutogradError(f"the world can't be used any more: {self.ended}")
+
     def check(self) -> None:
         """Raise unless the world can be used here and now.
 
@@ -69,7 +73,7 @@ class Site:
             RuntimeError: if the world has ended, or belongs to another loop.
         """
         if self.ended is not None:
-            raise AutogradError(f"the world can't be used any more: {self.ended}")
+            raise self.error()
         running = asyncio.events._get_running_loop()
         if running is not self.loop:
             raise WrongLoopError(
@@ -139,7 +143,8 @@ class Site:
             try:
                 if not fence.done():
                     return calling.result()
-            except OSError as error:
+            except (OSError, asyncio.CancelledError) as error:
+                # An engine that is closed may cancel its calls, and nobody has cancelled this one.
                 self.fence(rank, f"it can't be reached ({error})")
             finally:
                 # The traceback of its error holds this frame: a cycle.

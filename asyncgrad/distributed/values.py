@@ -22,6 +22,12 @@ def cut(value: Any) -> Any:
     return value.detach() if isinstance(value, Variable) else value  # type: ignore[attr-defined]
 
 
+def without_graphs(value: Any) -> Any:
+    """A structure with its tensors cut."""
+    leaves, structure = flatten(value)
+    return structure.build(iter([cut(leaf) for leaf in leaves]))
+
+
 def requires_grad(value: Any) -> bool:
     """Whether a value is a tensor that requires grad."""
     return isinstance(value, Variable) and value.requires_grad  # type: ignore[attr-defined]

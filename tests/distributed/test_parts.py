@@ -440,6 +440,68 @@ async def test_errors_keep_their_class_and_name_the_worker() -> None:
         assert (await world.statistics())[1]["parts"] == 1
 
 
+def planned_after_another() -> None:
+    try:
+        raise KeyError("the cause")
+    except KeyError as error:
+        refuses_because(error)
+
+
+def refuses_because(error: Exception) -> None:
+    raise ValueError("planned") from error
+
+
+class Asking(ag.nn.Module):
+    """Has another worker refuse."""
+
+    def __init__(self, other: Any) -> None:
+        super().__init__()
+        self.other = other
+
+    async def forward(self, x: Any) -> Any:
+        return await self.other(x)
+
+
+@pytest.mark.asyncio
+async def test_errors_bring_the_frames_of_users_code_with_those_of_their_causes() -> None:
+    async with world_of(Engine(2)) as world:
+        with pytest.raises(ValueError, match="planned") as caught:
+            await world.remote(1, planned_after_another)
+        (note,) = (one for one in caught.value.__notes__ if "traceback" in one)
+        assert note.startswith("its traceback on worker 1:\n")
+        places = [
+            note.index(one) for one in ("the cause", "refuses_because(error)", "ValueError: ")
+        ]
+        assert places == sorted(places)
+        assert "asyncgrad/distributed/inbox.py" not in note
+        outer = await world.remote(1, Asking, await world.remote(0, Failing, "forward"))
+        with pytest.raises(ValueError, match="planned") as caught:
+            await outer(leaf())
+        first, second = (one for one in caught.value.__notes__ if "traceback" in one)
+        assert "on worker 0" in first
+        assert 'raise ValueError("planned")' in first
+        assert "on worker 1" in second
+        assert "await self.other(x)" in second
+        # Where no code of a user's has failed, there is nothing to show.
+        with pytest.raises(TypeError, match="made a int") as plain:
+            await world.remote(0, no_module)
+        assert "traceback" not in "".join(plain.value.__notes__)
+
+
+def with_what_can_not_be_pickled() -> Affine:
+    module = Affine()
+    module.extra = lambda: None
+    return module
+
+
+@pytest.mark.asyncio
+async def test_a_module_that_a_function_gives_back_stays_on_its_worker() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, with_what_can_not_be_pickled)
+        assert await part.apply(ag.nn.Module.eval) is part
+        assert await part.apply(ag.nn.Module.train) is part
+
+
 @pytest.mark.asyncio
 async def test_without_dask_connect_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
