@@ -30,9 +30,6 @@ def get_device_module(device: Device | str | None = None) -> ModuleType:
 
     Args:
         device: a device or its name; None means the accelerator, or the CPU without one.
-
-    Raises:
-        RuntimeError: if there is no such device.
     """
     if device is None:
         found = accelerator.current_accelerator()

@@ -47,11 +47,7 @@ def current_accelerator(check_available: bool = False) -> Device | None:
 
 
 def current_device_index() -> int:
-    """The index of the current device.
-
-    Raises:
-        RuntimeError: if there is no accelerator.
-    """
+    """The index of the current device."""
     return _device(None).index or 0
 
 
@@ -80,11 +76,7 @@ class device_index(Mode):
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that gets this context's work on a device.
-
-    Raises:
-        RuntimeError: if there is no accelerator.
-    """
+    """The stream that gets this context's work on a device."""
     return _current_stream(_device(device))
 
 

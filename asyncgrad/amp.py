@@ -137,9 +137,6 @@ class GradScaler:
         growth_interval: the number of steps in a row with finite gradients before the scale grows.
         enabled: False makes the scaler only call the optimizers' `step`.
 
-    Raises:
-        AssertionError: if a factor is out of range.
-
     Example:
         >>> import asyncgrad as ag
         >>> x = ag.ones(2, requires_grad=True)

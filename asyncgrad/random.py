@@ -48,9 +48,5 @@ def get_rng_state() -> Tensor:
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Restore a state returned by `get_rng_state`.
-
-    Raises:
-        RuntimeError: if the bytes are not a state.
-    """
+    """Restore a state returned by `get_rng_state`."""
     source_of().set_state(new_state)

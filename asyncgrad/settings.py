@@ -30,9 +30,6 @@ def set_num_threads(number: int) -> None:
     """Set the number of threads that a matrix product may use on the host.
 
     While an engine runs, its own threads compute products, at most so many of them.
-
-    Raises:
-        RuntimeError: if `number` is no positive integer.
     """
     if not isinstance(number, int) or isinstance(number, bool):
         raise RuntimeError(f"set_num_threads expects an int, but got {type(number).__name__}")
@@ -70,9 +67,6 @@ def set_deterministic_debug_mode(debug_mode: int | DebugMode) -> None:
 
     Args:
         debug_mode: 0 or "default", 1 or "warn", 2 or "error".
-
-    Raises:
-        RuntimeError: for another number or word.
     """
     if not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode).__name__}")

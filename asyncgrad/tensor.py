@@ -105,21 +105,13 @@ class Tensor(Methods):
                 sequence of numbers, an array, or a tensor, whose memory is shared.
             device: the device of the new tensor; the default device if None.
             kwargs: one of `size`, `data` or `other`, instead of `args`.
-
-        Raises:
-            TypeError: if the arguments fit no form.
-            RuntimeError: for a negative size.
         """
         place = place_of("new", device)
         made = by_size_or_data("new", default_dtype(), place, args, any_dtype=True, **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
     def as_subclass(self, cls: type[_T]) -> _T:
-        """The same tensor as an instance of a subclass; results computed from it are plain tensors.
-
-        Raises:
-            TypeError: if `cls` is not a subclass of `Tensor`.
-        """
+        """The same tensor as an instance of a subclass; results computed from it are plain."""
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
             raise TypeError(f"as_subclass: cls must be a type that inherits from Tensor, got {cls}")
         seen = shaping.view(self, self._metadata.shape)
@@ -622,11 +614,7 @@ class Tensor(Methods):
         return self._autograd is not None and self._autograd.retains_grad
 
     def retain_grad(self) -> None:
-        """Make passes keep the gradient of this computed tensor in `.grad`, too.
-
-        Raises:
-            RuntimeError: if the tensor requires no grad.
-        """
+        """Make passes keep the gradient of this computed tensor in `.grad`, too."""
         refuse_in_transform("Tensor.retain_grad()")
         retain_grad(self)
 
@@ -641,9 +629,6 @@ class Tensor(Methods):
 
         Returns:
             A handle with `remove()`.
-
-        Raises:
-            RuntimeError: if the tensor requires no grad.
         """
         extras, position = hooks_of(self, "register a hook on")
         return RemovableHandle(extras.tensor.setdefault(position, {}), hook)
@@ -711,11 +696,7 @@ class Tensor(Methods):
         return array.copy() if copy else array
 
     def item(self) -> Number:
-        """The single element as a Python number.
-
-        Raises:
-            RuntimeError: if there is not exactly one element.
-        """
+        """The single element as a Python number."""
         if self._metadata.size != 1:
             raise AutogradError(
                 f"a Tensor with {self._metadata.size} elements cannot be converted to Scalar. "
@@ -867,11 +848,7 @@ class Tensor(Methods):
         return elementwise.where(condition, self, other)
 
     def polygamma(self, n: int) -> Tensor:
-        """The derivative of `digamma` of order `n`.
-
-        Raises:
-            RuntimeError: if the order is negative.
-        """
+        """The derivative of `digamma` of order `n`."""
         return transcendental.polygamma(n, self)
 
     # -- in place ---------------------------------------------------------------------------------
@@ -951,11 +928,7 @@ class Tensor(Methods):
 
     @property
     def mT(self) -> Tensor:
-        """The tensor with its last two axes exchanged.
-
-        Raises:
-            RuntimeError: for a tensor with one axis.
-        """
+        """The tensor with its last two axes exchanged."""
         if self.ndim == 1:
             raise AutogradError(
                 "tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor."

@@ -199,7 +199,6 @@ def jacobian(
         outputs a tuple of these; for several of both, a tuple by output of tuples by input.
 
     Raises:
-        AssertionError: if there is no such strategy.
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
         RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
     """
@@ -246,7 +245,6 @@ def hessian(
         A tensor of the input's shape twice over; for several inputs a tuple of tuples.
 
     Raises:
-        AssertionError: if there is no such strategy.
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
         RuntimeError: if the output has more than one element, or `strict` raises.
     """

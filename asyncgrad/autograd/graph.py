@@ -273,9 +273,6 @@ def register_multi_grad_hook(
 
     Returns:
         A handle with `remove()`.
-
-    Raises:
-        ValueError: for another mode.
     """
     if mode not in words(HookMode):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")

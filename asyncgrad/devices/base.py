@@ -65,9 +65,6 @@ def set_default_device(device: Device) -> None:
 
     Args:
         device: the device, or its name; None is the CPU.
-
-    Raises:
-        RuntimeError: if there is no such device.
     """
     found = None if device is None else find_device(device)
     # The CPU is the default without a place, and calls without one can be compiled.
@@ -94,9 +91,6 @@ class Device(metaclass=_DeviceType):
     Args:
         type: a type, with or without an index: `"cuda"`, `"cuda:1"`.
         index: the index.
-
-    Raises:
-        RuntimeError: if there is no such device.
 
     Example:
         >>> import asyncgrad as ag

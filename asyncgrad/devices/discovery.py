@@ -36,7 +36,6 @@ def find(type: Any = None, index: int | None = None) -> Device:
             of the innermost `with stream:` or `accelerator.device_index`, else the first.
 
     Raises:
-        RuntimeError: if there is no such device.
         TypeError: if the arguments are not a device's name.
     """
     if isinstance(type, Device):

@@ -151,9 +151,6 @@ class MixtureSameFamily(Distribution):
         mixture_distribution: a `Categorical` of the components' weights.
         component_distribution: the components.
         validate_args: whether arguments are checked.
-
-    Raises:
-        ValueError: if these are no distributions, or their batches do not fit.
     """
 
     def __init__(

@@ -34,11 +34,7 @@ class derived:
 
 
 def broadcast_all(*values: Any) -> tuple[Any, ...]:
-    """Numbers and tensors as tensors of one shape; numbers get the dtype of the tensors.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """Numbers and tensors as tensors of one shape; numbers get the dtype of the tensors."""
     like = next((x for x in values if isinstance(x, Variable)), None)
     options: Any = {} if like is None else {"dtype": like.dtype, "device": like.device}  # type: ignore[attr-defined]
     for value in values:
@@ -203,11 +199,7 @@ class Distribution:
         raise NotImplementedError
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability or density of values.
-
-        Raises:
-            ValueError: if they are none.
-        """
+        """The logarithm of the probability or density of values."""
         if self._validate_args:
             self._validate_sample(value)
         return self._log_prob(value)
@@ -216,11 +208,7 @@ class Distribution:
         raise NotImplementedError
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The cumulative distribution function: the probability of values up to `value`.
-
-        Raises:
-            ValueError: if these are no events.
-        """
+        """The cumulative distribution function: the probability of values up to `value`."""
         if self._validate_args:
             self._validate_sample(value)
         return self._cdf(value)

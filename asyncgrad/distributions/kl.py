@@ -42,11 +42,7 @@ _KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """Decorate a function that computes `kl_divergence` for two classes of distributions.
-
-    Raises:
-        TypeError: if they are no classes.
-    """
+    """Decorate a function that computes `kl_divergence` for two classes of distributions."""
     if not (isinstance(type_p, type) and isinstance(type_q, type)):
         raise TypeError(f"register_kl: expected classes, got {type_p!r} and {type_q!r}")
 

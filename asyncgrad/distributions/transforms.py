@@ -31,9 +31,6 @@ class Transform:
     Args:
         cache_size: if 1, the last input and result are kept, and the inverse of that result is that
             input: exact, also where the inverse of the rounded result would be infinite.
-
-    Raises:
-        ValueError: if `cache_size` is neither 0 nor 1.
     """
 
     domain = constraints.real

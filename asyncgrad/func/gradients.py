@@ -107,9 +107,6 @@ def vjp(func: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> Resu
         it. `vjp_fn` takes cotangents shaped like the output and gives a tuple with a gradient for
         each argument; it may be called several times.
 
-    Raises:
-        RuntimeError: if the output holds anything but tensors, or cotangents do not fit.
-
     Example:
         >>> y, pull = ag.func.vjp(lambda x: x.sin(), ag.tensor(0.0))
         >>> pull(ag.tensor(2.0))[0].item()

@@ -79,9 +79,6 @@ def jacrev(
         followed by the argument's. With `has_aux` it gives a pair of this and the second part. On
         a running loop it returns a future.
 
-    Raises:
-        ValueError: if `chunk_size` is not positive.
-
     Example:
         >>> ag.func.jacrev(lambda x: x * x)(ag.tensor([1.0, 2.0])).tolist()
         [[2.0, 0.0], [0.0, 4.0]]
@@ -121,10 +118,6 @@ def jacfwd(
 
     Returns:
         A function with the same results as `jacrev`'s.
-
-    Raises:
-        ValueError: if `chunk_size` is not positive.
-        RuntimeError: if `randomness` is not "error", "different" or "same".
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")

@@ -58,7 +58,6 @@ def vmap(
         coroutine function or a transform.
 
     Raises:
-        ValueError: if the axes do not fit the arguments or outputs.
         RuntimeError: for another `randomness`, or if the function reads values.
 
     Example:

@@ -76,7 +76,6 @@ def rrelu(
         inplace: overwrite the input.
 
     Raises:
-        RuntimeError: if the least slope is greater than the greatest.
         NotImplementedError: for another dtype.
     """
     if not inplace:

@@ -91,11 +91,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 cast("Linear", layer).reset_parameters()
 
     def forward(self, input: Tensor, target: Tensor) -> _ASMoutput:
-        """The logarithms of the targets' probabilities, and minus their mean.
-
-        Raises:
-            RuntimeError: if shapes do not fit or a target is out of range.
-        """
+        """The logarithms of the targets' probabilities, and minus their mean."""
         ndim = target.ndim
         if ndim > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")

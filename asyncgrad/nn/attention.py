@@ -35,10 +35,6 @@ class MultiheadAttention(Module):
         batch_first: inputs are (batch, length, features) instead of (length, batch, features).
         device: the device of the parameters.
         dtype: their dtype.
-
-    Raises:
-        ValueError: if a number is not positive.
-        AssertionError: if `embed_dim` is not divisible by `num_heads`.
     """
 
     in_proj_weight: Any
@@ -132,7 +128,6 @@ class MultiheadAttention(Module):
             The output, of the shape of the queries, and the weights or None.
 
         Raises:
-            AssertionError: if shapes do not fit.
             RuntimeError: with `is_causal` but without the mask.
         """
         return attention_of_heads(

@@ -158,12 +158,7 @@ class _OneStateCell(_Cell):
     """The base of cells whose state is one tensor."""
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
-
-        Raises:
-            RuntimeError: if shapes or dtypes do not fit.
-            ValueError: for other numbers of axes.
-        """
+        """The state after an input of shape (n, input_size), or without n; `hx` is that before."""
         state: Tensor = self._step(input, None if hx is None else (hx,))[0]
         return state
 
@@ -178,9 +173,6 @@ class RNNCell(_OneStateCell):
         nonlinearity: "tanh" or "relu".
         device: the device of the parameters.
         dtype: their dtype.
-
-    Raises:
-        RuntimeError: if `nonlinearity` is neither.
     """
 
     def __init__(
@@ -221,10 +213,6 @@ class LSTMCell(_Cell):
         Args:
             input: one step of the sequence.
             hx: the state and memory before the step.
-
-        Raises:
-            RuntimeError: if shapes or dtypes do not fit.
-            ValueError: for other numbers of axes.
         """
         state, memory = self._step(input, None if hx is None else tuple(hx))
         return state, memory

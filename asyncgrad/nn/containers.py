@@ -220,11 +220,7 @@ class ModuleDict(Keyed, Generic[M]):
         return self._modules.items()
 
     def update(self, modules: Modules[M]) -> None:
-        """Add modules from a mapping or from pairs.
-
-        Raises:
-            TypeError: if it is neither.
-        """
+        """Add modules from a mapping or from pairs."""
         if not isinstance(modules, (Mapping, ModuleDict, Iterable)):
             raise TypeError(
                 f"ModuleDict.update should be called with an iterable of key/value pairs, but got "

@@ -188,9 +188,6 @@ class _Transposed(_Convolution):
         Args:
             input: the image.
             output_size: the size of the output; determines `output_padding`.
-
-        Raises:
-            ValueError: if no `output_padding` gives that size.
         """
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
         convolve = type(self)._function
@@ -247,9 +244,6 @@ class Conv1d(_Forwards):
         padding_mode: "zeros", "reflect", "replicate" or "circular".
         device: the device of the parameters.
         dtype: their dtype.
-
-    Raises:
-        ValueError: if the channels are not divisible by the groups, or an option is unknown.
     """
 
     _ndim = 1

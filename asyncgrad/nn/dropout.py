@@ -12,9 +12,6 @@ class _Dropout(FunctionModule, shown=("p", "inplace")):
     Args:
         p: the probability of being zeroed.
         inplace: overwrite the input.
-
-    Raises:
-        ValueError: if `p` is no probability.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:

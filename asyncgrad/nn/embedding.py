@@ -31,9 +31,6 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
         _freeze: the table needs no gradient.
         device: the device of the table.
         dtype: its dtype.
-
-    Raises:
-        AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
     def __init__(
@@ -81,9 +78,6 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
             freeze: it needs no gradient.
 
         The other arguments are those of the class.
-
-        Raises:
-            AssertionError: if the table has not two axes.
         """
         rows, columns = _sizes(embeddings)
         return cls(
@@ -109,9 +103,6 @@ class EmbeddingBag(
 
     The other arguments are those of `Embedding`. A call takes those of
     `nn.functional.embedding_bag`: integers, where bags begin, and a weight for each integer.
-
-    Raises:
-        AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
     if TYPE_CHECKING:
@@ -153,9 +144,6 @@ class EmbeddingBag(
             freeze: it needs no gradient.
 
         The other arguments are those of the class.
-
-        Raises:
-            AssertionError: if the table has not two axes.
         """
         rows, columns = _sizes(embeddings)
         made = cls(

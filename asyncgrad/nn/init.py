@@ -73,7 +73,6 @@ def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | 
     """Fill with numbers uniform in [a, b).
 
     Raises:
-        RuntimeError: if `a` is greater than `b`.
         NotImplementedError: for integers and booleans.
     """
     _check_drawn("uniform_", tensor)
@@ -90,7 +89,6 @@ def normal_(
     """Fill with normal numbers.
 
     Raises:
-        RuntimeError: if `std` is negative.
         NotImplementedError: for integers and booleans.
     """
     _check_drawn("normal_", tensor)
@@ -106,7 +104,6 @@ def trunc_normal_(
     """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn.
 
     Raises:
-        RuntimeError: if `a` is greater than `b`.
         ZeroDivisionError: if `std` is 0.
         NotImplementedError: for integers and booleans.
     """

@@ -87,9 +87,6 @@ class Bilinear(
         bias: add a bias.
         device: the device of the parameters.
         dtype: their dtype.
-
-    Raises:
-        ValueError: if `in1_features` is not positive.
     """
 
     if TYPE_CHECKING:

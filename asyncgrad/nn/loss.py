@@ -91,9 +91,6 @@ class HuberLoss(_Loss, function=F.huber_loss):
         delta: the difference at which the loss becomes linear.
 
     The other arguments are those of `L1Loss`.
-
-    Raises:
-        TypeError: if `delta` is not a number.
     """
 
     def __init__(self, reduction: Reduction = "mean", delta: float = 1.0) -> None:

@@ -212,9 +212,6 @@ class MultiMarginLoss(_Loss, function=F.multi_margin_loss, buffers=("weight",)):
         weight: the weight of each class.
 
     The other arguments are those of `L1Loss`.
-
-    Raises:
-        ValueError: for another power.
     """
 
     def __init__(

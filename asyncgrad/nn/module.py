@@ -125,11 +125,7 @@ class Module(Hooked):
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode: dropout is active, batch norms use the statistics of the batch.
-
-        Raises:
-            ValueError: if `mode` is not a bool.
-        """
+        """Set training mode: dropout is active, batch norms use the statistics of the batch."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         self.training = mode
@@ -373,7 +369,6 @@ class Module(Hooked):
             The missing and unexpected names.
 
         Raises:
-            TypeError: if `state_dict` is not a mapping.
             RuntimeError: if shapes do not match, or names do not and `strict` is set.
         """
         return load(self, state_dict, strict, assign)

@@ -112,7 +112,6 @@ class Members:
 
         Raises:
             KeyError: if the name is taken, empty or has a dot.
-            TypeError: if it is not a parameter.
             ValueError: if the parameter is not a leaf.
         """
         self._check_name("parameter", "_parameters", name)
@@ -139,7 +138,6 @@ class Members:
 
         Raises:
             KeyError: if the name is taken, empty or has a dot.
-            TypeError: if it is not a tensor.
         """
         self._check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -158,7 +156,6 @@ class Members:
 
         Raises:
             KeyError: if the name is taken, empty or has a dot.
-            TypeError: if it is not a module.
         """
         if module is not None and not isinstance(module, Members):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
@@ -168,11 +165,7 @@ class Members:
     add_module = register_module
 
     def get_submodule(self, target: str) -> Any:
-        """The module at a dotted path.
-
-        Raises:
-            AttributeError: if there is none.
-        """
+        """The module at a dotted path."""
         module: Any = self
         for part in target.split(".") if target else ():
             if part not in module._modules:
@@ -192,7 +185,6 @@ class Members:
             strict: require that there is already a module at the path.
 
         Raises:
-            ValueError: if the path is empty, or `module` is not a module.
             AttributeError: if a parent in the path (with `strict`, also its end) is not a module.
         """
         if target == "":
@@ -208,11 +200,7 @@ class Members:
         setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a dotted path.
-
-        Raises:
-            AttributeError: if there is none.
-        """
+        """The parameter at a dotted path."""
         path, _, name = target.rpartition(".")
         found: Parameter | None = self.get_submodule(path)._parameters.get(name)
         if found is None:
@@ -220,11 +208,7 @@ class Members:
         return found
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer at a dotted path.
-
-        Raises:
-            AttributeError: if there is none.
-        """
+        """The buffer at a dotted path."""
         path, _, name = target.rpartition(".")
         found: Tensor | None = self.get_submodule(path)._buffers.get(name)
         if found is None:

@@ -283,9 +283,6 @@ class GroupNorm(
         device: the device of the parameters.
         dtype: their dtype.
         bias: learn a shift.
-
-    Raises:
-        ValueError: if `num_channels` is not divisible by `num_groups`.
     """
 
     def __init__(

@@ -17,9 +17,6 @@ class ParameterList(Module):
 
     Args:
         values: tensors, which become parameters, and other values, which are kept unchanged.
-
-    Raises:
-        TypeError: if `values` is a tensor, or not iterable.
     """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
@@ -52,11 +49,7 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Add members at the end.
-
-        Raises:
-            TypeError: if `values` is a tensor, or not iterable.
-        """
+        """Add members at the end."""
         if isinstance(values, Variable) or not isinstance(values, Iterable):
             raise TypeError(
                 f"ParameterList.extend should be called with an iterable, but got "
@@ -81,9 +74,6 @@ class ParameterDict(Keyed):
     Args:
         parameters: a mapping or pairs. Tensors become parameters, other values are kept unchanged.
             The keys of a plain dictionary are sorted.
-
-    Raises:
-        TypeError: if `parameters` is neither, or a key is not a string.
     """
 
     def __init__(self, parameters: Any = None) -> None:
@@ -172,12 +162,7 @@ class ParameterDict(Keyed):
         return ((key, self[key]) for key in self._keys)
 
     def update(self, parameters: Any) -> None:
-        """Add members from a mapping or from pairs; the keys of a plain dictionary are sorted.
-
-        Raises:
-            TypeError: if it is neither, or a key is not a string.
-            ValueError: if an item is not a pair.
-        """
+        """Add members from a mapping or from pairs; the keys of a plain dictionary are sorted."""
         if isinstance(parameters, (OrderedDict, ParameterDict)):
             pairs: Iterable[Any] = parameters.items()
         elif isinstance(parameters, Mapping):

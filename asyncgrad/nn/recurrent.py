@@ -304,10 +304,6 @@ class _OneState(_Recurrent):
                 packed sequence, and so are the outputs then.
             hx: the initial states, of shape (layers * directions, n, hidden_size); zeros if
                 None.
-
-        Raises:
-            RuntimeError: if shapes do not fit.
-            ValueError: for other numbers of axes or dtypes.
         """
         out, (last,) = self._run(input, None if hx is None else (hx,))
         return out, last
@@ -327,9 +323,6 @@ class RNN(_OneState):
         bidirectional: each layer also runs backwards over the sequence.
         device: the device of the parameters.
         dtype: their dtype.
-
-    Raises:
-        ValueError: if an option is invalid.
     """
 
     def __init__(
@@ -390,10 +383,6 @@ class LSTM(_Recurrent):
                 packed sequence, and so are the outputs then.
             hx: the initial states and memories, of shapes (layers * directions, n,
                 proj_size or hidden_size) and (layers * directions, n, hidden_size); zeros if None.
-
-        Raises:
-            RuntimeError: if shapes do not fit.
-            ValueError: for other numbers of axes or dtypes.
         """
         out, (state, memory) = self._run(input, None if hx is None else tuple(hx))
         return out, (state, memory)

@@ -189,9 +189,6 @@ class Transformer(Module):
             src_is_causal: a hint that `src_mask` is the causal one.
             tgt_is_causal: a hint that `tgt_mask` is the causal one.
             memory_is_causal: a hint that `memory_mask` is the causal one.
-
-        Raises:
-            RuntimeError: if batches or features differ.
         """
         batch_axis = 0 if self.batch_first else 1
         if src.ndim == 3 and src.shape[batch_axis] != tgt.shape[batch_axis]:

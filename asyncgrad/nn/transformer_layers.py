@@ -100,9 +100,6 @@ class TransformerEncoderLayer(_Layer):
         bias: linear maps and norms have biases.
         device: the device of the parameters.
         dtype: their dtype.
-
-    Raises:
-        RuntimeError: for an activation that is unknown.
     """
 
     _attentions = ("self_attn",)

@@ -17,9 +17,6 @@ class DType:
 
     Args:
         given: a NumPy dtype, or anything that `np.dtype` accepts.
-
-    Raises:
-        TypeError: if tensors can't have that dtype.
     """
 
     #: NumPy reads this attribute where it is given a `DType` as a dtype.

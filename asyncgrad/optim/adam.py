@@ -42,9 +42,6 @@ class Adam(ElementwiseOptimizer):
         differentiable: not supported.
         fused: accepted for PyTorch's programs; updates are always fused.
         decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
-
-    Raises:
-        ValueError: if an option is out of its range.
     """
 
     _entries = ("exp_avg", "exp_avg_sq")

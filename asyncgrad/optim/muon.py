@@ -104,11 +104,7 @@ class Muon(Optimizer):
 def _orthogonal(
     matrix: Array, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Any:
-    """Approximate the nearest orthogonal matrix with a polynomial (Newton-Schulz iteration).
-
-    Raises:
-        ValueError: if there are too many steps, or not three coefficients.
-    """
+    """Approximate the nearest orthogonal matrix with a polynomial (Newton-Schulz iteration)."""
     if steps >= 100:
         raise ValueError("Number of steps must be less than 100 for computational efficiency")
     if len(coefficients) != 3:

@@ -47,7 +47,6 @@ class Optimizer(Hooked):
         defaults: the options of groups that do not set their own.
 
     Raises:
-        TypeError: if `params` is a single tensor, or holds anything but tensors.
         ValueError: if `params` is empty, a tensor is no leaf, or a tensor is in two groups.
     """
 
@@ -72,12 +71,7 @@ class Optimizer(Hooked):
             self.add_param_group(group)
 
     def _declare(self, given: Mapping[str, Any]) -> None:
-        """Initialise with the local names of a subclass's `__init__`: its options are among them.
-
-        Raises:
-            NotImplementedError: for `differentiable`.
-            RuntimeError: for options that exclude one another.
-        """
+        """Initialise with the local names of a subclass's `__init__`, its options among them."""
         options = {key: given[key] for key in given if key not in {"self", "params", "__class__"}}
         check_manner(type(self).__name__, options)
         Optimizer.__init__(self, given["params"], options)
@@ -89,7 +83,6 @@ class Optimizer(Hooked):
             param_group: a dictionary with `params` and options.
 
         Raises:
-            TypeError: if `params` has no order, or holds anything but tensors.
             ValueError: if an option without default is missing, a tensor is no leaf or already in
                 a group, or only some parameters have names.
         """
@@ -344,9 +337,6 @@ class Optimizer(Hooked):
 
         Args:
             state_dict: what `state_dict()` returned for an optimiser with the same groups.
-
-        Raises:
-            ValueError: if the number of groups, or of parameters in a group, differs.
         """
         state_dict = self._through(self._load_pre_hooks, state_dict.copy())
         groups = state_dict["param_groups"]

@@ -39,11 +39,7 @@ def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
-    """An exponential moving average, as a function like that of `get_swa_avg_fn`.
-
-    Raises:
-        ValueError: if `decay` is not between 0 and 1.
-    """
+    """An exponential moving average, as a function like that of `get_swa_avg_fn`."""
     _check_decay(decay)
 
     def average(averaged: Tensor, current: Tensor, num_averaged: Tensor) -> Any:
@@ -67,11 +63,7 @@ def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None]:
-    """An exponential moving average, as a function that updates a list of averages in place.
-
-    Raises:
-        ValueError: if `decay` is not between 0 and 1.
-    """
+    """An exponential moving average, as a function that updates a list of averages in place."""
     _check_decay(decay)
 
     def average(
@@ -104,9 +96,6 @@ class AveragedModel(Module):
             new average; the plain mean if None.
         multi_avg_fn: a function that updates a list of averages in place from a list of new values.
         use_buffers: average buffers, too, instead of copying them.
-
-    Raises:
-        AssertionError: if both `avg_fn` and `multi_avg_fn` are given.
 
     Example:
         >>> import asyncgrad as ag
@@ -215,9 +204,6 @@ class SWALR(LRScheduler):
         anneal_epochs: the number of epochs until the constant rate is reached.
         anneal_strategy: "cos" or "linear".
         last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: for another strategy, or if `anneal_epochs` is negative or no integer.
     """
 
     def __init__(

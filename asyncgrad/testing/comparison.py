@@ -63,8 +63,6 @@ def assert_close(
         msg: the error's message, or a function that makes it from the default message.
 
     Raises:
-        AssertionError: if they are not close; says how many elements differ and by how much.
-        TypeError: for values that can't be compared.
         ValueError: if one tolerance is given without the other.
 
     Example:

@@ -265,9 +265,6 @@ def checkpoint_sequential(
 
     Returns:
         What the last function returns; a coroutine if one of the functions is a coroutine function.
-
-    Raises:
-        ValueError: for unknown keyword arguments.
     """
     if use_reentrant is None:
         warnings.warn(

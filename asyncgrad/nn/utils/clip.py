@@ -46,9 +46,6 @@ def get_total_norm(
 
     Returns:
         A tensor without dimensions.
-
-    Raises:
-        RuntimeError: with `error_if_nonfinite`.
     """
     tensors = [tensors] if isinstance(tensors, Variable) else list(tensors)
     order = float(norm_type)
@@ -148,7 +145,6 @@ def clip_grad_norm_(
         The norm before, a tensor without dimensions.
 
     Raises:
-        RuntimeError: with `error_if_nonfinite`.
         PendingBackwardError: if this task has started a pass that it has not awaited.
     """
     check_awaited("clip_grad_norm_")

@@ -81,9 +81,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     Returns:
         The module.
 
-    Raises:
-        ValueError: if there is no such tensor.
-
     Example:
         >>> import asyncgrad as ag
         >>> layer = weight_norm(ag.nn.Linear(3, 2))
@@ -182,10 +179,6 @@ def spectral_norm(
 
     Returns:
         The module.
-
-    Raises:
-        ValueError: if there is no such tensor, or no iteration.
-        IndexError: if it has no such axis.
 
     Example:
         >>> import asyncgrad as ag
@@ -315,9 +308,6 @@ def orthogonal(
 
     Returns:
         The module.
-
-    Raises:
-        ValueError: if there is no such tensor or map, or the tensor is not a matrix.
 
     Example:
         >>> import asyncgrad as ag

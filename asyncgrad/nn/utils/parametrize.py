@@ -51,9 +51,6 @@ class ParametrizationList(ModuleList):
         original: the tensor. It becomes `original`; if a `right_inverse` returns several tensors,
             these become `original0`, `original1` and so on.
         unsafe: the functions may change the shape and dtype.
-
-    Raises:
-        ValueError: if there are no functions, or their results do not fit.
     """
 
     def __init__(self, modules: Iterable[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -105,7 +102,6 @@ class ParametrizationList(ModuleList):
 
         Raises:
             RuntimeError: if a function has no `right_inverse`.
-            ValueError: if it returns other dtypes, or another number of tensors.
         """
         with no_grad():
             function: Any

@@ -98,9 +98,6 @@ def global_unstructured(
         pruning_method: a subclass of `BasePruningMethod`, of type "unstructured".
         importance_scores: by such pairs; parameters without an entry are their own scores.
         kwargs: keyword arguments of the method.
-
-    Raises:
-        TypeError: for another type of method, or if parameters or scores are not such collections.
     """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
@@ -129,11 +126,7 @@ def global_unstructured(
 
 
 def remove(module: Module, name: str) -> Module:
-    """Make a pruned parameter an ordinary one again; its zeros are no longer enforced.
-
-    Raises:
-        ValueError: if it is not pruned.
-    """
+    """Make a pruned parameter an ordinary one again; its zeros are no longer enforced."""
     found = _pruned_by(module, name)
     if found is None:
         raise ValueError(

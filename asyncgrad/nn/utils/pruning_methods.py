@@ -61,9 +61,6 @@ class BasePruningMethod:
             args: arguments of the method.
             importance_scores: of the parameter's shape; if None, the parameter itself.
             kwargs: keyword arguments of the method.
-
-        Raises:
-            AssertionError: if the shapes differ.
         """
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
@@ -127,12 +124,7 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: BasePruningMethod | None) -> None:
-        """Add a method.
-
-        Raises:
-            TypeError: if it is not a pruning method.
-            ValueError: if it is for another parameter.
-        """
+        """Add a method."""
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if method._tensor_name != self._tensor_name:

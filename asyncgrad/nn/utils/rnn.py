@@ -170,9 +170,6 @@ def pad_packed_sequence(
         batch_first: the result is (n, length, ...) instead of (length, n, ...).
         padding_value: the value of padding elements.
         total_length: the length of the result; that of the longest sequence if None.
-
-    Raises:
-        ValueError: if `total_length` is shorter than a sequence.
     """
     data, sizes = sequence.data, sequence.batch_sizes.numpy()
     longest, count = len(sizes), int(sizes[0])
@@ -207,10 +204,6 @@ def pad_sequence(
         batch_first: the result is (n, length, ...) instead of (length, n, ...).
         padding_value: the value of padding elements.
         padding_side: "right" to pad behind the sequences, "left" to pad before them.
-
-    Raises:
-        RuntimeError: if there are no sequences, they are no iterable, their shapes differ, or the
-            side is unknown.
     """
     if isinstance(sequences, Variable):
         sequences = sequences.unbind(0)
@@ -263,9 +256,6 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     Args:
         sequences: tensors of shapes (length, ...), equal but for the length.
         enforce_sorted: require falling lengths; otherwise the sequences are sorted.
-
-    Raises:
-        RuntimeError: as `pad_sequence` and `pack_padded_sequence`.
     """
     lengths = [len(x) for x in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)

@@ -113,7 +113,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
     Raises:
         RuntimeError: if it is normalised so already.
-        ValueError: if there is no such parameter.
     """
     warnings.warn(
         "weight_norm is deprecated in favour of nn.utils.parametrizations.weight_norm",
@@ -132,11 +131,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Undo `weight_norm`: make the tensor one parameter again.
-
-    Raises:
-        ValueError: if there is no such parameter.
-    """
+    """Undo `weight_norm`: make the tensor one parameter again."""
     hook = _removed(module, "weight_norm", name)
     weight = hook.compute(module).detach()
     delattr(module, name)
@@ -165,7 +160,6 @@ def spectral_norm(
 
     Raises:
         RuntimeError: if it is normalised so already.
-        ValueError: if there is no such parameter, or no iteration.
     """
     weight = _parameter(module, "spectral_norm", name)
     hook = _SpectralNorm(name, n_power_iterations, rows_axis(module, dim), eps)
@@ -183,11 +177,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Undo `spectral_norm`: make the normalised tensor a parameter again.
-
-    Raises:
-        ValueError: if there is no such parameter.
-    """
+    """Undo `spectral_norm`: make the normalised tensor a parameter again."""
     hook = _removed(module, "spectral_norm", name)
     with no_grad():
         weight = hook.compute(module, False).detach()

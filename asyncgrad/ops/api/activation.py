@@ -42,9 +42,6 @@ def gelu(input: Tensor, *, approximate: GeluFormula = "none", out: Tensor | None
     Args:
         input: a tensor of a floating dtype.
         approximate: "none", or "tanh" for a formula without the error function.
-
-    Raises:
-        RuntimeError: for another approximation.
     """
     if out is not None:
         return put(out, "gelu", gelu(input, approximate=approximate), exact=True)

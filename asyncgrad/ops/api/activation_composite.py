@@ -42,12 +42,7 @@ def _held(input: Tensor, inplace: bool) -> Any:
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
-
-    Raises:
-        RuntimeError: if a bound of an unsigned tensor is negative.
-        ValueError: if `min_val` is greater than `max_val`.
-    """
+    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
     if min_val > max_val:
         raise ValueError(
             f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
@@ -95,11 +90,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 @one_node("CeluBackward0")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
-
-    Raises:
-        RuntimeError: for `alpha=0`.
-    """
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
     x = _held(operand_of(FLOATING, input, "celu"), inplace)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -133,11 +124,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) 
 
 @one_node("SoftshrinkBackward0")
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
-    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that.
-
-    Raises:
-        RuntimeError: if `lambd` is negative.
-    """
+    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
     if out is not None:
         return put(out, "softshrink", softshrink(input, lambd))
     x = operand_of(FLOATING, input, "softshrink")
@@ -165,9 +152,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Args:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
-
-    Raises:
-        RuntimeError: if the number of slopes or their dtype does not fit.
     """
     x, slopes = tensor_operands("prelu", input, weight)
     if x.dtype != slopes.dtype:
@@ -195,11 +179,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 @one_node("GluBackward0")
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """The first half of an axis times the logistic function of the second.
-
-    Raises:
-        RuntimeError: if the axis has an odd length.
-    """
+    """The first half of an axis times the logistic function of the second."""
     x = operand_of(FLOATING, input, "glu")
     if not x.ndim:
         raise RuntimeError("glu does not support 0-dimensional tensors")
@@ -252,9 +232,6 @@ def group_norm(
         weight: the factors, of shape (channels,).
         bias: the summands, of that shape.
         eps: added to the variance.
-
-    Raises:
-        RuntimeError: if there is no axis of channels, or they are not divisible by the groups.
     """
     x = operand_of(FLOATING, input, "group_norm")
     if x.ndim < 2:
@@ -288,9 +265,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Args:
         input: of shape (..., channels * factor**2, height, width).
         upscale_factor: the factor.
-
-    Raises:
-        RuntimeError: if the channels are not divisible by `factor**2`.
     """
     x = as_tensor_operand(input, "pixel_shuffle", 1)
     r = one_int("pixel_shuffle", "upscale_factor", upscale_factor)
@@ -313,11 +287,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 @one_node("PixelUnshuffleBackward0")
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Undo `pixel_shuffle`.
-
-    Raises:
-        RuntimeError: if height or width is not a multiple of the factor.
-    """
+    """Undo `pixel_shuffle`."""
     x, r = as_tensor_operand(input, "pixel_unshuffle", 1), downscale_factor
     if x.ndim < 3:
         raise RuntimeError(

@@ -198,9 +198,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         input: integers that are not negative, in one axis.
         weights: the weight of each, of the same shape.
         minlength: the least length of the result.
-
-    Raises:
-        RuntimeError: for other inputs, or weights of another shape.
     """
     x = as_tensor_operand(input, "bincount", 1)
     if level_of((x, weights)) is not None:
@@ -233,9 +230,6 @@ def searchsorted(
         right: insert after equal numbers instead of before them.
         side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
-
-    Raises:
-        RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
     """
     row = as_tensor_operand(sorted_sequence, "searchsorted", 1)
     if not isinstance(input, Variable) and as_number(input) is None:

@@ -345,9 +345,6 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
         maxnorm: the bound.
-
-    Raises:
-        RuntimeError: for another norm, bound or tensor.
     """
     x = as_tensor_operand(input, "renorm", 1)
     if not isinstance(p, (int, float)) or not p > 0:
@@ -416,9 +413,6 @@ def diff(
         n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
-
-    Raises:
-        RuntimeError: if `n` is negative, or the tensor has no axes.
     """
     x = as_tensor_operand(input, "diff", 1)
     if not x._metadata.shape:

@@ -65,7 +65,6 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         kwargs: the same by name, and `memory_format`, which is only checked.
 
     Raises:
-        TypeError: if the arguments fit no form.
         RuntimeError: if there is no such device.
     """
     x = as_tensor_operand(input, "to", 1)
@@ -136,9 +135,6 @@ def type(input: Tensor, dtype: DTypeLike | None = None, non_blocking: Any = Fals
     Args:
         dtype: a dtype, a name or a type of tensors; None for the name.
         non_blocking: for PyTorch compatibility.
-
-    Raises:
-        ValueError: for a string that is not such a name.
     """
     x = as_tensor_operand(input, "type", 1)
     if dtype is None:

@@ -111,9 +111,6 @@ def empty_strided(
     Args:
         stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
-
-    Raises:
-        RuntimeError: if there is no stride for each axis, or a stride is negative.
     """
     name = "empty_strided"
     shape, strides = sequence_shape(name, size), sequence_shape(name, stride)
@@ -143,7 +140,6 @@ def full(
         dtype: the dtype; the number's if None.
 
     Raises:
-        TypeError: if the shape or the value is invalid.
         RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
             require them.
     """
@@ -322,8 +318,6 @@ def arange(
         dtype: the dtype; the default one if None and a number is floating, else int64.
 
     Raises:
-        TypeError: if a bound is not a number.
-        RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
         NotImplementedError: for booleans and complex numbers.
     """
     if (
@@ -404,7 +398,6 @@ def linspace(
         dtype: the dtype; if None, the default one or its complex counterpart.
 
     Raises:
-        TypeError: if `steps` is not an integer.
         RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
             is not.
         NotImplementedError: for booleans.
@@ -481,7 +474,6 @@ def eye(
 
     Raises:
         TypeError: if the numbers are not integers.
-        RuntimeError: if they are negative.
     """
     rows = _count("eye", "n", n)
     columns = rows if m is None else _count("eye", "m", m)
@@ -519,7 +511,6 @@ def tril_indices(
         A tensor of shape (2, count): the row and column indices.
 
     Raises:
-        RuntimeError: if the numbers are negative.
         NotImplementedError: for other dtypes.
     """
     return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)

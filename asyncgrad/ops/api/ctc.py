@@ -60,9 +60,6 @@ def ctc_loss(
         blank: the class that stands for no label.
         reduction: "mean" (of losses divided by the targets' lengths), "sum" or "none".
         zero_infinity: replace infinite losses (examples with too few steps) by 0.
-
-    Raises:
-        RuntimeError: if shapes, lengths or labels do not fit.
     """
     name = "ctc_loss"
     if reduction not in words(Reduction):

@@ -56,7 +56,6 @@ def tensor(
 
     Raises:
         ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
-        TypeError: if the data are not numbers.
         RuntimeError: if values do not fit the dtype, or a dtype without gradients is to require
             them.
 
@@ -276,7 +275,6 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """A tensor that shares an array's memory.
 
     Raises:
-        TypeError: if it is not an array, or of an unsupported dtype.
         ValueError: if its bytes are in foreign order.
     """
     if not isinstance(ndarray, np.ndarray):
@@ -295,9 +293,6 @@ def frombuffer(
         buffer: an object with Python's buffer protocol.
         count: the number of elements; -1 for all.
         offset: the number of bytes to skip.
-
-    Raises:
-        ValueError: if it is not a buffer, is too short, or ends within an element.
     """
     wanted = as_dtype("frombuffer", dtype)
     try:
@@ -342,12 +337,7 @@ def new_tensor(
 
 
 def new(input: Tensor, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:
-    """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`.
-
-    Raises:
-        TypeError: if they fit no form.
-        RuntimeError: for a negative size.
-    """
+    """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`."""
     metadata = as_tensor_operand(input, "new", 1)._metadata
     place = metadata.device if device is None else as_device("new", device)
     return by_size_or_data("new", metadata.dtype, place, args, **kwargs)

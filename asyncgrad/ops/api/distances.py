@@ -88,9 +88,6 @@ def cdist(
 
     Returns:
         A tensor of shape (..., m, n).
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or the order is negative.
     """
     name = "cdist"
     if compute_mode not in words(DistanceMode):

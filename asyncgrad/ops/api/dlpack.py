@@ -40,7 +40,6 @@ def __dlpack__(
 
     Raises:
         BufferError: if the tensor requires grad, or its memory can't be shared.
-        AssertionError: for a stream of the CPU.
     """
     if requires_grad(input):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")

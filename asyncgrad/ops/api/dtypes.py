@@ -112,11 +112,7 @@ def promote_types(type1: DTypeLike, type2: DTypeLike) -> DType:
 
 
 def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> DType:
-    """The dtype of an operation on two operands: tensors or numbers.
-
-    Raises:
-        TypeError: for other operands.
-    """
+    """The dtype of an operation on two operands: tensors or numbers."""
     for operand in (tensor1, tensor2):
         if not isinstance(operand, Variable) and as_number(operand) is None:
             raise TypeError(
@@ -161,11 +157,7 @@ def is_complex(input: Tensor) -> bool:
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the one element of a tensor is not zero.
-
-    Raises:
-        RuntimeError: if there is not exactly one.
-    """
+    """Whether the one element of a tensor is not zero."""
     return bool(as_tensor_operand(input, "is_nonzero", 1))
 
 

@@ -397,7 +397,6 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
 
     Raises:
         RuntimeError: if the value has dimensions.
-        TypeError: if it is not a number.
     """
     x = as_tensor_operand(input, "fill", 1)
     node = "FillBackward1" if isinstance(value, Variable) else "FillBackward0"

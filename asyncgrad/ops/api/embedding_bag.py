@@ -51,11 +51,6 @@ def embedding_bag(
 
     Returns:
         A tensor of shape (bags, features).
-
-    Raises:
-        ValueError: if shapes do not fit, or the mode is unknown or does not allow an option.
-        NotImplementedError: for `per_sample_weights` in another mode than "sum".
-        RuntimeError: if indices, offsets or dtypes are invalid.
     """
     index = as_tensor_operand(input, "embedding_bag", 1)
     table = as_tensor_operand(weight, "embedding_bag", 2)

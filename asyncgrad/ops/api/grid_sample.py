@@ -210,9 +210,6 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     Returns:
         A tensor of shape (n, *image, 2) or (n, *image, 3).
-
-    Raises:
-        NotImplementedError: for images of other numbers of axes.
     """
     name = "affine_grid"
     x = as_tensor_operand(theta, name, 1)

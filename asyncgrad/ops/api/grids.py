@@ -219,9 +219,6 @@ def cov(
 
     Returns:
         A matrix of shape (variables, variables); of one variable its variance.
-
-    Raises:
-        RuntimeError: for more axes, and weights that do not fit.
     """
     x = as_tensor_operand(input, "cov", 1)
     dims, kind = len(x._metadata.shape), x._metadata.dtype.kind
@@ -321,9 +318,6 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         bins: their number.
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
-
-    Raises:
-        RuntimeError: if there are no bins, or their range is not finite.
     """
     x = as_tensor_operand(input, "histc", 1)
     dtype = x._metadata.dtype
@@ -359,9 +353,6 @@ def histogram(
         range: the start of the first and the end of the last bin; the elements' if None.
         weight: the weight of each element.
         density: divide by the sum, and by the width of each bin.
-
-    Raises:
-        RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
     """
     x = _checked("histogram", input)
     if level_of((x, bins, weight)) is not None:
@@ -408,11 +399,7 @@ def histogram(
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """The Cartesian product of vectors, one row for each combination.
-
-    Raises:
-        RuntimeError: if they are not vectors.
-    """
+    """The Cartesian product of vectors, one row for each combination."""
     vectors = tensor_operands("cartesian_prod", *tensors)
     for x in vectors:
         if len(x._metadata.shape) != 1:
@@ -432,9 +419,6 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         input: a vector.
         r: the number of elements in a combination.
         with_replacement: an element may be taken several times.
-
-    Raises:
-        RuntimeError: for more axes, or if `r` is negative.
     """
     x = as_tensor_operand(input, "combinations", 1)
     if len(x._metadata.shape) != 1:
@@ -456,9 +440,6 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         x: a vector.
         N: how many powers; as many as elements if None.
         increasing: the lowest first.
-
-    Raises:
-        RuntimeError: for more axes, or if `N` is negative.
     """
     values = as_tensor_operand(x, "vander", 1)
     if len(values._metadata.shape) != 1:
@@ -478,7 +459,6 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
         shape: the shape.
 
     Raises:
-        ValueError: if the shape has negative numbers.
         TypeError: if `indices` is not a tensor of integers.
     """
     if not isinstance(indices, Variable):

@@ -71,8 +71,6 @@ def getitem(input: Tensor, index: Index) -> Tensor:
     tensors then select a copy from that view.
 
     Raises:
-        IndexError: if there are too many parts, or one is out of range or invalid.
-        TypeError: if a part has a type that is never an index.
         ValueError: if a slice has a step that is not positive.
     """
     kind = index.__class__
@@ -143,13 +141,7 @@ def _set_batched(x: Any, index: Any, value: Tensor | Number) -> None:
 
 
 def setitem(input: Tensor, index: Index, value: Tensor | Number) -> None:
-    """Write a number or a tensor, broadcast, at an index, in place.
-
-    Raises:
-        TypeError: if the value is neither.
-        RuntimeError: if it can't be broadcast or cast, or the tensor can't be changed in place.
-        IndexError: as `getitem`.
-    """
+    """Write a number or a tensor, broadcast, at an index, in place."""
     number = None
     if not isinstance(value, Variable):
         number = as_number(value)
@@ -548,11 +540,7 @@ def axis_and_numbers(name: str, x: Tensor, dim: int, index: Tensor) -> tuple[int
 
 @writes_exactly
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
-    """The elements at `index` along `dim`; the result has the shape of `index`.
-
-    Raises:
-        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
-    """
+    """The elements at `index` along `dim`; the result has the shape of `index`."""
     x = as_tensor_operand(input, "gather", 1)
     if getattr(index, "_batched", False):
         return mapped_along("gather", gather, x, dim, index)
@@ -574,11 +562,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 
 @writes_exactly
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
-
-    Raises:
-        RuntimeError: if the numbers of axes differ or a number is out of range.
-    """
+    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
     x, index = tensor_operands("take_along_dim", input, indices)
     if not index._batched:
         _numbers("take_along_dim", index, RuntimeError)
@@ -703,10 +687,6 @@ def index_add(
         index: the position of each slice, of one axis; repeated positions add up.
         source: of the dtype of `input`, and of its shape apart from `dim`.
         alpha: a number.
-
-    Raises:
-        RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
-        IndexError: if `index` has more than one axis.
     """
     return index_add_(copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
 
@@ -779,9 +759,6 @@ def scatter(
         value: the number, as a keyword, instead of `src`.
         reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
             gradient, which `scatter_add` and `scatter_reduce` have.
-
-    Raises:
-        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
     x = copied(input, "scatter", index, src)
     return scatter_(x, dim, index, src, value=value, reduce=reduce)
@@ -802,11 +779,7 @@ def scatter_(
 
 @writes_exactly
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy of `input` with the elements of `src` added at `index` along `dim`.
-
-    Raises:
-        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
-    """
+    """A copy of `input` with the elements of `src` added at `index` along `dim`."""
     return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
 
 
@@ -892,11 +865,7 @@ def scattered_values(x: Tensor, src: Any, numbers: Array, name: str) -> Any:
 
 @writes_exactly
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where `mask` is True, as a vector; both are broadcast.
-
-    Raises:
-        RuntimeError: if `mask` is not boolean, or the shapes do not fit.
-    """
+    """The elements where `mask` is True, as a vector; both are broadcast."""
     x, mask = tensor_operands("masked_select", input, mask)
     if mask._metadata.dtype != np.bool_:
         raise RuntimeError(
@@ -947,7 +916,6 @@ def embedding(
     Raises:
         RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
             pass, if both `sparse` and `scale_grad_by_freq` are set.
-        IndexError: if there is no such row.
     """
     index, weight = tensor_operands("embedding", input, weight)
     shape = weight._metadata.shape

@@ -60,9 +60,7 @@ def interpolate(
             "bicubic".
 
     Raises:
-        ValueError: if sizes or options do not fit.
         NotImplementedError: if the mode does not support the number of axes, or the dtype.
-        RuntimeError: for an empty image.
     """
     x = as_tensor_operand(input, "interpolate", 1)
     axes = len(x._metadata.shape) - 2

@@ -43,7 +43,6 @@ def of_one_dtype(name: str, *values: object) -> Any:
     """Check that the operands are tensors of one dtype.
 
     Raises:
-        TypeError: if one is not a tensor.
         RuntimeError: if the dtypes differ.
     """
     tensors = [as_tensor_operand(value, name, place + 1) for place, value in enumerate(values)]
@@ -179,9 +178,6 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (m, k).
         mat2: of shape (k, n).
-
-    Raises:
-        RuntimeError: if they are not matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "mm", mm(input, mat2), exact=True)
@@ -195,9 +191,6 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (b, m, k).
         mat2: of shape (b, k, n).
-
-    Raises:
-        RuntimeError: if they are not batches of matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "bmm", bmm(input, mat2), exact=True)
@@ -238,9 +231,6 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
-
-    Raises:
-        RuntimeError: if they are not vectors.
     """
     x = as_tensor_operand(input, "outer", 1)
     y = as_tensor_operand(vec2, "outer", 2)
@@ -418,10 +408,6 @@ def einsum(*args: str | Tensor | Sequence[object]) -> Tensor:
     Args:
         args: an equation like "bij,bjk->bik" and the tensors; or each tensor followed by the list
             of its labels (numbers below 52), and perhaps the list of the result's.
-
-    Raises:
-        ValueError: if there is no tensor.
-        RuntimeError: if the equation is invalid, or does not fit the tensors.
     """
     if not args or len(args) < 2:
         raise ValueError(

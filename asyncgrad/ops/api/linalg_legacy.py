@@ -98,9 +98,6 @@ def pca_lowrank(
 
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.
-
-    Raises:
-        ValueError: if there are fewer than `q`.
     """
     x = as_tensor_operand(A, "pca_lowrank", 1)
     most = min(x._metadata.shape[-2:])
@@ -194,9 +191,6 @@ def lu_unpack(
         LU_pivots: int32, of shape (..., min(m, n)).
         unpack_data: compute L and U, which are otherwise empty.
         unpack_pivots: compute P, which is otherwise empty.
-
-    Raises:
-        RuntimeError: if dtypes do not fit.
     """
     return return_types.lu_unpack(
         *triangular.unpacked(LU_data, LU_pivots, unpack_data, unpack_pivots)
@@ -245,9 +239,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     Args:
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors; the first of length 3 if None.
-
-    Raises:
-        RuntimeError: if there is no axis of length 3, or the shapes do not fit.
     """
     if dim is None:
         lengths = as_tensor_operand(input, "cross", 1)._metadata.shape

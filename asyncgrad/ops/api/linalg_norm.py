@@ -302,9 +302,6 @@ def lstsq(
     Returns:
         The solution; the squared residuals if a driver is named that gives them, where A has more
         rows than columns and full rank; the ranks and the singular values.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or there is no such driver.
     """
     name = "torch.linalg.lstsq"
     x = matrices(name, A)
@@ -359,9 +356,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         n: the power; negative powers are those of the inverses.
 
     Raises:
-        TypeError: if the power is not an integer.
         LinAlgError: if a matrix has no inverse.
-        RuntimeError: if they are not square matrices.
     """
     name = "linalg.matrix_power"
     x = as_tensor_operand(A, name, 1)
@@ -392,10 +387,6 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
     Args:
         tensors: two matrices or more; the first and the last may be vectors.
-
-    Raises:
-        RuntimeError: if there are less than two, or shapes or dtypes do not fit.
-        TypeError: if `tensors` is not a sequence of tensors.
     """
     name = "linalg.multi_dot"
     if not isinstance(tensors, (tuple, list)):
@@ -489,9 +480,6 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     Args:
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors, of length 3.
-
-    Raises:
-        RuntimeError: if the axis is not of length 3, or the shapes do not fit.
     """
     return crossed("linalg.cross", input, other, dim)
 
@@ -531,9 +519,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     Args:
         x: of shape (..., n).
         N: how many powers; n if None.
-
-    Raises:
-        RuntimeError: if there is no axis, or `N` is less than 2.
     """
     name = "linalg.vander"
     base = as_tensor_operand(x, name, 1)

@@ -180,9 +180,6 @@ def mse_loss(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
-
-    Raises:
-        ValueError: for another reduction, or weights of another shape.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("mse_loss", input, target, warns=True)
@@ -204,9 +201,6 @@ def l1_loss(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
-
-    Raises:
-        ValueError: for another reduction, or weights of another shape.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("l1_loss", input, target, warns=True)
@@ -233,9 +227,6 @@ def smooth_l1_loss(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
-
-    Raises:
-        RuntimeError: if the shapes can't be broadcast, or `beta` is negative.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("smooth_l1_loss", input, target, warns=True)
@@ -259,10 +250,6 @@ def huber_loss(
         reduction: "mean", "sum" or "none".
         delta: the difference at which the loss becomes linear.
         weight: the weight of each element, of the same shape.
-
-    Raises:
-        ValueError: for another reduction, or weights of another shape.
-        RuntimeError: if the shapes can't be broadcast, or `delta` is not positive.
     """
     reduction = chosen_reduction(reduction)
     x, y = _pair("huber_loss", input, target, warns=True)
@@ -347,7 +334,6 @@ def binary_cross_entropy(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: for another reduction, or if the shapes differ.
         RuntimeError: if the dtypes differ, or a probability is not between 0 and 1.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -390,10 +376,6 @@ def binary_cross_entropy_with_logits(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         pos_weight: the weight of positive targets, broadcast.
-
-    Raises:
-        ValueError: for another reduction, or if the shapes differ.
-        RuntimeError: if weights can't be broadcast.
     """
     name = "binary_cross_entropy_with_logits"
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -436,8 +418,6 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
 
     Raises:
         RuntimeError: if the target's dtype is not integer, or its shape does not fit.
-        ValueError: if the batches differ.
-        IndexError: if a class is out of range.
     """
     check_device(name, x, target)
     shape, other = x._metadata.shape, target._metadata.shape
@@ -590,10 +570,6 @@ def nll_loss(
         ignore_index: a class whose elements are ignored.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction, or if the batches differ.
-        IndexError: if a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x = operand_of(INEXACT, input, "nll_loss")
@@ -638,10 +614,6 @@ def cross_entropy(
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
-
-    Raises:
-        ValueError: for another reduction, or if the batches differ.
-        IndexError: if a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x = operand_of(FLOATING, input, "cross_entropy")

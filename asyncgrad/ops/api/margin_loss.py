@@ -44,9 +44,6 @@ def margin_ranking_loss(
         margin: the margin by which it should be greater.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        RuntimeError: if the numbers of axes differ.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = tensor_operands("margin_ranking_loss", input1, input2, target)
@@ -90,9 +87,6 @@ def cosine_embedding_loss(
         margin: the margin.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        RuntimeError: if the numbers of axes do not fit.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = tensor_operands("cosine_embedding_loss", input1, input2, target)
@@ -147,10 +141,6 @@ def triplet_margin_loss(
         swap: use the distance between positive and negative where it is smaller.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        RuntimeError: if the numbers of axes differ.
-        ValueError: for another reduction, or if the margin is not positive.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
 
@@ -175,10 +165,6 @@ def triplet_margin_with_distance_loss(
         margin: the margin between the two distances.
         swap: use the distance between positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        RuntimeError: if the numbers of axes differ.
-        ValueError: for another reduction, or if the margin is not positive.
     """
     distance = pairwise_distance if distance_function is None else distance_function
     return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
@@ -243,9 +229,6 @@ def gaussian_nll_loss(
         full: include the constant term.
         eps: the lower bound of variances; the gradient passes below it.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction, a variance of another shape or a negative one.
     """
     x, y = tensor_operands("gaussian_nll_loss", input, target)
     v: Any = var if isinstance(var, Variable) else constant(var, x).expand(x.shape)
@@ -290,9 +273,6 @@ def multi_margin_loss(
         weight: the weight of each class, of shape (classes,).
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another power or reduction, or weights of more axes than one.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
@@ -336,9 +316,6 @@ def multilabel_margin_loss(
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        RuntimeError: if shapes do not fit, or a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"

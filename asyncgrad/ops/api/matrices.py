@@ -254,8 +254,6 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
     Raises:
-        RuntimeError: if the product of the first lengths is not that of the others, or `ind` is
-            not positive.
         LinAlgError: if the map is singular.
     """
     x = as_tensor_operand(A, "linalg.tensorinv", 1)
@@ -283,7 +281,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
         dims: axes of `A` to move to its end first.
 
     Raises:
-        RuntimeError: if the lengths do not fit.
         LinAlgError: if the map is singular.
     """
     x, y = tensor_operands("linalg.tensorsolve", A, B)

@@ -46,7 +46,6 @@ def scaled_dot_product_attention(
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or there are two masks.
-        ValueError: if `dropout_p` is not in [0, 1].
     """
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")

@@ -151,7 +151,6 @@ def batch_norm(
         eps: added to the variance.
 
     Raises:
-        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
         ValueError: in training, if there is one value per channel only, or `eps` is out of range.
     """
     name = "batch_norm"
@@ -235,7 +234,6 @@ def instance_norm(
         eps: added to the variance.
 
     Raises:
-        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
         ValueError: if an example has one value per channel only.
     """
     x = as_tensor_operand(input, "instance_norm", 1)

@@ -164,9 +164,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Args:
         input: of shape (n, channels, ...).
         groups: the number of groups.
-
-    Raises:
-        RuntimeError: if there are not three axes, or channels are not divisible by the groups.
     """
     x = as_tensor_operand(input, "channel_shuffle", 1)
     if x.ndim < 3:
@@ -198,9 +195,6 @@ def local_response_norm(
         alpha: the factor of the mean square.
         beta: the power.
         k: added to that product before the power is taken.
-
-    Raises:
-        ValueError: if there are fewer axes.
     """
     x = as_tensor_operand(input, "local_response_norm", 1)
     if x.ndim < 3:

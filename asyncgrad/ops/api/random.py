@@ -223,10 +223,6 @@ def randperm(
         n: how many numbers.
         generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
-
-    Raises:
-        TypeError: if `n` is not an integer.
-        RuntimeError: if it is negative or too large for the dtype.
     """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
     count = one_int("randperm", "n", n)
@@ -364,7 +360,6 @@ def bernoulli(
         generator: the source of the numbers; the default generator if None.
 
     Raises:
-        RuntimeError: if these are no probabilities.
         NotImplementedError: for a dtype that is not floating.
     """
     x = as_tensor_operand(input, "bernoulli", 1)
@@ -405,7 +400,6 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers from the Poisson distributions with the rates in a tensor.
 
     Raises:
-        RuntimeError: if a rate is negative.
         NotImplementedError: for a dtype that is not floating.
     """
     x = as_tensor_operand(input, "poisson", 1)
@@ -439,7 +433,6 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
     Raises:
         ValueError: for a dtype that is not floating.
-        RuntimeError: if these are no probabilities.
     """
     x, y = tensor_operands("binomial", count, prob)
     for what, z in (("count", x), ("prob", y)):
@@ -478,7 +471,6 @@ def normal(
 
     Raises:
         RuntimeError: if a deviation is negative or complex.
-        TypeError: if arguments are missing.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
     first = mean if isinstance(mean, Variable) else std
@@ -686,7 +678,6 @@ def uniform_(
     """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
     Raises:
-        RuntimeError: if the bounds are in the wrong order or too large for the dtype.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
     x = as_tensor_operand(input, "uniform_", 1)
@@ -721,7 +712,6 @@ def normal_(
     """Fill with normal numbers.
 
     Raises:
-        RuntimeError: if the deviation is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
     x, mean, std = _filled_with("normal_", input, mean=mean, std=std)
@@ -742,7 +732,6 @@ def bernoulli_(
     """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
 
     Raises:
-        RuntimeError: if these are no probabilities, or they can't be broadcast.
         NotImplementedError: if they are not floating.
     """
     x = as_tensor_operand(input, "bernoulli_", 1)
@@ -808,7 +797,6 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
     """Fill with numbers of trials up to the first success, whose probability is `p`.
 
     Raises:
-        RuntimeError: if `p` is no such probability.
         NotImplementedError: for booleans and complex numbers.
     """
     x, chance = _filled_with("geometric_", input, p=p)
@@ -827,7 +815,6 @@ def log_normal_(
     """Fill with numbers whose logarithms are normal.
 
     Raises:
-        RuntimeError: if the deviation is not positive.
         NotImplementedError: for a dtype that is not floating.
     """
     x, mean, std = _filled_with("log_normal_", input, mean=mean, std=std)

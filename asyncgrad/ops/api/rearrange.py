@@ -75,12 +75,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 
 
 def broadcast_shapes(*shapes: Ints) -> Size:
-    """The shape that tensors of some shapes are broadcast to.
-
-    Raises:
-        RuntimeError: if they can't be.
-        ValueError: for a negative length.
-    """
+    """The shape that tensors of some shapes are broadcast to."""
     if any(n < 0 for shape in shapes for n in ([shape] if isinstance(shape, int) else shape)):
         raise ValueError(
             f"broadcast_shapes: Attempting to broadcast a dimension with negative length! {shapes}"
@@ -97,11 +92,7 @@ def broadcast_shapes(*shapes: Ints) -> Size:
 
 
 def adjoint(input: Tensor) -> Tensor:
-    """Exchange the last two axes and conjugate complex numbers.
-
-    Raises:
-        RuntimeError: for a tensor of one axis.
-    """
+    """Exchange the last two axes and conjugate complex numbers."""
     x = as_tensor_operand(input, "adjoint", 1)
     ndim = len(x._metadata.shape)
     if ndim == 1:
@@ -115,7 +106,6 @@ def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
     Raises:
-        RuntimeError: if `input` is not a matrix.
         NotImplementedError: for booleans.
     """
     x = as_tensor_operand(input, "trace", 1)
@@ -126,11 +116,7 @@ def trace(input: Tensor) -> Tensor:
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """Reverse the second axis.
-
-    Raises:
-        RuntimeError: for a tensor of fewer than two axes.
-    """
+    """Reverse the second axis."""
     if input.ndim < 2:
         raise RuntimeError(f"Input must be >= 2-d for fliplr, got {input.ndim}-D")
     return flip(input, (1,))
@@ -148,11 +134,7 @@ def flipud(input: Tensor) -> Tensor:
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Rotate by 90 degrees `k` times, from the first of two axes towards the second.
-
-    Raises:
-        RuntimeError: if there are not two axes.
-    """
+    """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
     x = as_tensor_operand(input, "rot90", 1)
     if len(dims) != 2:
         raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
@@ -233,11 +215,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """A matrix with the tensors, of at most two axes, along its diagonal.
-
-    Raises:
-        RuntimeError: for a tensor of more axes.
-    """
+    """A matrix with the tensors, of at most two axes, along its diagonal."""
     parts = list(atleast_2d(list(tensors))) if tensors else [tensor([[]])]
     if any(x.ndim > 2 for x in parts):
         raise RuntimeError(
@@ -314,9 +292,6 @@ def tensor_split(
 
     Args:
         indices_or_sections: the number of views, or the indices to split at; tensors are read.
-
-    Raises:
-        RuntimeError: if there is no axis, or the number of parts is not positive.
     """
     x = as_tensor_operand(input, "tensor_split", 1)
     if not x.ndim:

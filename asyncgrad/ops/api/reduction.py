@@ -139,7 +139,6 @@ def var(
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
-        TypeError: if both `unbiased` and `correction` are given.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
 
@@ -433,9 +432,6 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
-
-    Raises:
-        TypeError: if `dim` is neither an axis nor a sequence.
     """
     x = _operand("logsumexp", input, keepdim)
     if dim is None:
@@ -545,7 +541,6 @@ def vector_norm(
     Raises:
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
             where the norm of no elements is not defined.
-        TypeError: if the order is not a number.
     """
     x = _operand("linalg.vector_norm", x, keepdim)
     order: Any = ord

@@ -91,12 +91,7 @@ def _is_beyond(numbers: Array, lowest: int, length: int) -> bool:
 
 @writes
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """A copy of `input` with the slices of `source` written at `index` along `dim`.
-
-    Raises:
-        IndexError: if a number is out of range, or the numbers of slices or axes differ.
-        RuntimeError: if the dtypes or the shapes of the slices differ.
-    """
+    """A copy of `input` with the slices of `source` written at `index` along `dim`."""
     x, y = as_tensor_operand(input, "index_copy", 1), as_tensor_operand(source, "index_copy", 4)
     if x.ndim != y.ndim and x.ndim and y.ndim:
         raise IndexError(
@@ -133,7 +128,6 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
     """A copy of `input` with one value in all slices at `index` along `dim`.
 
     Raises:
-        IndexError: if a number is out of range.
         RuntimeError: if the value has dimensions.
     """
     x = as_tensor_operand(input, "index_fill", 1)
@@ -244,8 +238,6 @@ def scatter_reduce(
         include_self: include the elements of `input`; else they stay only where none is scattered.
 
     Raises:
-        RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
-            dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
     name = "scatter_reduce"
@@ -284,8 +276,6 @@ def index_reduce(
         include_self: include the slices of `input`; else they stay only where none is scattered.
 
     Raises:
-        IndexError: if a number is out of range, or `index` has more than one axis.
-        RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
     name = "index_reduce"
@@ -313,10 +303,6 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         index: int64; negative numbers count from the end.
         source: of the dtype of `input`, with as many elements as `index`.
         accumulate: add the values instead of replacing; repeated indices add up.
-
-    Raises:
-        IndexError: if a number is out of range, or the numbers of elements differ.
-        RuntimeError: if the dtypes do not fit.
     """
     x, at, y = tensor_operands("put", input, index, source)
     if at._metadata.dtype != np.int64:
@@ -393,7 +379,6 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at flat indices, in the shape of `index`.
 
     Raises:
-        IndexError: if a number is out of range.
         RuntimeError: if the index is not int64.
     """
     x, at = tensor_operands("take", input, index)
@@ -408,11 +393,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy of `input` with `src` as the slice at `index` along `dim`.
-
-    Raises:
-        IndexError: if there is no such place.
-    """
+    """A copy of `input` with `src` as the slice at `index` along `dim`."""
     x = as_tensor_operand(input, "select_scatter", 1)
     return _replaced("select_scatter", x, src, _at(one_dim("select_scatter", dim, x.ndim), index))
 
@@ -447,9 +428,6 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: bool = False) -> Ten
         input: a tensor of two axes, or of more axes of equal length.
         fill_value: the number.
         wrap: in a tall matrix, start the diagonal again after its end.
-
-    Raises:
-        RuntimeError: for other shapes.
     """
     x = as_tensor_operand(input, "fill_diagonal_", 1)
     if x.ndim < 2:

@@ -71,11 +71,7 @@ _CACHE_LIMIT = 1024
 
 
 def reshape(input: Tensor, *sizes: Ints, shape: Ints | None = None) -> Tensor:
-    """The same elements in another shape, a view where the memory allows it.
-
-    Raises:
-        RuntimeError: if the elements do not fit.
-    """
+    """The same elements in another shape, a view where the memory allows it."""
     x = as_tensor_operand(input, "reshape", 1)
     wanted = one_shape("reshape", sizes if shape is None else (shape,))
     return R.reshape(x, filled_shape("reshape", wanted, x._metadata.size))
@@ -139,11 +135,7 @@ def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Any:
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the axes from `start_dim` to `end_dim` into one.
-
-    Raises:
-        RuntimeError: if `start_dim` comes after `end_dim`.
-    """
+    """Merge the axes from `start_dim` to `end_dim` into one."""
     x = as_tensor_operand(input, "flatten", 1)
     shape = x._metadata.shape
     if end_dim == -1 and len(shape) > 1 and start_dim == 0 and start_dim.__class__ is int:
@@ -171,11 +163,7 @@ def ravel(input: Tensor) -> Tensor:
 
 @spelled
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Split the axis `dim` into several; one of `sizes` may be -1.
-
-    Raises:
-        RuntimeError: if `sizes` is empty or its elements do not fit.
-    """
+    """Split the axis `dim` into several; one of `sizes` may be -1."""
     x = as_tensor_operand(input, "unflatten", 1)
     shape = x._metadata.shape
     axis = one_dim("unflatten", dim, len(shape))
@@ -195,11 +183,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def permute(input: Tensor, *order: Ints, dims: Ints | None = None) -> Tensor:
-    """The axes in another order.
-
-    Raises:
-        RuntimeError: if `dims` does not name each axis once.
-    """
+    """The axes in another order."""
     x = as_tensor_operand(input, "permute", 1)
     ndim = len(x._metadata.shape)
     order = one_shape("permute", order if dims is None else (dims,))
@@ -242,11 +226,7 @@ _TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 
 def t(input: Tensor) -> Tensor:
-    """Transpose a matrix; tensors of fewer axes are not changed.
-
-    Raises:
-        RuntimeError: if there are more than two axes.
-    """
+    """Transpose a matrix; tensors of fewer axes are not changed."""
     x = as_tensor_operand(input, "t", 1)
     ndim = len(x._metadata.shape)
     if ndim > 2:
@@ -257,11 +237,7 @@ def t(input: Tensor) -> Tensor:
 
 
 def movedim(input: Tensor, source: Ints, destination: Ints) -> Tensor:
-    """Move axes to other positions; the rest keep their order.
-
-    Raises:
-        RuntimeError: if `source` and `destination` differ in length or repeat an axis.
-    """
+    """Move axes to other positions; the rest keep their order."""
     x = as_tensor_operand(input, "movedim", 1)
     moved = _moved if source.__class__ is destination.__class__ is int else _moved.__wrapped__
     return R.permute(x, moved(len(x._metadata.shape), source, destination))
@@ -431,7 +407,6 @@ def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
 
     Raises:
         RuntimeError: if the axis has too few elements, or there are no axes.
-        IndexError: if `start` or `dim` is out of range.
     """
     x = as_tensor_operand(input, "narrow", 1)
     shape = x._metadata.shape
@@ -462,11 +437,7 @@ def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
 
 @spelled
 def select(input: Tensor, dim: int, index: Tensor | int) -> Tensor:
-    """A view of the slice at `index` along an axis, without that axis.
-
-    Raises:
-        IndexError: if `index` or `dim` is out of range, or there are no axes.
-    """
+    """A view of the slice at `index` along an axis, without that axis."""
     x = as_tensor_operand(input, "select", 1)
     shape = x._metadata.shape
     if not shape:
@@ -488,9 +459,6 @@ def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[T
     Args:
         split_size_or_sections: the length of each view (the last may be shorter), or a sequence
             of all lengths.
-
-    Raises:
-        RuntimeError: if the lengths do not add up, or there are no axes.
     """
     x, axis, size = _axis_to_divide("split", tensor, dim)
     if isinstance(split_size_or_sections, (tuple, list)):
@@ -534,11 +502,7 @@ def _axis_to_divide(name: str, input: Tensor, dim: int) -> tuple[Any, int, int]:
 
 @spelled
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal length along an axis; the last may be shorter.
-
-    Raises:
-        RuntimeError: if `chunks` is not positive, or there are no axes.
-    """
+    """At most `chunks` views of equal length along an axis; the last may be shorter."""
     x, axis, size = _axis_to_divide("chunk", input, dim)
     chunks = one_int("chunk", "chunks", chunks)
     if chunks <= 0:
@@ -551,11 +515,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @spelled
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of all slices along an axis, without that axis.
-
-    Raises:
-        RuntimeError: if there are no axes.
-    """
+    """Views of all slices along an axis, without that axis."""
     x = as_tensor_operand(input, "unbind", 1)
     shape = x._metadata.shape
     axis = one_dim("unbind", dim, len(shape))
@@ -574,9 +534,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows.
         dim2: the axis of columns.
-
-    Raises:
-        RuntimeError: if the two axes are one.
     """
     x = as_tensor_operand(input, "diagonal", 1)
     ndim = len(x._metadata.shape)
@@ -590,11 +547,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 @writes_exactly
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
-    """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
-
-    Raises:
-        RuntimeError: if there are not one or two axes.
-    """
+    """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
     x = as_tensor_operand(input, "diag", 1)
     shape = x._metadata.shape
     offset = one_int("diag", "diagonal", diagonal)
@@ -616,21 +569,13 @@ def _triangle(input: Tensor, diagonal: int, name: str) -> Any:
 
 @writes_exactly
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The elements of matrices on and below a diagonal, zeros above.
-
-    Raises:
-        RuntimeError: if there are fewer than two axes.
-    """
+    """The elements of matrices on and below a diagonal, zeros above."""
     return _triangle(input, diagonal, "tril")
 
 
 @writes_exactly
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
-    """The elements of matrices on and above a diagonal, zeros below.
-
-    Raises:
-        RuntimeError: if there are fewer than two axes.
-    """
+    """The elements of matrices on and above a diagonal, zeros below."""
     return _triangle(input, diagonal, "triu")
 
 
@@ -639,13 +584,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
 @writes
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors joined along an existing axis.
-
-    Raises:
-        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
-        ValueError: if there are no tensors.
-        TypeError: if `tensors` is not a tuple or list.
-    """
+    """Tensors joined along an existing axis."""
     parts = _joined("cat", tensors)
     shapes = [part._metadata.shape for part in parts]
     kept = [shape for shape in shapes if shape != (0,)]
@@ -700,7 +639,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
     Raises:
         IndexError: if the first has too few axes for `dim`.
-        RuntimeError: if the shapes differ, or there are no tensors.
     """
     parts = _joined("stack", tensors)
     first = parts[0]._metadata.shape
@@ -722,11 +660,7 @@ def tile(input: Tensor, *repeats: Ints, dims: Ints | None = None) -> Tensor:
 
 
 def repeat(input: Tensor, *counts: Ints, repeats: Ints | None = None) -> Tensor:
-    """Repeat the tensor along each axis, and along new leading axes.
-
-    Raises:
-        RuntimeError: if there are fewer numbers than axes, or one is negative.
-    """
+    """Repeat the tensor along each axis, and along new leading axes."""
     x = as_tensor_operand(input, "repeat", 1)
     counts = one_shape("repeat", counts if repeats is None else (repeats,))
     if len(counts) < len(x._metadata.shape):
@@ -752,9 +686,6 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
     Args:
         shifts: the distance for each axis in `dims`.
         dims: the axes; None for the flattened tensor.
-
-    Raises:
-        RuntimeError: if there are not as many shifts as axes.
     """
     x = as_tensor_operand(input, "roll", 1)
     steps = one_shape("roll", (shifts,))
@@ -788,9 +719,7 @@ def pad(
         value: the value of constant padding, 0 if None.
 
     Raises:
-        RuntimeError: if there are too many numbers, or they do not fit the mode.
         NotImplementedError: if the mode does not support this number of axes.
-        ValueError: for a value in another mode than "constant".
     """
     x = as_tensor_operand(input, "pad", 1)
     shape = x._metadata.shape

@@ -258,8 +258,6 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
         A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
-        RuntimeError: if there are not `k` elements.
         NotImplementedError: for booleans and complex numbers.
     """
     count = one_int("kthvalue", "k", k)
@@ -285,9 +283,6 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
-
-    Raises:
-        IndexError: if there is no such axis, or it is empty.
     """
     along = lambda x, axis: mode(x, axis, keepdim)  # noqa: E731  a name for it
     return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)

@@ -76,9 +76,6 @@ def as_strided_scatter(
         size: as in `as_strided`.
         stride: the same.
         storage_offset: the same.
-
-    Raises:
-        RuntimeError: as in `as_strided`, or if `src` has another shape.
     """
     x, y = as_tensor_operand(input, "as_strided_scatter", 1), as_tensor_operand(src, "src", 2)
     check_device("as_strided_scatter", x, y)

@@ -67,11 +67,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 @writes
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """The derivative of `digamma` of order `n`.
-
-    Raises:
-        RuntimeError: if the order is negative.
-    """
+    """The derivative of `digamma` of order `n`."""
     if one_int("polygamma", "n", n) < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = _floating(input, "polygamma")

@@ -34,9 +34,6 @@ def cuda(input: Tensor, device: DeviceLike | None = None, non_blocking: bool = F
     Args:
         device: the device; `cuda:0` if None.
         non_blocking: don't wait for a copy from pinned memory.
-
-    Raises:
-        RuntimeError: if there is none.
     """
     x = as_tensor_operand(input, "cuda", 1)
     return to(x, device=cuda_device(device), non_blocking=non_blocking)
@@ -91,9 +88,6 @@ def record_stream(input: Tensor, stream: Stream) -> None:
 
     Args:
         stream: the other stream.
-
-    Raises:
-        RuntimeError: if `stream` is not a stream.
     """
     if not isinstance(stream, Stream):
         raise AutogradError(

@@ -34,9 +34,6 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
-
-    Raises:
-        RuntimeError: if the two axes are one.
     """
     x = as_tensor_operand(input, "diag_embed", 1)
     ndim = len(x._metadata.shape) + 1
@@ -75,9 +72,6 @@ def diagonal_scatter(
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows.
         dim2: the axis of columns.
-
-    Raises:
-        RuntimeError: if `src` has another shape, or the two axes are one.
     """
     x, y = tensor_operands("diagonal_scatter", input, src)
     out = for_each(R.clone(x), y)
@@ -97,9 +91,6 @@ def sum_to_size(input: Tensor, *size: Ints) -> Tensor:
     Args:
         input: any tensor.
         size: the shape, as one sequence or as several numbers.
-
-    Raises:
-        RuntimeError: if the shape does not broadcast to the tensor's.
     """
     x = as_tensor_operand(input, "sum_to_size", 1)
     wanted, held = one_shape("sum_to_size", size), x._metadata.shape
@@ -119,9 +110,6 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
         dimension: the axis.
         size: the length of a window.
         step: the distance between the starts of windows.
-
-    Raises:
-        RuntimeError: if the windows are longer than the axis, or the step is not positive.
     """
     x = as_tensor_operand(input, "unfold", 1)
     shape, strides = x._metadata.shape, x.stride()

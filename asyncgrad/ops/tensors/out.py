@@ -48,7 +48,6 @@ def put(out: Any, name: str, result: Any, *, exact: bool = False) -> Any:
         `out`, or the function's named tuple with the tensors of `out`.
 
     Raises:
-        TypeError: if `out` is not made of tensors.
         RuntimeError: if a gradient would have to flow, or dtype or device do not fit.
     """
     if isinstance(result, tuple):

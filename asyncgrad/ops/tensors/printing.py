@@ -52,9 +52,6 @@ def set_printoptions(
         linewidth: characters in a line.
         profile: "default", "short" or "full", applied before the other arguments.
         sci_mode: scientific notation always (True), never (False), or as needed (None).
-
-    Raises:
-        ValueError: for an unknown profile.
     """
     if profile is not None and profile not in words(PrintProfile):
         raise ValueError(f"set_printoptions: the profile is one of {words(PrintProfile)}")

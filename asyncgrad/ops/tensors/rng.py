@@ -69,7 +69,6 @@ class Generator:
             seed: an integer of 64 bits, signed or unsigned.
 
         Raises:
-            RuntimeError: if it is no integer.
             ValueError: if it has more than 64 bits.
         """
         try:
@@ -117,12 +116,7 @@ class Generator:
         _all.add(self)
 
     def set_state(self, new_state: Any) -> None:
-        """Restore a state that `get_state` returned.
-
-        Raises:
-            TypeError: if the state is no tensor of bytes.
-            RuntimeError: if it is no state of such a generator.
-        """
+        """Restore a state that `get_state` returned."""
         if not isinstance(new_state, Variable):
             raise TypeError(f"expected a ByteTensor, but got {type(new_state).__name__}")
         if new_state._metadata.dtype != np.uint8:

@@ -37,7 +37,6 @@ class LRScheduler(Schedule):
         last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
-        TypeError: if `optimizer` is no optimiser.
         KeyError: to resume, if a group has no `initial_lr`.
     """
 

@@ -55,9 +55,6 @@ class SequentialLR(_Combined):
         schedulers: the schedules, made for the same optimiser.
         milestones: the epochs at which the second and later ones take over.
         last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: if there is no schedule, or the milestones are not one fewer.
     """
 
     def __init__(
@@ -115,9 +112,6 @@ class ChainedScheduler(_Combined):
     Args:
         schedulers: the schedules, all of one optimiser.
         optimizer: the optimiser; the first schedule's if None.
-
-    Raises:
-        ValueError: if there is no schedule.
     """
 
     def __init__(

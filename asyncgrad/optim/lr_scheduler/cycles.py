@@ -152,9 +152,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         T_mult: the factor by which the period grows after each restart.
         eta_min: the lowest rate.
         last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: if `T_0` is not positive, or `T_mult` is no integer of at least 1.
     """
 
     def __init__(
@@ -183,11 +180,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base_lr - self.eta_min) * height for base_lr in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Advance by one epoch, or to a given epoch, which may be fractional.
-
-        Raises:
-            ValueError: if the epoch is negative.
-        """
+        """Advance by one epoch, or to a given epoch, which may be fractional."""
         if epoch is None:
             if self.last_epoch < 0:
                 self.T_cur = -1

@@ -21,9 +21,6 @@ class LambdaLR(LRScheduler):
         optimizer: the optimiser whose learning rates are changed.
         lr_lambda: the function, or one for each group.
         last_epoch: the last epoch done when resuming, -1 to start.
-
-    Raises:
-        ValueError: if the number of functions is not that of groups.
     """
 
     def __init__(
@@ -116,11 +113,7 @@ class MultiStepLR(_Relative):
 
 
 class ConstantLR(_Relative):
-    """Multiplies the rate by a factor during the first epochs.
-
-    Raises:
-        ValueError: if the factor is not between 0 and 1.
-    """
+    """Multiplies the rate by a factor during the first epochs."""
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5,
@@ -139,11 +132,7 @@ class ConstantLR(_Relative):
 
 
 class LinearLR(_Relative):
-    """Changes the rate linearly from one multiple to another.
-
-    Raises:
-        ValueError: if `start_factor` or `end_factor` is not between 0 and 1.
-    """
+    """Changes the rate linearly from one multiple to another."""
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0,

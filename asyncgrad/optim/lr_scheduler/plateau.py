@@ -27,10 +27,6 @@ class ReduceLROnPlateau(Schedule):
         cooldown: the number of epochs after a reduction in which bad epochs do not count.
         min_lr: the lowest rate, or one for each group.
         eps: a smaller reduction is not made.
-
-    Raises:
-        ValueError: if an option is out of its range.
-        TypeError: if `optimizer` is no optimiser.
     """
 
     def __init__(

@@ -32,10 +32,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
             which become a tensor (float64 or int64); strings, which stay a list; or containers of
             these, which are batched element by element.
 
-    Raises:
-        RuntimeError: if samples have different shapes, or sequences different lengths.
-        TypeError: if samples are of another type.
-
     Example:
         >>> import asyncgrad as ag
         >>> from asyncgrad.utils.data import default_collate

@@ -46,9 +46,6 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
     Args:
         tensors: the tensors, all with the same length of the first axis.
 
-    Raises:
-        ValueError: if their lengths differ.
-
     Example:
         >>> import asyncgrad as ag
         >>> from asyncgrad.utils.data import TensorDataset
@@ -75,9 +72,6 @@ class StackDataset(Dataset[Any]):
     Args:
         args: datasets of equal length; samples are tuples.
         kwargs: datasets by name; samples are dictionaries.
-
-    Raises:
-        ValueError: for different lengths, or for both `args` and `kwargs` or neither.
     """
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
@@ -105,9 +99,6 @@ class ConcatDataset(Dataset[_Sample_co]):
 
     Args:
         datasets: at least one; none of them an `IterableDataset`.
-
-    Raises:
-        ValueError: for no datasets, or an `IterableDataset` among them.
     """
 
     def __init__(self, datasets: Iterable[Dataset[_Sample_co]]) -> None:
@@ -187,9 +178,6 @@ def random_split(
         lengths: the lengths of the parts; or fractions that sum up to 1. Samples left over by
             rounding go to the first parts.
         generator: the random generator; the default one if None.
-
-    Raises:
-        ValueError: if lengths do not sum up to the dataset's length, or fractions not to 1.
     """
     total = _length(dataset)
     if isclose(sum(lengths), 1) and sum(lengths) <= 1:

@@ -72,9 +72,6 @@ class DataLoader(Generic[_Sample_co]):
         pin_memory_device: no effect: memory is pinned for the accelerator that there is.
         in_order: no effect: batches come in order.
 
-    Raises:
-        ValueError: for options that exclude one another, or are negative.
-
     Example:
         >>> import asyncio, asyncgrad as ag
         >>> from asyncgrad.utils.data import DataLoader, TensorDataset

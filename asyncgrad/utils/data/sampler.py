@@ -47,10 +47,6 @@ class RandomSampler(Sampler[int]):
         replacement: draw each index independently; otherwise none repeats until all have come.
         num_samples: the number of indices to draw; the dataset's length if None.
         generator: the random generator; the default one if None.
-
-    Raises:
-        TypeError: if `replacement` is no bool.
-        ValueError: if `num_samples` is no positive integer, or the dataset is empty.
     """
 
     def __init__(
@@ -179,7 +175,6 @@ class DistributedSampler(Sampler[int]):
         drop_last: leave out the last indices instead of giving some twice.
 
     Raises:
-        ValueError: if there is no such rank.
         RuntimeError: if `num_replicas` or `rank` is not given outside of `World.run`.
     """
 
@@ -236,9 +231,6 @@ class BatchSampler(Sampler["list[int]"]):
         sampler: the other sampler.
         batch_size: the length of a list.
         drop_last: leave out the last list if it is shorter.
-
-    Raises:
-        ValueError: if `batch_size` is no positive integer, or `drop_last` no bool.
     """
 
     def __init__(
