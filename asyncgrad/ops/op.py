@@ -147,6 +147,17 @@ def _parameters(function: Any) -> tuple[str, ...]:
     return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
+def _attributes(forward: Any, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a raw function's arguments that follow its inputs and have no default."""
+    while hasattr(forward, "__wrapped__"):
+        forward = forward.__wrapped__
+    code = getattr(forward, "__code__", None)
+    if code is None or code.co_flags & _OPEN_ENDED:
+        return ()
+    names = code.co_varnames[: code.co_argcount - len(forward.__defaults__ or ())]
+    return tuple(names[names.index(inputs[-1]) + 1 :]) if inputs[-1] in names else ()
+
+
 def part(rule: Callable[..., Any] | Part) -> Part:
     """Wrap a rule `rule(F, g, ...)` with the names of the values it needs."""
     return rule if isinstance(rule, Part) else Part(_parameters(rule)[2:], rule)
@@ -242,17 +253,20 @@ def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) 
         more.setdefault("promotes", "any")
     more["pulls"] = pulls = _parts(pulls)
     more["pushes"] = pulls if more.pop("linear", False) else _parts(pushes)
+    more.setdefault("attributes", _attributes(forward, tuple(locals_)))
     return Op(name, forward or name, tuple(locals_), **more)
 
 
 def linear(
-    name: str, forward: Any, adjoint: Callable[..., Any], *, attributes: tuple[str, ...] = (),
-    **more: Any,
+    name: str, forward: Any, adjoint: Callable[..., Any], *,
+    attributes: tuple[str, ...] | None = None, **more: Any,
 ) -> Op:  # fmt: skip
     """A linear op with one input and its adjoint `adjoint(F, g, ...)`.
 
-    Its push is the function itself.
+    Its push is the function itself. If no attributes are given, `forward` names them.
     """
+    if attributes is None:
+        attributes = _attributes(forward, ("x",))
     pushes = _in_place_of_inputs(name, ("x",), attributes)
     return Op(name, forward, ("x",), attributes, pulls={"x": part(adjoint)}, pushes=pushes, **more)
 
@@ -272,7 +286,7 @@ def _in_place_of_inputs(
 
 
 def operation(
-    name: str, forward: Any, inputs: str, attributes: str = "", *,
+    name: str, forward: Any, inputs: str = "x", attributes: str | None = None, *,
     pulls: Mapping[str, Callable[..., Any] | Part] | None = None,
     pushes: Mapping[str, Callable[..., Any] | Part] | None = None,
     together: Callable[..., Any] | None = None, linear: bool = False, multilinear: bool = False,
@@ -285,7 +299,8 @@ def operation(
         forward: the raw function `forward(xp, inputs..., attributes...)`, or a library's name of
             it.
         inputs: the names of the tensor inputs, separated by blanks.
-        attributes: the names of the attributes that follow them, separated by blanks.
+        attributes: the names of the attributes that follow them, separated by blanks; if None,
+            those of `forward`.
         pulls: the pull of each differentiable input.
         pushes: the push of each differentiable input.
         linear: tangents are pushed by the same rules as gradients are pulled.
@@ -294,7 +309,8 @@ def operation(
         together: replaces `pulls`: computes all gradients in one call.
         more: fields of `Op`.
     """
-    names, options = tuple(inputs.split()), tuple(attributes.split())
+    names = tuple(inputs.split())
+    options = _attributes(forward, names) if attributes is None else tuple(attributes.split())
     parts = _parts(pulls or {})
     pushed = parts if linear else _parts(pushes or {})
     return Op(

@@ -321,7 +321,6 @@ OPS = (
         "attention",
         _attention,
         "q k v",
-        "mask causal scale kept",
         pushes={
             "q": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
                 _through_weights(
@@ -347,8 +346,6 @@ OPS = (
     operation(
         "attention_weights",
         _attention_weights,
-        "x",
-        "mask causal",
         pulls={"x": lambda F, g, out: _through_weights(F, g, out)},
         linear=True,
         node="SafeSoftmaxBackward0",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cmath
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -432,6 +433,56 @@ def _logical(name: str) -> Callable[..., Any]:
     return call
 
 
+def _logical_of_two(name: str, relation: str) -> Op:
+    doc = f"Where {relation}, broadcast: bool, without a gradient."
+    return binary(name, forward=_logical(name), numbers="none", doc=doc)
+
+
+def _of_integers(
+    name: str, what: str, kinds: str = "iu", function: str = "", numbers: str = "either"
+) -> Op:
+    """A function of two integers, or booleans, without a derivative."""
+    forward = _only(kinds, name, function)
+    return binary(name, forward=forward, numbers=numbers, doc=f"{what}, broadcast.")
+
+
+def _extremum(name: str, which: str, worse: Callable[[Any, Any], Any]) -> Op:
+    """The greater or smaller of two elements; `worse` says which one gets no gradient."""
+    return binary(
+        name,
+        forward=IgnoringFpErrors(name),
+        of_real=True,
+        pulls={
+            "x": lambda F, g, x, y: F.shared(g, worse(x, y), x == y),
+            "y": lambda F, g, x, y: F.shared(g, worse(y, x), x == y),
+        },
+        linear=True,
+        promotes="any",
+        numbers="none",
+        doc=f"The {which} of two elements, broadcast; the gradient of a tie is split in halves.",
+        in_place=False,
+    )
+
+
+def _clamp_to(
+    name: str, function: str, kept: Callable[[Any, Any], Any], beyond: Callable[[Any, Any], Any],
+    node: str,
+) -> Op:  # fmt: skip
+    """Replace the elements beyond a bound by the bound; those of NaN have no gradient."""
+    return binary(
+        name,
+        forward=_only("biuf", "clamp", function),
+        pulls={
+            "x": lambda F, g, x, y: F.mask(g, kept(x, y)),
+            "y": lambda F, g, x, y: F.mask(g, beyond(x, y)),
+        },
+        linear=True,
+        node=node,
+        promotes="any",
+        numbers="none",
+    )
+
+
 def _constant(name: str, forward: Callable[..., Any], **more: Any) -> Op:
     """A piecewise constant function, with derivative 0."""
     return unary(
@@ -527,8 +578,6 @@ OPS = (
     operation(
         "rsub_scalar",
         lambda xp, x, scalar: xp.subtract(scalar, x),
-        "x",
-        "scalar",
         pulls={"x": lambda F, g: F.neg(g)},
         linear=True,
         node="RsubBackward1",
@@ -537,8 +586,6 @@ OPS = (
     operation(
         "pow_scalar",
         _pow_scalar,
-        "x",
-        "scalar",
         pulls={"x": _power_pull},
         pushes={"x": _power_push},
         node="PowBackward0",
@@ -547,8 +594,6 @@ OPS = (
     operation(
         "rpow_scalar",
         _number_power,
-        "x",
-        "scalar",
         pulls={
             "x": lambda F, g, x, out, scalar: F.chain(
                 g, _number_power_derivative(F, x, out, scalar)
@@ -617,7 +662,6 @@ OPS = (
     operation(
         "abs",
         _only("iufc", "abs"),
-        "x",
         pulls={"x": lambda F, g, x: g * F.sgn(x)},
         pushes={"x": _signed},
         batch=batch_rules.same,
@@ -631,7 +675,6 @@ OPS = (
     operation(
         "sgn",
         _sgn,
-        "x",
         pulls={"x": _sgn_pull},
         linear=True,
         batch=batch_rules.same,
@@ -755,8 +798,6 @@ OPS = (
     operation(
         "round_decimals",
         _round,
-        "x",
-        "decimals",
         pulls={"x": lambda F, g: F.zero(g)},
         linear=True,
         node="RoundBackward1",
@@ -765,8 +806,6 @@ OPS = (
     operation(
         "clamp",
         _clamp,
-        "x",
-        "low high",
         pulls={"x": _clamp_pull},
         linear=True,
         node="ClampBackward1",
@@ -840,52 +879,10 @@ OPS = (
         doc="The angle of the point (`other`, `input`), broadcast.",
         public="atan2 arctan2",
     ),
-    binary(
-        "maximum",
-        forward=IgnoringFpErrors("maximum"),
-        of_real=True,
-        pulls={
-            "x": lambda F, g, x, y: F.shared(g, x < y, x == y),
-            "y": lambda F, g, x, y: F.shared(g, y < x, x == y),
-        },
-        linear=True,
-        promotes="any",
-        numbers="none",
-        doc="The greater of two elements, broadcast; the gradient of a tie is split in halves.",
-        in_place=False,
-    ),
-    binary(
-        "minimum",
-        forward=IgnoringFpErrors("minimum"),
-        of_real=True,
-        pulls={
-            "x": lambda F, g, x, y: F.shared(g, x > y, x == y),
-            "y": lambda F, g, x, y: F.shared(g, y > x, x == y),
-        },
-        linear=True,
-        promotes="any",
-        numbers="none",
-        doc="The smaller of two elements, broadcast; the gradient of a tie is split in halves.",
-        in_place=False,
-    ),
-    binary(
-        "clamp_low",
-        forward=_only("biuf", "clamp", "maximum"),
-        pulls={"x": lambda F, g, x, y: F.mask(g, x >= y), "y": lambda F, g, x, y: F.mask(g, x < y)},
-        linear=True,
-        node="ClampMinBackward1",
-        promotes="any",
-        numbers="none",
-    ),
-    binary(
-        "clamp_high",
-        forward=_only("biuf", "clamp", "minimum"),
-        pulls={"x": lambda F, g, x, y: F.mask(g, x <= y), "y": lambda F, g, x, y: F.mask(g, x > y)},
-        linear=True,
-        node="ClampMaxBackward1",
-        promotes="any",
-        numbers="none",
-    ),
+    _extremum("maximum", "greater", operator.lt),
+    _extremum("minimum", "smaller", operator.gt),
+    _clamp_to("clamp_low", "maximum", operator.ge, operator.lt, "ClampMinBackward1"),
+    _clamp_to("clamp_high", "minimum", operator.le, operator.gt, "ClampMaxBackward1"),
     # Ops on three tensors.
     operation(
         "clamp_between",
@@ -917,7 +914,6 @@ OPS = (
         "masked_fill",
         lambda xp, x, mask, value: xp.where(mask, value, x),
         "x mask",
-        "value",
         pulls={"x": lambda F, g, mask: F.mask(g, ~mask)},
         linear=True,
         broadcasts=True,
@@ -962,64 +958,18 @@ OPS = (
     _ordering("le", "less_equal", "is at most"),
     _ordering("gt", "greater", "is greater than"),
     _ordering("ge", "greater_equal", "is at least"),
-    binary(
-        "logical_and",
-        forward=_logical("logical_and"),
-        numbers="none",
-        doc="Where both are not 0, broadcast: bool, without a gradient.",
+    _logical_of_two("logical_and", "both are not 0"),
+    _logical_of_two("logical_or", "one of the two is not 0"),
+    _logical_of_two("logical_xor", "exactly one of the two is not 0"),
+    _of_integers("bitwise_and", "Bitwise and of booleans or integers", "biu"),
+    _of_integers("bitwise_or", "Bitwise or of booleans or integers", "biu"),
+    _of_integers("bitwise_xor", "Bitwise exclusive or of booleans or integers", "biu"),
+    _of_integers(
+        "bitwise_left_shift", "Integers shifted left by `other` bits", function="left_shift"
     ),
-    binary(
-        "logical_or",
-        forward=_logical("logical_or"),
-        numbers="none",
-        doc="Where one of the two is not 0, broadcast: bool, without a gradient.",
+    _of_integers(
+        "bitwise_right_shift", "Integers shifted right by `other` bits", function="right_shift"
     ),
-    binary(
-        "logical_xor",
-        forward=_logical("logical_xor"),
-        numbers="none",
-        doc="Where exactly one of the two is not 0, broadcast: bool, without a gradient.",
-    ),
-    binary(
-        "bitwise_and",
-        forward=_only("biu", "bitwise_and"),
-        numbers="either",
-        doc="Bitwise and of booleans or integers, broadcast.",
-    ),
-    binary(
-        "bitwise_or",
-        forward=_only("biu", "bitwise_or"),
-        numbers="either",
-        doc="Bitwise or of booleans or integers, broadcast.",
-    ),
-    binary(
-        "bitwise_xor",
-        forward=_only("biu", "bitwise_xor"),
-        numbers="either",
-        doc="Bitwise exclusive or of booleans or integers, broadcast.",
-    ),
-    binary(
-        "bitwise_left_shift",
-        forward=_only("iu", "bitwise_left_shift", "left_shift"),
-        numbers="either",
-        doc="Integers shifted left by `other` bits, broadcast.",
-    ),
-    binary(
-        "bitwise_right_shift",
-        forward=_only("iu", "bitwise_right_shift", "right_shift"),
-        numbers="either",
-        doc="Integers shifted right by `other` bits, broadcast.",
-    ),
-    binary(
-        "gcd",
-        forward=_only("iu", "gcd"),
-        numbers="none",
-        doc="The greatest common divisor of integers, broadcast.",
-    ),
-    binary(
-        "lcm",
-        forward=_only("iu", "lcm"),
-        numbers="none",
-        doc="The least common multiple of integers, broadcast.",
-    ),
+    _of_integers("gcd", "The greatest common divisor of integers", numbers="none"),
+    _of_integers("lcm", "The least common multiple of integers", numbers="none"),
 )

@@ -83,12 +83,11 @@ def _zero_view(xp: Library, x: Array, route: Route) -> Any:
 
 OPS = (
     # Constants without a gradient.
-    operation("zeros_of", lambda xp, x: xp.zeros_like(x), "x", batch=batch_rules.same),
+    operation("zeros_of", lambda xp, x: xp.zeros_like(x), batch=batch_rules.same),
     linear(
         "take_view",
         lambda xp, x, route: route.of(x),
         lambda F, g, x_shape, route: F.put_view(g, x_shape, route),
-        attributes=("route",),
         fresh=False,
         repeats=False,
     ),
@@ -96,18 +95,16 @@ OPS = (
         "put_view",
         _put_view,
         lambda F, g, route: F.take_view(g, route),
-        attributes=("shape", "route"),
         fresh=False,
         repeats=False,
     ),
     linear("zero_view", _zero_view, lambda F, g, route: F.zero_view(g, route),
-           attributes=("route",), repeats=False),
+           repeats=False),
     # The base after a change of a view, computed from the old base and the view's new values.
     operation(
         "copy_slices",
         lambda xp, x, y, route: _zero_view(xp, x, route) + _put_view(xp, y, x.shape, route),
         "x y",
-        "route",
         pulls={
             "x": lambda F, g, route: F.zero_view(g, route),
             "y": lambda F, g, route: F.take_view(g, route),

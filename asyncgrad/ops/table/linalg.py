@@ -296,7 +296,6 @@ OPS = (
         "addmm",
         _addmm,
         "bias x y",
-        "beta alpha",
         pulls={
             "bias": _addmm_by_bias,
             "x": lambda F, g, y, alpha: _scaled(F, F.mm(g, F.adjoint(y)), alpha),
@@ -314,7 +313,6 @@ OPS = (
         "contract",
         _contract,
         "x y",
-        "x_labels y_labels out_labels",
         pulls={
             "x": lambda F, g, y, x_labels, y_labels, out_labels: F.contract(
                 g, conjugate(F, y), out_labels, y_labels, x_labels

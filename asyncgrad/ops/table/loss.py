@@ -102,7 +102,6 @@ def _elementwise_loss(
         name,
         forward,
         "x y",
-        "parameter scale each",
         pulls={which: pull(which) for which in slopes},
         pushes={which: push(which) for which in slopes},
         node=node,
@@ -558,20 +557,17 @@ OPS = (
     operation(
         "cross_entropy",
         _cross_entropy,
-        "x",
-        "sums dim target counts kept smooth weight each",
         pulls={"x": fused(_cross_entropy_gradient, _cross_entropy_pull)},
         pushes={"x": _cross_entropy_push},
         node="NllLossBackward0",
         cost=_lines_cost,
     ),
-    operation("log_sums", _log_sums, "x", "dim", batch=batch_rules.over_axes),
-    operation("class_weights", _class_weights, "x", "dim target counts smooth weight"),
+    operation("log_sums", _log_sums, batch=batch_rules.over_axes),
+    operation("class_weights", _class_weights),
     linear(
         "nll_loss",
         _nll,
         _nll_pull,
-        attributes=("dim", "target", "counts", "kept", "each"),
         node="NllLossBackward0",
         frees=("target", "counts", "kept"),
     ),
@@ -588,7 +584,6 @@ OPS = (
         "cosine_similarity",
         _cosine,
         "x y",
-        "dim eps",
         pulls={
             "x": fused(_cosine_gradient, _cosine_pull),
             "y": fused(

@@ -769,7 +769,6 @@ OPS = raising(
             f"input matrix is singular. {_REMEDY}",
             zero_pivot,
         ),
-        "x",
         pulls={"x": _inverse_back},
         pushes={"x": lambda F, t, out: F.neg(_product(F, out, t, out))},
         node="LinalgInvExBackward0",
@@ -788,7 +787,6 @@ OPS = raising(
     operation(
         "det",
         lambda xp, x: xp.linalg.det(x),
-        "x",
         pulls={"x": lambda F, g, x: _scalar_times(F, g, conjugate(F, F.cofactors(x)))},
         pushes={
             "x": lambda F, t, x: F.sum(
@@ -801,7 +799,6 @@ OPS = raising(
     operation(
         "cofactors",
         _cofactors,
-        "x",
         pulls={"x": fused(_cofactors_gradient, _cofactors_back)},
         pushes={"x": _cofactors_tangent},
         cost=_cost,
@@ -809,7 +806,6 @@ OPS = raising(
     operation(
         "log_abs_det",
         lambda xp, x: xp.linalg.slogdet(x)[1],
-        "x",
         pulls={"x": lambda F, g, x: _scalar_times(F, g, _adjoint(F, _inverse(F, x)))},
         pushes={"x": lambda F, t, x: _real(F, _trace(F, F.bmm(_inverse(F, x), t)))},
         node="LinalgSlogdetBackward0",
@@ -818,7 +814,6 @@ OPS = raising(
     operation(
         "det_sign",
         lambda xp, x: xp.linalg.slogdet(x)[0],
-        "x",
         pulls={"x": _sign_back},
         pushes={"x": _sign_push},
         node="LinalgSlogdetBackward0",
@@ -827,7 +822,6 @@ OPS = raising(
     operation(
         "gaps",
         _gaps,
-        "x",
         pulls={"x": _gaps_back},
         pushes={"x": _gaps_push},
         cost=lambda x: 5_000 + 4 * int(x._metadata.size * x._metadata.shape[-1]),
@@ -852,7 +846,7 @@ OPS = raising(
     operation(
         "svd_rest", _solved(_rest_of_svd, "svd", _NOT_FINITE), "x", "left", cost=_cost_of_first
     ),
-    operation("qr_rest", _rest_of_qr, "x", pulls={"x": Refused("qr_rest")}, cost=_cost),
+    operation("qr_rest", _rest_of_qr, pulls={"x": Refused("qr_rest")}, cost=_cost),
     *_results(
         _reduced, "LinalgQrBackward0", ("qr_q", "qr_r"), q=(_q_back, _q_push), r=(_r_back, _r_push)
     ),
@@ -884,7 +878,6 @@ OPS = raising(
     operation(
         "lu_packed",
         _lu_packed,
-        "x",
         pulls={"x": _lu_back},
         pushes={"x": _lu_push},
         node="LinalgLuFactorExBackward0",
@@ -894,7 +887,6 @@ OPS = raising(
     operation(
         "matrix_exp",
         _matrix_exp,
-        "x",
         pulls={"x": lambda F, g, x: _exponential_moved(F, g, _adjoint(F, x))},
         pushes={"x": _exponential_moved},
         node="LinalgMatrixExpBackward0",

@@ -493,8 +493,6 @@ OPS = (
     operation(
         "normalise",
         _normalise,
-        "x",
-        "count eps kept",
         pulls={
             "x": fused(
                 lambda xp, g, x, count, eps, kept: _by_input(xp, g, x, None, count, kept),
@@ -510,7 +508,6 @@ OPS = (
         "layer_norm",
         _affine,
         "x weight bias",
-        "count eps kept",
         pushes={
             "x": lambda F, t, x, weight, count, eps: (
                 _through_moments(F, t, x, _last(x, count), eps) * weight
@@ -526,8 +523,6 @@ OPS = (
     operation(
         "root_mean_square",
         lambda xp, x, count, eps, kept: _rms(xp, x, None, count, eps, kept),
-        "x",
-        "count eps kept",
         pulls={
             "x": fused(
                 lambda xp, g, x, count, eps, kept: _rms_by_input(xp, g, x, None, count, kept),
@@ -543,7 +538,6 @@ OPS = (
         "rms_norm",
         _rms,
         "x weight",
-        "count eps kept",
         pulls={
             "x": fused(
                 lambda xp, g, x, weight, count, eps, kept: _rms_by_input(
@@ -576,7 +570,6 @@ OPS = (
         "batch_norm",
         _batch_norm,
         "x weight bias",
-        "eps kept",
         together=_batch_pull,
         pushes={
             "x": _batch_push,
@@ -593,7 +586,6 @@ OPS = (
         "batch_norm_by_moments",
         _batch_norm_by_moments,
         "x weight bias mean variance",
-        "eps",
         pulls={
             "x": lambda F, g, weight, variance, eps: g * _scale(F, g, weight, variance, eps),
             "weight": fused(
@@ -618,7 +610,6 @@ OPS = (
         "dropout",
         _dropout,
         lambda F, g, mask, scale: F.dropout(g, mask, scale),
-        attributes=("mask", "scale"),
         node="MulBackward0",
         frees=("mask",),
         batch=batch_rules.same,

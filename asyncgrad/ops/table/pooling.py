@@ -401,8 +401,6 @@ OPS = (
     operation(
         "max_pool",
         _max_pool,
-        "x",
-        "window",
         pulls={"x": lambda F, g, x, out, window: F.max_spread(g, x, out, window)},
         pushes={"x": lambda F, t, x, out, window: F.max_pick(t, x, out, window)},
         node="MaxPool2DWithIndicesBackward0",

@@ -357,8 +357,6 @@ def _extreme(name: str, method: str) -> Op:
     return operation(
         name,
         lambda xp, x, dims, keepdim: getattr(x, method)(dims, None, keepdim),
-        "x",
-        "dims keepdim",
         of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": _extreme_push},
@@ -424,7 +422,6 @@ def _whole(
     return operation(
         name,
         forward,
-        "x",
         of_real=True,
         pulls={"x": fused(_whole_gradient, _whole_pull)},
         pushes={"x": _whole_push},
@@ -483,8 +480,6 @@ def selection(name: str, node: str) -> Op:
     return operation(
         name,
         lambda xp, x, values, indices, dim, keepdim: values,
-        "x",
-        "values indices dim keepdim",
         pulls={"x": _along_pull},
         pushes={"x": lambda F, t, indices, dim, keepdim: F.along(t, indices, dim, keepdim)},
         node=node,
@@ -721,7 +716,6 @@ OPS = (
         "sum",
         _total,
         lambda F, g, x_shape, dims, keepdim: F.spread(g, x_shape, dims, keepdim),
-        attributes=("dims", "keepdim"),
         fresh=False,
         kernel=_sum_back,
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
@@ -732,7 +726,6 @@ OPS = (
         "sum_to",
         _sum_to,
         lambda F, g, x_shape: F.expand(g, x_shape),
-        attributes=("shape",),
         fresh=False,
         node="SumBackward1",
         batch=batch_rules.sum_to,
@@ -749,7 +742,6 @@ OPS = (
         "mean",
         _mean,
         _mean_pull,
-        attributes=("dims", "keepdim"),
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
         cost=_mean_cost,
@@ -758,8 +750,6 @@ OPS = (
     operation(
         "var",
         _var,
-        "x",
-        "dims correction keepdim",
         pulls={"x": fused(_var_gradient, _var_pull)},
         pushes={"x": _var_push},
         batch=batch_rules.over_axes,
@@ -767,8 +757,6 @@ OPS = (
     operation(
         "std",
         _std,
-        "x",
-        "dims correction keepdim",
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
         batch=batch_rules.over_axes,
@@ -776,8 +764,6 @@ OPS = (
     operation(
         "prod",
         lambda xp, x, dims, keepdim: xp.multiply.reduce(x, dims, x.dtype, None, keepdim),
-        "x",
-        "dims keepdim",
         pulls={"x": _prod_pull},
         pushes={"x": _prod_push},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
@@ -799,7 +785,6 @@ OPS = (
         "along",
         _along,
         _along_pull,
-        attributes=("indices", "dim", "keepdim"),
         node="GatherBackward0",
     ),
     linear(
@@ -811,8 +796,6 @@ OPS = (
     operation(
         "logsumexp",
         _logsumexp,
-        "x",
-        "dims keepdim",
         pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
         pushes={"x": _logsumexp_push},
         batch=batch_rules.over_axes,
@@ -820,8 +803,6 @@ OPS = (
     operation(
         "vector_norm",
         _vector_norm,
-        "x",
-        "ord dims keepdim",
         pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
         pushes={"x": _vector_norm_push},
         node="LinalgVectorNormBackward0",
@@ -830,7 +811,6 @@ OPS = (
     operation(
         "nuclear_norm",
         lambda xp, x: xp.linalg.svd(x, compute_uv=False).sum(-1).copy(),
-        "x",
         pulls={"x": _nuclear_pull},
         pushes={"x": _nuclear_push},
         cost=_decomposition_cost,
@@ -838,7 +818,6 @@ OPS = (
     operation(
         "polar",
         _polar,
-        "x",
         pulls={"x": lambda F, g, x: F.polar_tangent(g, x)},
         linear=True,
         cost=_decomposition_cost,
@@ -848,14 +827,12 @@ OPS = (
         "cumsum",
         _accumulated,
         lambda F, g, dim: F.cumsum_back(g, dim),
-        attributes=("dim",),
         batch=batch_rules.line,
     ),
     linear(
         "cumsum_back",
         _accumulated_back,
         lambda F, g, dim: F.cumsum(g, dim),
-        attributes=("dim",),
         batch=batch_rules.line,
     ),
     # Ops without a derivative.

@@ -94,7 +94,6 @@ OPS = (
         "recurrence",
         _recurrence,
         "x y",
-        "dim",
         pulls={"x": _recurrence_back, "y": _recurrence_by_factors},
         pushes={
             "x": lambda F, t, y, dim: F.recurrence(t, y, dim),

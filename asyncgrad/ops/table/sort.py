@@ -10,14 +10,7 @@ OPS = (
     selection("topk", "TopkBackward0"),
     *unrepeated(
         *[
-            operation(
-                name,
-                lambda xp, x, values: values,
-                "x",
-                "values",
-                pulls={"x": Refused(name)},
-                node=node,
-            )
+            operation(name, lambda xp, x, values: values, pulls={"x": Refused(name)}, node=node)
             for name, node in (
                 ("unique", "Unique2Backward0"),
                 ("unique_consecutive", "UniqueConsecutiveBackward0"),

@@ -155,7 +155,6 @@ OPS = (
         "as_strided",
         _as_strided,
         _as_strided_adjoint,
-        attributes=("size", "stride", "storage_offset", "layout"),
         view=True,
         batch=batch_rules.as_strided,
     ),
@@ -163,13 +162,11 @@ OPS = (
         "restride",
         _restride,
         lambda F, g, source, target, shared: F.restride(g, target, source, shared),
-        attributes=("source", "target", "shared"),
     ),
     operation(
         "as_strided_scatter",
         _as_strided_scatter,
         "x y",
-        "held wanted",
         pulls={"x": _cleared, "y": lambda F, g, held, wanted: F.restride(g, held, wanted, held)},
         pushes={
             "x": _cleared,
