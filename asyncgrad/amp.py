@@ -100,11 +100,9 @@ def get_autocast_dtype(device_type: str) -> DType:
 
 
 def custom_fwd(
-    fwd: Callable[..., Any] | None = None,
-    *,
-    device_type: str,
+    fwd: Callable[..., Any] | None = None, *, device_type: str,
     cast_inputs: np.dtype[Any] | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Decorate the `forward` of a Function; returns it unchanged, because nothing is cast."""
     return (lambda function: function) if fwd is None else fwd
 

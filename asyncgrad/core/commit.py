@@ -219,11 +219,9 @@ def _made_anew(
 
 
 def commit_revocably(
-    staged: Sequence[tuple[Variable, Any, bool]],
-    recorded: Namespace,
-    wait: bool,
+    staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace, wait: bool,
     prepared: Sequence[Prepared] = (),
-) -> Callable[[bool], bool] | None:
+) -> Callable[[bool], bool] | None:  # fmt: skip
     """Commit gradients, and return a function that undoes it; None where `commit` returns False.
 
     `revoke(wait)` restores every `.grad` that nobody has changed since the commit. `revoke(False)`

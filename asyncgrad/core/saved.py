@@ -188,11 +188,9 @@ def save(variable: Variable) -> SavedTensor:
 
 
 def pack(
-    node: OpNode,
-    hooks: SavedHooks,
-    positions: tuple[int, ...] | None = None,
+    node: OpNode, hooks: SavedHooks, positions: tuple[int, ...] | None = None,
     out: Variable | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Let hooks pack the arrays that a table node has saved, or those at some positions.
 
     `out` is the node's result, if it has only just been made.

@@ -104,13 +104,9 @@ _collector: ContextVar[_Collector] = ContextVar("asyncgrad_collector")
 
 
 async def collected(
-    within: Ambient,
-    outputs: list[Any],
-    gradients: list[Any],
-    retain_graph: bool,
-    deadline: float | None,
-    priority: int,
-) -> dict[Any, Any]:
+    within: Ambient, outputs: list[Any], gradients: list[Any], retain_graph: bool,
+    deadline: float | None, priority: int,
+) -> dict[Any, Any]:  # fmt: skip
     """Run a pass, and give its gradients by leaf instead of adding them."""
     collector = _Collector()
 

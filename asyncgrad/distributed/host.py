@@ -241,18 +241,10 @@ class Host(Inbox):
         self._pass(key).deposits.setdefault((turn, call), {})[consumer] = grads
 
     async def on_backward(
-        self,
-        key: Any,
-        turn: tuple[int, int],
-        call: Any,
-        given: list[Any],
-        reached: set[Any],
-        accumulates: bool,
-        finished: set[int],
-        retain_graph: bool,
-        left: float | None,
+        self, key: Any, turn: tuple[int, int], call: Any, given: list[Any], reached: set[Any],
+        accumulates: bool, finished: set[int], retain_graph: bool, left: float | None,
         priority: int,
-    ) -> tuple[list[Any], set[int]]:
+    ) -> tuple[list[Any], set[int]]:  # fmt: skip
         """Run a call's part of a pass; the gradients of its leaves are staged.
 
         Those for the results of other calls go to their workers, as far as the pass has reached

@@ -76,13 +76,9 @@ class Pipeline:
         self._loss: tuple[Any, RemoteModule] | None = None
 
     async def step(
-        self,
-        x: Tensor,
-        target: Tensor,
-        loss_fn: Callable[[Any, Any], Any],
-        *,
+        self, x: Tensor, target: Tensor, loss_fn: Callable[[Any, Any], Any], *,
         deadline: float | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Compute the loss of a batch and its gradients, which are committed at the end, or never.
 
         Args:

@@ -29,13 +29,9 @@ class RemoteOptimizer:
 
     @classmethod
     async def make(
-        cls,
-        site: Site,
-        number: int,
-        kind: Callable[..., Any],
-        models: Sequence[Any],
+        cls, site: Site, number: int, kind: Callable[..., Any], models: Sequence[Any],
         defaults: dict[str, Any],
-    ) -> RemoteOptimizer:
+    ) -> RemoteOptimizer:  # fmt: skip
         """Make the optimizers."""
         parts: dict[int, list[int]] = {}
         parameters: list[Any] = []

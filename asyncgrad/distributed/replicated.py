@@ -136,15 +136,9 @@ async def build(
 
 
 async def step(
-    parts: dict[int, Any],
-    number: int,
-    key: Any,
-    name: int,
-    loss_fn: Callable[..., Any],
-    shard: Any,
-    weight: float,
-    left: float | None,
-) -> tuple[Any, dict[Any, Any]]:
+    parts: dict[int, Any], number: int, key: Any, name: int, loss_fn: Callable[..., Any],
+    shard: Any, weight: float, left: float | None,
+) -> tuple[Any, dict[Any, Any]]:  # fmt: skip
     """Compute with one copy, on its worker: the loss, and the gradients by leaf."""
     model: DistributedDataParallel = parts[number]
     with model.staged_pass(name, key) as gradients:

@@ -151,14 +151,9 @@ class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
     def __init__(
-        self,
-        shared: context,
-        site: Site,
-        running: graph.Pass,
-        key: Any,
-        turn: tuple[int, int],
+        self, shared: context, site: Site, running: graph.Pass, key: Any, turn: tuple[int, int],
         finished: set[int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.site = site
         self._id = running.id
         self._shared = shared
@@ -303,11 +298,9 @@ class context:
         return watched(task, start, ended)
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
+        self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         _context.set(self._outer)
         install(current().replace(starts=self._starts))
         whole = self._whole()

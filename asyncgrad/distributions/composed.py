@@ -39,11 +39,9 @@ class Independent(Distribution):
     """
 
     def __init__(
-        self,
-        base_distribution: Distribution,
-        reinterpreted_batch_ndims: int,
+        self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         shape = base_distribution.batch_shape
         if reinterpreted_batch_ndims > len(shape):
             raise ValueError(
@@ -154,11 +152,9 @@ class MixtureSameFamily(Distribution):
     """
 
     def __init__(
-        self,
-        mixture_distribution: Categorical,
-        component_distribution: Distribution,
+        self, mixture_distribution: Categorical, component_distribution: Distribution,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(mixture_distribution, Categorical):
             raise ValueError("The Mixture distribution needs to be an instance of Categorical")
         if not isinstance(component_distribution, Distribution):

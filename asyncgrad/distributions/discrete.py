@@ -78,11 +78,9 @@ class _OneChance(OfChances):
     """The base of distributions with one probability per element of the batch."""
 
     def __init__(
-        self,
-        probs: Value | None = None,
-        logits: Value | None = None,
+        self, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._hold(probs, logits)
         super().__init__(self._given.shape, validate_args=validate_args)
 
@@ -134,11 +132,9 @@ class Geometric(_OneChance):
     support = constraints.nonnegative_integer
 
     def __init__(
-        self,
-        probs: Value | None = None,
-        logits: Value | None = None,
+        self, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(probs, logits, validate_args)
         checked = self._validate_args and probs is not None
         if checked and not all_good("Geometric: probs", self.probs > 0, self.probs):
@@ -194,11 +190,9 @@ class Categorical(OfChances):
     _event_ndim = 0
 
     def __init__(
-        self,
-        probs: Value | None = None,
-        logits: Value | None = None,
+        self, probs: Value | None = None, logits: Value | None = None,
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._hold(probs, logits)
         if self._given.ndim < 1:
             name = "logits" if probs is None else "probs"

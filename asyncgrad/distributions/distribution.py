@@ -103,11 +103,9 @@ class Distribution:
     _validate_args = __debug__
 
     def __init__(
-        self,
-        batch_shape: Sequence[int] = (),
-        event_shape: Sequence[int] = (),
+        self, batch_shape: Sequence[int] = (), event_shape: Sequence[int] = (),
         validate_args: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args

@@ -105,11 +105,9 @@ class UninitializedParameter(Parameter, _Uninitialized):
     __reduce_ex__ = _Uninitialized.__reduce_ex__
 
     def __new__(
-        cls,
-        requires_grad: bool = True,
-        device: DeviceLike | None = None,
+        cls, requires_grad: bool = True, device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
-    ) -> UninitializedParameter:
+    ) -> UninitializedParameter:  # fmt: skip
         """Create a placeholder without elements."""
         data = zeros(0, dtype=dtype, device=device)
         return Parameter.__new__(cls, data, requires_grad)  # type: ignore[return-value]

@@ -25,11 +25,9 @@ class _Loss(FunctionModule, inputs=("input", "target"), shown=()):
             """Call the function with the options."""
 
     def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        self, size_average: bool | None = None, reduce: bool | None = None,
         reduction: Reduction = "mean",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._keep(locals())
 
     def _keep(self, given: Mapping[str, Any]) -> None:
@@ -62,10 +60,7 @@ class L1Loss(_Loss, function=F.l1_loss):
 
 
 class MSELoss(_Loss, function=F.mse_loss):
-    """The squared difference.
-
-    The arguments are those of `L1Loss`.
-    """
+    """The squared difference. The arguments are those of `L1Loss`."""
 
 
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):

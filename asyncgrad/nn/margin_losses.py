@@ -68,10 +68,7 @@ class CosineEmbeddingLoss(_MarginLoss, function=F.cosine_embedding_loss):
 
 
 class SoftMarginLoss(_Loss, function=F.soft_margin_loss):
-    """The logistic loss `log(1 + exp(-y * x))`.
-
-    The arguments are those of `L1Loss`.
-    """
+    """The logistic loss `log(1 + exp(-y * x))`. The arguments are those of `L1Loss`."""
 
 
 class _TripletLoss(_Loss, inputs=("anchor", "positive", "negative"), shown=()):

@@ -144,13 +144,9 @@ class ElementwiseOptimizer(Optimizer):
         in_tiles(change, arrays)
 
     def _run_together(
-        self,
-        group: Group,
-        together: Together,
-        step: int,
-        targets: list[Array],
+        self, group: Group, together: Together, step: int, targets: list[Array],
         gradients: list[Array],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Update small parameters by one call of the kernel."""
         kept, uses_values, kernel = self._descent(group, {}, step)
         if uses_values:

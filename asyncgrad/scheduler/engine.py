@@ -35,11 +35,9 @@ class Engine(RunningPasses):
     """Runs the passes of one event loop."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        forget: Callable[[Engine], None],
+        self, loop: asyncio.AbstractEventLoop, forget: Callable[[Engine], None],
         after_collection: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make the engine of a loop; `forget` is called when it must not be used any more."""
         super().__init__(loop)
         self._forget = forget

@@ -67,11 +67,9 @@ class OnPortal:
     __slots__ = ("_ended", "_loop", "_outcome", "_patience", "_task", "cancelled")
 
     def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, Any],
-        context: Context,
+        self, coroutine: Coroutine[Any, Any, Any], context: Context,
         ended: Callable[[OnPortal], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Start the coroutine; `ended` is called in the portal's thread when there is a result."""
         #: `cancel` was called.
         self.cancelled = False

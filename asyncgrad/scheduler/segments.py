@@ -55,11 +55,9 @@ class ThreadSegments:
             del self.tasks[task]
 
     def offload(
-        self,
-        host: Host,
-        job: Callable[[], Any],
+        self, host: Host, job: Callable[[], Any],
         report: Callable[[Any, BaseException | None], None],
-    ) -> ThreadJob:
+    ) -> ThreadJob:  # fmt: skip
         """Run a function in a thread, and report its result or error on the loop."""
         self.offloads += 1
         return self._run(host, job, report, self._queue.urgency_here())
@@ -111,11 +109,9 @@ class ThreadJob:
     __slots__ = ("_ended", "_error", "_job", "_outcome", "_report")
 
     def __init__(
-        self,
-        job: Callable[[], Any],
-        report: Callable[[Any, BaseException | None], None],
+        self, job: Callable[[], Any], report: Callable[[Any, BaseException | None], None],
         ended: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make a job; the loop calls `report`, unless it is withdrawn, and `ended`, in any case."""
         #: Popping the entry claims the job.
         self._job = [job]

@@ -65,11 +65,9 @@ def save(obj: object, f: str | os.PathLike[str] | IO[bytes]) -> None:
 
 
 def load(
-    f: str | os.PathLike[str] | IO[bytes],
-    map_location: str | None = None,
-    *,
+    f: str | os.PathLike[str] | IO[bytes], map_location: str | None = None, *,
     weights_only: bool | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Read tensors, numbers, strings and plain containers from a `.pt` file.
 
     Args:

@@ -31,11 +31,9 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Any]:
 
 @called_anew
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor],
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
+    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The norm of all elements of some tensors, as if they were one vector.
 
     Args:
@@ -81,11 +79,9 @@ def _norm(array: Array, order: float) -> Any:
 
 @called_anew
 def clip_grads_with_norm_(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    total_norm: Tensor,
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor,
     foreach: bool | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Scale gradients in place by `max_norm / total_norm`, if that is less than 1.
 
     Args:

@@ -100,11 +100,9 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 
 
 def pack_padded_sequence(
-    input: Tensor,
-    lengths: Tensor | Sequence[int],
-    batch_first: bool = False,
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False,
     enforce_sorted: bool = True,
-) -> PackedSequence:
+) -> PackedSequence:  # fmt: skip
     """Pack padded sequences into one tensor without padding.
 
     Args:
@@ -158,11 +156,9 @@ def pack_padded_sequence(
 
 
 def pad_packed_sequence(
-    sequence: PackedSequence,
-    batch_first: bool = False,
-    padding_value: float = 0.0,
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
     total_length: int | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Undo `pack_padded_sequence`: return the padded sequences and their lengths.
 
     Args:
@@ -192,11 +188,9 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Tensor | Sequence[Tensor],
-    batch_first: bool = False,
-    padding_value: float = 0.0,
+    sequences: Tensor | Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0,
     padding_side: Side = "right",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Pad sequences of several lengths and stack them in one tensor.
 
     Args:

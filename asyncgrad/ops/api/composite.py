@@ -316,11 +316,9 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 @writes
 @one_node("NanToNumBackward0")
 def nan_to_num(
-    input: Tensor,
-    nan: float | None = None,
-    posinf: float | None = None,
+    input: Tensor, nan: float | None = None, posinf: float | None = None,
     neginf: float | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Replace NaN by 0 and infinities by the dtype's limits, unless other numbers are given."""
     x = as_tensor_operand(input, "nan_to_num", 1)
     kind = x._metadata.dtype.kind

@@ -245,10 +245,7 @@ def full_like(
     device: DeviceLike | None = None, requires_grad: bool = False,
     memory_format: memory_format | None = None,
 ) -> Tensor:  # fmt: skip
-    """One value, in the shape, layout, dtype and device of another tensor.
-
-    See `empty_like`.
-    """
+    """One value, in the shape, layout, dtype and device of another tensor. See `empty_like`."""
     if getattr(input, "_batched", False):
         return mapped(lambda batch: full_like(batch, fill_value, dtype=dtype), input)
     array, wanted, place = _like("full_like", input, dtype, device, memory_format)

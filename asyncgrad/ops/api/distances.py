@@ -69,11 +69,9 @@ def _lengths(x: Tensor, p: float) -> Any:
 
 
 def cdist(
-    x1: Tensor,
-    x2: Tensor,
-    p: float = 2.0,
+    x1: Tensor, x2: Tensor, p: float = 2.0,
     compute_mode: DistanceMode = "use_mm_for_euclid_dist_if_necessary",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The distances between all rows of one matrix and all rows of another.
 
     The gradient of the distance between equal rows is 0.

@@ -141,26 +141,18 @@ def _prepared(
 
 
 def _complex(
-    name: str,
-    input: Tensor,
-    s: Ints | None,
-    dim: Ints | None,
-    norm: FourierNorm | None,
+    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: FourierNorm | None,
     forward: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     x = _as_complex(_floating(name, input))
     x, dims, scale = _prepared(name, x, s, dim, norm, forward)
     return R.fft_complex(x, dims, forward, scale) if dims else x
 
 
 def _halved(
-    name: str,
-    input: Tensor,
-    s: Ints | None,
-    dim: Ints | None,
-    norm: FourierNorm | None,
+    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: FourierNorm | None,
     forward: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     """A transform of real numbers; `forward` selects the sign and the factor."""
     x, dims, scale = _prepared(name, _real(name, input), s, dim, norm, forward)
     if not dims:
@@ -172,13 +164,9 @@ def _halved(
 
 
 def _joined(
-    name: str,
-    input: Tensor,
-    s: Ints | None,
-    dim: Ints | None,
-    norm: FourierNorm | None,
+    name: str, input: Tensor, s: Ints | None, dim: Ints | None, norm: FourierNorm | None,
     forward: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     """A transform to real numbers; `forward` selects the sign and the factor."""
     x = _as_complex(_floating(name, input))
     dims, points = _axes(name, x, s, dim)
@@ -241,11 +229,9 @@ def _along_several(name: str, count: int | None) -> Any:
     axes: Any = None if count is None else (-2, -1)
 
     def transform(
-        input: Tensor,
-        s: Ints | None = None,
-        dim: Ints | None = axes,
+        input: Tensor, s: Ints | None = None, dim: Ints | None = axes,
         norm: FourierNorm | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         return kind(name, input, s, dim, norm, forward)
 
     where = "some axes" if count is None else "two axes"

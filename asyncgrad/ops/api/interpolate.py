@@ -152,14 +152,9 @@ def _areas(x: Tensor, new: tuple[int, ...]) -> Any:
 
 
 def _along(
-    x: Tensor,
-    axis: int,
-    length: int,
-    count: int,
-    factor: float | None,
-    mode: ResizeMode,
+    x: Tensor, axis: int, length: int, count: int, factor: float | None, mode: ResizeMode,
     corners: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     """Resize an image along one axis."""
     # As in PyTorch: if the length stays, a factor near 1 has no effect, except in bicubic mode.
     still = mode != "bicubic" or corners or factor in {None, 1.0}
@@ -247,13 +242,9 @@ def _of_bytes(xp: Library, x: Array, rows: Array, columns: Array) -> Any:
 
 
 def _taps(
-    length: int,
-    count: int,
-    factor: float | None,
-    mode: ResizeMode,
-    corners: bool,
+    length: int, count: int, factor: float | None, mode: ResizeMode, corners: bool,
     dtype: np.dtype[Any],
-) -> list[tuple[Any, Any]]:
+) -> list[tuple[Any, Any]]:  # fmt: skip
     """Pairs of arrays: the indices of elements, and their weights in the new elements."""
     real = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
     if corners:

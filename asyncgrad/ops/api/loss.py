@@ -47,11 +47,9 @@ __all__ = ["cosine_similarity"]
 
 
 def chosen_reduction(
-    reduction: Reduction,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    reduction: Reduction, size_average: bool | None = None, reduce: bool | None = None,
     stacklevel: int = 3,
-) -> Reduction:
+) -> Reduction:  # fmt: skip
     """The reduction, or the one that the deprecated arguments ask for."""
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -498,13 +496,9 @@ def _class_weight(name: str, weight: Tensor | None, x: Tensor, dim: int) -> Any:
 
 
 def _counts(
-    x: Tensor,
-    dim: int,
-    target: Array,
-    counted: Array | None,
-    weight: Array | None,
+    x: Tensor, dim: int, target: Array, counted: Array | None, weight: Array | None,
     reduction: Reduction,
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """The weight of each element of the target in the sum.
 
     Returns:

@@ -68,12 +68,9 @@ def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
 
 
 def layer_norm(
-    input: Tensor,
-    normalized_shape: Ints,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    input: Tensor, normalized_shape: Ints, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Normalise the last axes to mean 0 and variance 1, then scale and shift.
 
     Args:

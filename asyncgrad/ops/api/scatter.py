@@ -220,14 +220,9 @@ def _check_reduction(
 @writes
 @one_node("ScatterReduceBackward0")
 def scatter_reduce(
-    input: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Tensor,
-    reduce: ScatterReduceKind,
-    *,
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *,
     include_self: bool = True,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
     Args:

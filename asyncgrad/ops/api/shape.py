@@ -78,11 +78,9 @@ def reshape(input: Tensor, *sizes: Ints, shape: Ints | None = None) -> Tensor:
 
 
 def view(
-    input: Tensor,
-    *shape: Ints | DType | np.dtype[Any] | type[Any],
-    size: Ints | None = None,
+    input: Tensor, *shape: Ints | DType | np.dtype[Any] | type[Any], size: Ints | None = None,
     dtype: DTypeLike | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A view of the memory in another shape; or, given a dtype, its bits as that dtype.
 
     Raises:

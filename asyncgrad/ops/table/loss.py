@@ -29,11 +29,9 @@ _PRODUCT_FLOOR = 1e-12
 
 
 def _elementwise_loss(
-    name: str,
-    value: Callable[..., Any],
-    slopes: dict[str, tuple[Callable[..., Any], Callable[..., Any]]],
-    node: str,
-) -> Op:
+    name: str, value: Callable[..., Any],
+    slopes: dict[str, tuple[Callable[..., Any], Callable[..., Any]]], node: str,
+) -> Op:  # fmt: skip
     """A loss that is a sum over pairs of elements.
 
     Args:

@@ -567,13 +567,10 @@ def _eig_vectors_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[A
 
 
 def _results(
-    decompose: Callable[..., Any],
-    node: str,
-    names: tuple[str, ...],
-    words: str = _NOT_FINITE,
+    decompose: Callable[..., Any], node: str, names: tuple[str, ...], words: str = _NOT_FINITE,
     attributes: str = "kept",
     **rules: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """The ops of a decomposition's results."""
 
     def one(place: int, name: str) -> Any:

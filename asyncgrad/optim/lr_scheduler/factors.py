@@ -24,11 +24,9 @@ class LambdaLR(LRScheduler):
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
-        last_epoch: int = -1,
-    ) -> None:
+        self, optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]], last_epoch: int = -1,
+    ) -> None:  # fmt: skip
         self.lr_lambdas: list[Any] = for_groups(optimizer, lr_lambda, "lr_lambdas")
         super().__init__(optimizer, last_epoch)
 
