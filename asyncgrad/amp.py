@@ -239,8 +239,7 @@ class GradScaler:
 
         Args:
             optimizer: its gradients are divided by the scale if `unscale_` has not done so.
-            args: positional arguments of its `step`.
-            kwargs: keyword arguments of its `step`.
+            args, kwargs: arguments of its `step`.
 
         Raises:
             RuntimeError: if `step` was called since the last update, or for a closure (as PyTorch).

@@ -221,7 +221,6 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     """The values of a tensor and its tangent.
 
     Args:
-        tensor: any tensor.
         level: the number of the level; the default is the open one.
 
     Returns:

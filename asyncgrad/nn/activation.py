@@ -94,11 +94,7 @@ class Softplus(FunctionModule, function=F.softplus):
 
 
 class _AlongAxis(FunctionModule):
-    """The base of functions of the elements along an axis.
-
-    Args:
-        dim: the axis.
-    """
+    """The base of functions of the elements along an axis."""
 
     def __init__(self, dim: int | None = None) -> None:
         self._keep(locals())

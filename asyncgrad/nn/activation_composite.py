@@ -86,8 +86,7 @@ class PReLU(FunctionModule, function=F.prelu, members=("weight",), shown=("num_p
     Args:
         num_parameters: one slope, or one for each channel.
         init: their initial value.
-        device: their device.
-        dtype: their dtype.
+        device, dtype: those of the slopes.
     """
 
     def __init__(
@@ -104,11 +103,7 @@ class PReLU(FunctionModule, function=F.prelu, members=("weight",), shown=("num_p
 
 
 class GLU(FunctionModule, function=F.glu):
-    """The first half of an axis times the logistic function of the second.
-
-    Args:
-        dim: the axis.
-    """
+    """The first half of an axis times the logistic function of the second."""
 
     def __init__(self, dim: int = -1) -> None:
         self._keep(locals())

@@ -38,8 +38,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: the first class of each tail, in increasing order.
         div_value: how much narrower each tail is than the one before it.
         head_bias: add a bias to the head.
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
 
     Raises:
         ValueError: if the cutoffs are not distinct classes in increasing order.

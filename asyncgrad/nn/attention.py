@@ -33,8 +33,7 @@ class MultiheadAttention(Module):
         kdim: the features of keys, `embed_dim` if None.
         vdim: the features of values, `embed_dim` if None.
         batch_first: inputs are (batch, length, features) instead of (length, batch, features).
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     in_proj_weight: Any

@@ -171,8 +171,7 @@ class RNNCell(_OneStateCell):
         hidden_size: the size of the state.
         bias: add biases.
         nonlinearity: "tanh" or "relu".
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     def __init__(

@@ -242,8 +242,7 @@ class Conv1d(_Forwards):
         groups: each group of outputs depends only on its group of input channels.
         bias: add a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     _ndim = 1

@@ -29,8 +29,7 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
         sparse: gradients hold only the rows that were looked up.
         _weight: the table, of shape (num_embeddings, embedding_dim).
         _freeze: the table needs no gradient.
-        device: the device of the table.
-        dtype: its dtype.
+        device, dtype: those of the table.
     """
 
     def __init__(

@@ -79,11 +79,7 @@ class UpsamplingBilinear2d(Upsample):
 class Unfold(FunctionModule, function=F.unfold):
     """Extracts the patches of images as columns.
 
-    Args:
-        kernel_size: the size of the patches, a number or one for each axis.
-        dilation: the distance between the patch's elements.
-        padding: zeros on both sides.
-        stride: how far patches are apart.
+    The arguments are those of `nn.functional.unfold`.
 
     Shapes:
         (n, channels, rows, columns) becomes (n, channels * elements of a patch, patches).
@@ -98,12 +94,7 @@ class Unfold(FunctionModule, function=F.unfold):
 class Fold(FunctionModule, function=F.fold):
     """Assembles images from patches, which are added where they overlap.
 
-    Args:
-        output_size: the size of the images.
-        kernel_size: the size of the patches, a number or one for each axis.
-        dilation: the distance between the patch's elements.
-        padding: the width that is cut off on each side.
-        stride: how far patches are apart.
+    The arguments are those of `nn.functional.fold`.
     """
 
     def __init__(

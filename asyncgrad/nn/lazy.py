@@ -65,8 +65,7 @@ class _Uninitialized(Tensor):
 
         Args:
             shape: its shape.
-            device: its device; unchanged if None.
-            dtype: its dtype; unchanged if None.
+            device, dtype: its device and dtype; unchanged if None.
         """
         dtype = self.dtype if dtype is None else dtype
         self._become(zeros(shape, dtype=dtype, device=self.device if device is None else device))
@@ -93,8 +92,7 @@ class UninitializedParameter(Parameter, _Uninitialized):
 
     Args:
         requires_grad: gradients are accumulated for it.
-        device: its future device.
-        dtype: its dtype.
+        device, dtype: its device and dtype.
     """
 
     __slots__ = ()
@@ -118,8 +116,7 @@ class UninitializedBuffer(_Uninitialized):
 
     Args:
         requires_grad: whether gradients are accumulated for it.
-        device: its future device.
-        dtype: its dtype.
+        device, dtype: its device and dtype.
         persistent: accepted for PyTorch compatibility, without effect.
     """
 

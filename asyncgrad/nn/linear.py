@@ -51,8 +51,7 @@ class Linear(_Affine, shown=("in_features", "out_features", "bias")):
         in_features: the length of the input's last axis.
         out_features: the length of the output's last axis.
         bias: add a bias.
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     def __init__(
@@ -85,8 +84,7 @@ class Bilinear(
         in2_features: the length of the second's.
         out_features: the length of the output's.
         bias: add a bias.
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     if TYPE_CHECKING:
@@ -126,7 +124,6 @@ class Unflatten(FunctionModule, shown=("dim", "unflattened_size")):
     """Splits an axis into several.
 
     Args:
-        dim: the axis.
         unflattened_size: the lengths of the new axes, of which one may be -1.
 
     Raises:

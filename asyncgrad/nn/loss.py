@@ -53,8 +53,7 @@ class L1Loss(_Loss, function=F.l1_loss):
     """The absolute difference.
 
     Args:
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
 
@@ -97,11 +96,7 @@ class HuberLoss(_Loss, function=F.huber_loss):
 class KLDivLoss(_Loss, function=F.kl_div):
     """The divergence of a distribution from a target.
 
-    Args:
-        reduction: "batchmean", "mean", "sum" or "none".
-        log_target: the target holds log-probabilities, as the input always does.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.kl_div`.
     """
 
     def __init__(
@@ -114,11 +109,7 @@ class KLDivLoss(_Loss, function=F.kl_div):
 class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
     """The negative logarithm of the probability of the right class.
 
-    Args:
-        weight: a weight for each class.
-        ignore_index: a class that does not count.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.nll_loss`.
     """
 
     def __init__(
@@ -131,10 +122,7 @@ class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
 class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
     """The cross entropy of logits and classes.
 
-    Args:
-        label_smoothing: the share of the target that is spread over all classes, in [0, 1].
-
-    The other arguments are those of `NLLLoss`.
+    The arguments are those of `nn.functional.cross_entropy`.
     """
 
     def __init__(
@@ -148,10 +136,7 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
 class BCELoss(_WeightedLoss, function=F.binary_cross_entropy):
     """The binary cross entropy of probabilities.
 
-    Args:
-        weight: a weight for each element.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.binary_cross_entropy`.
     """
 
 
@@ -160,11 +145,7 @@ class BCEWithLogitsLoss(
 ):
     """The binary cross entropy of logits.
 
-    Args:
-        weight: a weight for each element.
-        pos_weight: a weight for positive targets.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.binary_cross_entropy_with_logits`.
     """
 
     def __init__(

@@ -34,20 +34,14 @@ class _MarginLoss(_Loss, inputs=("input1", "input2", "target"), shown=()):
 class MarginRankingLoss(_MarginLoss, function=F.margin_ranking_loss):
     """The amount by which two scores miss the required order and margin.
 
-    Args:
-        margin: the margin.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.margin_ranking_loss`.
     """
 
 
 class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
     """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
-    Args:
-        margin: the margin.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.hinge_embedding_loss`.
     """
 
     def __init__(
@@ -60,10 +54,7 @@ class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
 class CosineEmbeddingLoss(_MarginLoss, function=F.cosine_embedding_loss):
     """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
-    Args:
-        margin: the margin.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.cosine_embedding_loss`.
     """
 
 
@@ -83,13 +74,7 @@ class _TripletLoss(_Loss, inputs=("anchor", "positive", "negative"), shown=()):
 class TripletMarginLoss(_TripletLoss, function=F.triplet_margin_loss):
     """`max(0, distance to the positive - distance to the negative + margin)`.
 
-    Args:
-        margin: the margin.
-        p: the order of the norm that is the distance.
-        eps: added to each difference.
-        swap: use the distance between positive and negative where it is smaller.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.triplet_margin_loss`.
     """
 
     def __init__(
@@ -104,12 +89,7 @@ class TripletMarginLoss(_TripletLoss, function=F.triplet_margin_loss):
 class TripletMarginWithDistanceLoss(_TripletLoss, function=F.triplet_margin_with_distance_loss):
     """`TripletMarginLoss` with any distance.
 
-    Args:
-        distance_function: the distance of two tensors.
-        margin: the margin.
-        swap: use the distance between positive and negative where it is smaller.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.triplet_margin_with_distance_loss`.
     """
 
     def __init__(
@@ -125,12 +105,7 @@ class TripletMarginWithDistanceLoss(_TripletLoss, function=F.triplet_margin_with
 class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs=("log_input", "target")):
     """The negative log-likelihood of counts under Poisson distributions.
 
-    Args:
-        log_input: the input holds logarithms of the expected counts.
-        full: include the terms that depend on the target alone.
-        eps: added to expected counts before their logarithm is taken.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.poisson_nll_loss`.
     """
 
     if TYPE_CHECKING:
@@ -148,11 +123,7 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs=("log_input", "t
 class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs=("input", "target", "var")):
     """The negative log-likelihood of values under normal distributions.
 
-    Args:
-        full: include the constant term.
-        eps: the lower bound of variances.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.gaussian_nll_loss`.
     """
 
     if TYPE_CHECKING:
@@ -172,11 +143,7 @@ class CTCLoss(
 ):
     """The negative log-likelihood of label sequences, over all alignments with the outputs.
 
-    Args:
-        blank: the class that stands for no label.
-        zero_infinity: replace infinite losses (sequences with too few steps) by 0.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.ctc_loss`.
     """
 
     if TYPE_CHECKING:
@@ -203,12 +170,7 @@ class MultiLabelMarginLoss(_Loss, function=F.multilabel_margin_loss):
 class MultiMarginLoss(_Loss, function=F.multi_margin_loss, buffers=("weight",)):
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
-    Args:
-        p: the power, 1 or 2.
-        margin: the margin.
-        weight: the weight of each class.
-
-    The other arguments are those of `L1Loss`.
+    The arguments are those of `nn.functional.multi_margin_loss`.
     """
 
     def __init__(

@@ -127,8 +127,7 @@ class BatchNorm1d(_BatchNorm):
         momentum: the weight of a new batch in the running values; None for their plain mean.
         affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
-        device: the device of parameters and buffers.
-        dtype: their dtype.
+        device, dtype: those of parameters and buffers.
         bias: learn a shift.
     """
 
@@ -232,11 +231,7 @@ class LocalResponseNorm(
 ):
     """Divides by a power of the mean square over neighbouring channels.
 
-    Args:
-        size: how many channels are neighbours.
-        alpha: the factor of the mean square.
-        beta: the power.
-        k: added to that product before the power is taken.
+    The arguments are those of `nn.functional.local_response_norm`.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
@@ -254,8 +249,7 @@ class LayerNorm(
         eps: added to the variance.
         elementwise_affine: learn a scale and shift for each element.
         bias: learn a shift.
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     def __init__(
@@ -280,8 +274,7 @@ class GroupNorm(
         num_channels: how many channels there are.
         eps: added to the variance.
         affine: learn a scale and shift for each channel.
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
         bias: learn a shift.
     """
 
@@ -308,8 +301,7 @@ class RMSNorm(
         normalized_shape: the lengths of those axes, or the length of the last.
         eps: added to the mean square; the dtype's machine epsilon if None.
         elementwise_affine: learn a scale for each element.
-        device: the device of the scale.
-        dtype: its dtype.
+        device, dtype: those of the scale.
     """
 
     def __init__(

@@ -99,15 +99,7 @@ class MaxUnpool3d(_MaxUnpool, function=F.max_unpool3d):
 
 
 class AvgPool1d(FunctionModule, function=F.avg_pool1d, shown=_WINDOWS):
-    """The mean of each window of a line.
-
-    Args:
-        kernel_size: the length of the window.
-        stride: the step of the window; its length if None.
-        padding: zeros on both sides.
-        ceil_mode: let the last windows reach beyond the end.
-        count_include_pad: include those zeros in the mean.
-    """
+    """The mean of each window of a line. The arguments are those of `nn.functional.avg_pool1d`."""
 
     def __init__(
         self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
@@ -234,14 +226,8 @@ class _FractionalMaxPool(FunctionModule, shown=(), buffers=("_random_samples",))
 class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d):
     """The greatest elements of windows that are moved over an image by random steps.
 
-    Args:
-        kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for rows and one for columns; or else
-        output_ratio: the ratio of the output's size to the input's.
-        return_indices: also return the elements' indices in their planes.
-
-    Raises:
-        ValueError: unless exactly one of size and ratio is given, and ratios are in (0, 1).
+    The arguments are those of `nn.functional.fractional_max_pool2d`. Exactly one of the output's
+    size and ratio has to be given.
     """
 
     _ndim = 2

@@ -321,8 +321,7 @@ class RNN(_OneState):
         batch_first: inputs are (n, length, features) instead of (length, n, features).
         dropout: the probability of dropout between layers, in training.
         bidirectional: each layer also runs backwards over the sequence.
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     def __init__(

@@ -98,8 +98,7 @@ class TransformerEncoderLayer(_Layer):
         batch_first: inputs are (batch, length, features) instead of (length, batch, features).
         norm_first: apply norms before attention and feedforward, not after.
         bias: linear maps and norms have biases.
-        device: the device of the parameters.
-        dtype: their dtype.
+        device, dtype: those of the parameters.
     """
 
     _attentions = ("self_attn",)

@@ -33,8 +33,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
 
     Args:
         function: what to run, a forward pass for example.
-        args: its arguments.
-        kwargs: its keyword arguments.
+        args, kwargs: its arguments.
 
     Returns:
         What the function returns.

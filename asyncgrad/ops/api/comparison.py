@@ -73,7 +73,6 @@ def isclose(
     """Where `|input - other| <= atol + rtol * |other|` or both are equal infinities; broadcast.
 
     Args:
-        input: any tensor.
         other: a tensor of its dtype.
         rtol: the tolerance relative to `other`.
         atol: the absolute tolerance.
@@ -291,7 +290,6 @@ def unique(
     """The distinct elements, or distinct slices along an axis, in order.
 
     Args:
-        input: any tensor.
         sorted: for PyTorch compatibility: they are always sorted.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the number of occurrences of each.
@@ -335,7 +333,6 @@ def unique_consecutive(
     """The elements, or slices along an axis, without those equal to the one before.
 
     Args:
-        input: any tensor.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
         dim: the axis; None for the flattened elements.

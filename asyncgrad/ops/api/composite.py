@@ -369,7 +369,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     If a gradient is recorded, memory grows with the square of the axis' length.
 
     Args:
-        input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
@@ -407,7 +406,6 @@ def diff(
     """The n-th differences of neighbours along an axis.
 
     Args:
-        input: any tensor.
         n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.

@@ -249,7 +249,6 @@ def _documented(function: Callable[..., Any], name: str, what: str, arguments: s
     doc = f"""{what}
 
     Args:
-        input: any tensor.
         {arguments}
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
@@ -283,7 +282,6 @@ def fftshift(input: Tensor, dim: Ints | None = None) -> Tensor:
     """Shift the spectrum so that the frequency 0 is in the middle.
 
     Args:
-        input: any tensor.
         dim: an axis, or a sequence of them; all if None.
     """
     return _moved("fftshift", input, dim, False)
@@ -293,7 +291,6 @@ def ifftshift(input: Tensor, dim: Ints | None = None) -> Tensor:
     """The inverse of `fftshift`.
 
     Args:
-        input: any tensor.
         dim: an axis, or a sequence of them; all if None.
     """
     return _moved("ifftshift", input, dim, True)

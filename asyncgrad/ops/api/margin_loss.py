@@ -64,7 +64,6 @@ def hinge_embedding_loss(
     Args:
         input: distances.
         target: 1 or -1 for each, broadcast.
-        margin: the margin.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
@@ -84,7 +83,6 @@ def cosine_embedding_loss(
         input1: vectors of shape (n, d), or one of shape (d,).
         input2: others.
         target: 1 or -1 for each, of shape (n,) or ().
-        margin: the margin.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """

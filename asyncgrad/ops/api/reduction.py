@@ -85,7 +85,6 @@ def sum(
     """The sum over some axes.
 
     Args:
-        input: any tensor.
         dim: an axis, or a sequence of them; all if None.
         keepdim: keep the reduced axes with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
@@ -206,7 +205,6 @@ def prod(
     """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
-        input: any tensor.
         dim: an axis; all if None.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
@@ -449,7 +447,6 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
     """The cumulative sums along an axis.
 
     Args:
-        input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:

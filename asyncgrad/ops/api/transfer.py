@@ -101,8 +101,7 @@ def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Te
     """An awaitable `to`: the call starts the copy, and awaiting it yields to the event loop.
 
     Args:
-        args: those of `to`.
-        kwargs: those of `to`.
+        args, kwargs: those of `to`.
 
     Returns:
         A coroutine that returns the tensor once its values have arrived.

@@ -54,7 +54,6 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix with all elements of a tensor on its diagonal.
 
     Args:
-        input: any tensor.
         offset: above the main diagonal if positive, below if negative.
     """
     x = as_tensor_operand(input, "diagflat", 1)
@@ -89,7 +88,6 @@ def sum_to_size(input: Tensor, *size: Ints) -> Tensor:
     """Sum over axes to a shape that broadcasts to the tensor's: the adjoint of broadcasting.
 
     Args:
-        input: any tensor.
         size: the shape, as one sequence or as several numbers.
     """
     x = as_tensor_operand(input, "sum_to_size", 1)

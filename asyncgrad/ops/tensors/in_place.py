@@ -293,7 +293,6 @@ def assign(
     """Give a tensor the values and the history of an operation's result, in place.
 
     Args:
-        tensor: the tensor.
         result: the operation's result, of the tensor's shape.
         name: the operation, for errors.
         since: nodes with greater sequence numbers belong to the operation and may have saved the
