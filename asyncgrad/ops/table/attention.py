@@ -22,7 +22,6 @@ from asyncgrad.ops.table.linalg import product_cost
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The most scores of a tile, so that it stays in the cache, and the fewest queries. On a device a
@@ -312,10 +311,6 @@ def _attention_weights(xp: Library, x: Array, mask: Array | None, causal: bool) 
     return scores.reshape(x.shape)
 
 
-def _cost(q: Variable, k: Variable, *rest: object) -> int:
-    return 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2])
-
-
 OPS = (
     operation(
         "attention",
@@ -340,7 +335,7 @@ OPS = (
         },
         together=_together,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
-        cost=_cost,
+        cost=lambda q, k, *_: 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2]),
         batch=batch_products.attention,
     ),
     operation(

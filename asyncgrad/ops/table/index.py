@@ -158,11 +158,6 @@ def _product(shape: tuple[int, ...]) -> int:
     return out
 
 
-def _zero_at(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
-    """A copy with zeros at an index."""
-    return _put(xp, x.copy(), 0, index)
-
-
 def _put(xp: Library, x: Array, value: Array | float, index: tuple[Any, ...]) -> Any:
     """Replace the elements at an index, in place."""
     numbers = _flat_numbers(x, index)
@@ -391,7 +386,7 @@ OPS = (
     ),
     linear(
         "zero_at",
-        _zero_at,
+        lambda xp, x, index: _put(xp, x.copy(), 0, index),
         lambda F, g, index: F.zero_at(g, index),
         batch=batch_rules.index,
         host_indices=True,

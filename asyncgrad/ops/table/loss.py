@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+    from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The lower bound of logarithms of probabilities, as in PyTorch.
 _LOG_FLOOR = -100.0
@@ -148,10 +148,6 @@ def _huber(xp: Library, d: Array, delta: float) -> Any:
     m = at_most(xp, None, d, delta)
     xp.subtract(d, 0.5 * m, d)
     return xp.multiply(d, m, d)
-
-
-def _bounded(xp: Library, d: Array, delta: float) -> Any:
-    return at_least(xp, d, at_most(xp, d, d, delta), -delta)
 
 
 # -- of probabilities -----------------------------------------------------------------------------
@@ -423,13 +419,6 @@ def _nll(
     return losses if each else losses.sum()
 
 
-def _nll_pull(
-    F: Namespace, g: Value, x_shape: Shape, dim: int, target: Value, counts: Value | float,
-    kept: Value | None, each: bool,
-) -> Any:  # fmt: skip
-    return F.nll_spread(g, x_shape, dim, target, counts, kept, each)
-
-
 def _nll_spread(
     xp: Library, g: Array, shape: tuple[int, ...], dim: int, target: Array, counts: Array | float,
     kept: Array | None, each: bool,
@@ -505,7 +494,7 @@ OPS = (
     _of_difference(
         "huber_loss",
         _huber,
-        _bounded,
+        lambda xp, d, delta: at_least(xp, d, at_most(xp, d, d, delta), -delta),
         # Not `clamp`: where the two pieces meet, PyTorch's second derivative is 0.
         lambda F, d, delta: F.where((d >= delta) | (d <= -delta), F.sgn(d) * delta, d),
         "HuberLossBackward0",
@@ -565,7 +554,9 @@ OPS = (
     linear(
         "nll_loss",
         _nll,
-        _nll_pull,
+        lambda F, g, x_shape, dim, target, counts, kept, each: F.nll_spread(
+            g, x_shape, dim, target, counts, kept, each
+        ),
         node="NllLossBackward0",
         frees=("target", "counts", "kept"),
     ),

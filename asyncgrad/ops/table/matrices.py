@@ -386,10 +386,6 @@ def _r_push(F: Namespace, t: Value, x: Value, out: Value, kept: list[Any]) -> An
     return F.bmm(_qr_tangent(F, t, F.qr_q(x, kept), out)[1], out)
 
 
-def _eigh(xp: Library, x: Array, triangle: str) -> Any:
-    return xp.linalg.eigh(x, triangle)
-
-
 def _eigh_values_back(F: Namespace, g: Value, x: Value, triangle: str, kept: list[Any]) -> Any:
     v = F.eigh_vectors(x, triangle, kept)
     return F.bmm(_columns(F, v, g), _adjoint(F, v))
@@ -432,10 +428,6 @@ def _eigh_vectors_push(
 ) -> Any:
     inner = _product(F, _adjoint(F, out), t, out)
     return F.bmm(out, F.mul(inner, F.gaps(F.eigh_values(x, triangle, kept))))
-
-
-def _svd(xp: Library, x: Array) -> Any:
-    return xp.linalg.svd(x, full_matrices=False)
 
 
 def _rest_of_svd(xp: Library, x: Array, left: bool) -> Any:
@@ -848,7 +840,7 @@ OPS = raising(
         _reduced, "LinalgQrBackward0", ("qr_q", "qr_r"), q=(_q_back, _q_push), r=(_r_back, _r_push)
     ),
     *_results(
-        _eigh,
+        lambda xp, x, triangle: xp.linalg.eigh(x, triangle),
         "LinalgEighBackward0",
         ("eigh_values", "eigh_vectors"),
         _REPEATED,
@@ -857,7 +849,7 @@ OPS = raising(
         vectors=(_eigh_vectors_back, _eigh_vectors_push),
     ),
     *_results(
-        _svd,
+        lambda xp, x: xp.linalg.svd(x, full_matrices=False),
         "LinalgSvdBackward0",
         ("svd_left", "svd_values", "svd_right"),
         left=(_svd_left_back, _svd_left_push),

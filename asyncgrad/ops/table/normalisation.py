@@ -82,10 +82,6 @@ def _layer_norm(
     return y if bias is None else xp.add(y, bias, y)
 
 
-def _normalise(xp: Library, x: Array, count: int, eps: float, kept: list[Any]) -> Any:
-    return _affine(xp, x, None, None, count, eps, kept)
-
-
 def _affine(
     xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
     kept: list[Any],
@@ -447,18 +443,14 @@ def _column(F: Namespace, value: Value, x: Value) -> Any:
     return F.reshape(value, (-1,) + (1,) * (len(x.shape) - 2))
 
 
-def _batch_input_rule(
-    F: Namespace, g: Value, x: Value, weight: Value, eps: float, kept: list[Any]
-) -> Any:
-    return _through_moments(F, g * _column(F, weight, x), x, _batch_dims(x), eps)
-
-
 def _batch_weight_rule(F: Namespace, g: Value, x: Value, eps: float, kept: list[Any]) -> Any:
     return F.sum(g * _moments(F, x, _batch_dims(x), eps)[0], _batch_dims(x), False)
 
 
 _BATCH_RULES: dict[str, Any] = {
-    "x": _batch_input_rule,
+    "x": lambda F, g, x, weight, eps, kept: _through_moments(
+        F, g * _column(F, weight, x), x, _batch_dims(x), eps
+    ),
     "weight": lambda F, g, x, weight, eps, kept: _batch_weight_rule(F, g, x, eps, kept),
     "bias": lambda F, g, x, weight, eps, kept: F.sum(g, _batch_dims(g), False),
 }
@@ -492,7 +484,7 @@ def _cost(x: Variable, *rest: object) -> int:
 OPS = (
     operation(
         "normalise",
-        _normalise,
+        lambda xp, x, count, eps, kept: _affine(xp, x, None, None, count, eps, kept),
         pulls={
             "x": fused(
                 lambda xp, g, x, count, eps, kept: _by_input(xp, g, x, None, count, kept),

@@ -72,11 +72,6 @@ def _spread(
     return out
 
 
-def _sum_back(xp: Library, g: Array, saved: tuple[tuple[int, ...], tuple[int, ...], bool]) -> Any:
-    """The gradient by the input of a sum."""
-    return _spread(xp, g, *saved)
-
-
 def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
     """How many elements are reduced to one."""
     return math.prod([shape[dim] for dim in dims])
@@ -98,11 +93,6 @@ def _mean_pull(F: Namespace, g: Value, x_shape: Any, dims: Shape, keepdim: bool)
 def mean_beside(F: Namespace, g: Value, x: Value, dims: Shape, keepdim: bool) -> Any:
     """The gradient of a mean whose operand another result of the same call saves."""
     return _mean_pull(F, g, x.shape, dims, keepdim)
-
-
-def _sum_cost(*_: object) -> int:
-    """A small constant: the gradient is a view, however large."""
-    return 2_000
 
 
 def _mean_cost(x: Variable, dims: tuple[int, ...], keepdim: bool) -> int:
@@ -171,11 +161,6 @@ def _var(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdi
             restore_fp_errors(token)
         break
     return result
-
-
-def _std(xp: Library, x: Array, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
-    # No warnings are to be ignored, because a variance is not negative.
-    return xp.sqrt(_var(xp, x, dims, correction, keepdim))
 
 
 def _var_pull(
@@ -678,10 +663,6 @@ def _polar_tangent(xp: Library, t: Array, x: Array) -> Any:
     return xp.matmul(xp.matmul(u, turned), vh) + xp.matmul(left, vh) + xp.matmul(u, right)
 
 
-def _nuclear_pull(F: Namespace, g: Value, x: Value) -> Any:
-    return F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))
-
-
 def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
     inner = F.mul(F.conj(F.polar(x)), t)
     last = (len(x.shape) - 2, len(x.shape) - 1)
@@ -717,9 +698,9 @@ OPS = (
         _total,
         lambda F, g, x_shape, dims, keepdim: F.spread(g, x_shape, dims, keepdim),
         fresh=False,
-        kernel=_sum_back,
+        kernel=lambda xp, g, saved: _spread(xp, g, *saved),
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
-        cost=_sum_cost,
+        cost=lambda *_: 2_000,  # The gradient is a view, however large.
         batch=batch_rules.over_axes,
     ),
     linear(
@@ -756,7 +737,8 @@ OPS = (
     ),
     operation(
         "std",
-        _std,
+        # No warnings are to be ignored, because a variance is not negative.
+        lambda xp, x, dims, correction, keepdim: xp.sqrt(_var(xp, x, dims, correction, keepdim)),
         pulls={"x": fused(_std_gradient, _std_pull)},
         pushes={"x": _std_push},
         batch=batch_rules.over_axes,
@@ -811,7 +793,7 @@ OPS = (
     operation(
         "nuclear_norm",
         lambda xp, x: xp.linalg.svd(x, compute_uv=False).sum(-1).copy(),
-        pulls={"x": _nuclear_pull},
+        pulls={"x": lambda F, g, x: F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))},
         pushes={"x": _nuclear_push},
         cost=_decomposition_cost,
     ),
