@@ -71,15 +71,12 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Learn the lengths and the direction of a tensor's slices separately.
+    """Learn the lengths and the direction of a tensor's slices separately; returns the module.
 
     Args:
         module: the module that has the tensor.
         name: its name.
         dim: the axis along which each slice has its own length; one length for all if None.
-
-    Returns:
-        The module.
 
     Example:
         >>> import asyncgrad as ag
@@ -167,7 +164,7 @@ def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:  # fmt: skip
-    """Divide a tensor by the greatest singular value of its matrix.
+    """Divide a tensor by the greatest singular value of its matrix; returns the module.
 
     Args:
         module: the module that has the tensor.
@@ -176,9 +173,6 @@ def spectral_norm(
         eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
             if None.
-
-    Returns:
-        The module.
 
     Example:
         >>> import asyncgrad as ag
@@ -296,7 +290,7 @@ def orthogonal(
     module: Module, name: str = "weight", orthogonal_map: OrthogonalMap | None = None, *,
     use_trivialization: bool = True,
 ) -> Module:  # fmt: skip
-    """Learn a matrix while its columns, or rows if these are longer, stay orthonormal.
+    """Learn a matrix whose columns, or rows if longer, stay orthonormal; returns the module.
 
     Args:
         module: the module that has the matrix, or a batch of them.
@@ -305,9 +299,6 @@ def orthogonal(
             ones "householder". If None, "matrix_exp" for square and complex matrices, else
             "householder".
         use_trivialization: start from the present matrix, made orthogonal, or an assigned one.
-
-    Returns:
-        The module.
 
     Example:
         >>> import asyncgrad as ag

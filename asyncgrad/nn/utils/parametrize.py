@@ -214,7 +214,7 @@ def _property(name: str) -> property:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Make a parameter or buffer of a module a function of its original.
+    """Make a parameter or buffer of a module a function of its original; returns the module.
 
     Args:
         module: the module; its class changes.
@@ -222,9 +222,6 @@ def register_parametrization(
         parametrization: the function. If it has a `right_inverse`, the tensor keeps its values,
             and can be assigned to. Several functions are applied in the order of registration.
         unsafe: the function may change the shape and dtype.
-
-    Returns:
-        The module.
 
     Raises:
         ValueError: if there is no such tensor, or the function's shapes or dtypes do not fit;
@@ -285,15 +282,12 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(
     module: Module, tensor_name: str, leave_parametrized: bool = True
 ) -> Module:
-    """Make a parametrized tensor a parameter or buffer again.
+    """Make a parametrized tensor a parameter or buffer again; returns the module.
 
     Args:
         module: the module; without any parametrizations left, it gets its old class back.
         tensor_name: the name of the tensor.
         leave_parametrized: keep the computed values instead of the original's.
-
-    Returns:
-        The module.
 
     Raises:
         ValueError: if it is not parametrized, or has several originals and these would be kept.
@@ -332,15 +326,12 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Give a module the parametrizations of another one; both share functions and originals.
+    """Give a module the parametrizations of another one, with which it shares them; returns it.
 
     Args:
         from_module: the module that has them; it is not changed.
         to_module: the module that gets them.
         tensor_name: the tensor whose parametrizations are transferred; all if None.
-
-    Returns:
-        The second module.
     """
     if not is_parametrized(from_module):
         return to_module

@@ -99,7 +99,7 @@ def _removed(module: Module, kind: str, name: str) -> Any:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Learn lengths and direction of a parameter's slices, as `name_g` and `name_v`.
+    """Learn a parameter's lengths and direction, as `name_g` and `name_v`; returns the module.
 
     Deprecated, as in PyTorch: see `parametrizations.weight_norm`.
 
@@ -107,9 +107,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         module: the module that has the parameter.
         name: its name.
         dim: the axis along which each slice has its own length; one length for all if None.
-
-    Returns:
-        The module.
 
     Raises:
         RuntimeError: if it is normalised so already.
@@ -145,7 +142,7 @@ def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:  # fmt: skip
-    """Divide a parameter by the greatest singular value of its matrix.
+    """Divide a parameter by the greatest singular value of its matrix; returns the module.
 
     Args:
         module: the module that has the parameter, which becomes `name_orig`.
@@ -154,9 +151,6 @@ def spectral_norm(
         eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
             if None.
-
-    Returns:
-        The module.
 
     Raises:
         RuntimeError: if it is normalised so already.

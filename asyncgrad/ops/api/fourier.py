@@ -252,9 +252,6 @@ def _documented(function: Callable[..., Any], name: str, what: str, arguments: s
         {arguments}
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
     return writes(named(function, name, doc))
 

@@ -570,9 +570,6 @@ def _fractional_max_pool(ndim: int) -> Callable[..., Any]:
         return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
         _random_samples: numbers in [0, 1) to draw the steps from, of shape (n, channels, {ndim}).
 
-    Raises:
-        ValueError: if there is neither a size nor a ratio.
-
     Source: Graham, "Fractional max-pooling", 2014.
     """
     return named(function, name, doc)
@@ -665,10 +662,6 @@ def _max_unpool(ndim: int) -> Callable[..., Tensor]:
         {WINDOWS}
         padding: how far windows reached beyond the sides.
         output_size: the size of the result, or its shape; if None, the smallest that fits.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
     """
     return named(function, f"max_unpool{ndim}d", doc)
 

@@ -116,7 +116,6 @@ rand = _by_shape(
         dtype: a floating or complex dtype; the default one if None.
 
     Raises:
-        RuntimeError: if a length is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """,
 )

@@ -257,7 +257,6 @@ def _extreme(name: str, greatest: str) -> Callable[..., Any]:
 
     Raises:
         RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
-        IndexError: if there is no such axis, or it is empty.
     """
     return writes_exactly(named(reduce, name, doc))
 
@@ -311,7 +310,6 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
 
     Raises:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
-        IndexError: if there is no such axis, or it is empty.
     """
     return writes(named(reduce, name, doc))
 
@@ -373,7 +371,6 @@ def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
         dim: an axis; None for the index into the flattened tensor.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
         RuntimeError: for booleans and complex numbers.
     """
     return writes_exactly(named(reduce, name, doc))

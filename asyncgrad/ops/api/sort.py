@@ -220,7 +220,6 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for booleans and complex numbers.
     """
     return writes(named(function, name, doc))
