@@ -35,11 +35,7 @@ def waited() -> int:
 
 
 def offer_core(before: int) -> None:
-    """Offer the thread's core to others after a part of its work, unless that takes long now.
-
-    Args:
-        before: what `waited` said before that part.
-    """
+    """Offer the thread's core after work, unless that takes long now; `waited` gave `before`."""
     global _times
     if _times == 1:
         _yield()

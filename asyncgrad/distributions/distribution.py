@@ -122,11 +122,7 @@ class Distribution:
                     )
 
     def _take(self, given: Mapping[str, Any]) -> None:
-        """Initialise a distribution whose parameters, all that it has, are broadcast.
-
-        Args:
-            given: the local names of `__init__`; the parameters are those in `arg_constraints`.
-        """
+        """Initialise with the local names of `__init__`; parameters have `arg_constraints`."""
         values = broadcast_all(*[given[name] for name in self.arg_constraints])
         vars(self).update(zip(self.arg_constraints, values, strict=True))
         Distribution.__init__(self, values[0].shape, validate_args=given["validate_args"])

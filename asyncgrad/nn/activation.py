@@ -24,11 +24,7 @@ class LogSigmoid(FunctionModule, function=F.logsigmoid):
 
 
 class _InPlace(FunctionModule):
-    """The base of activations with no other option.
-
-    Args:
-        inplace: overwrite the input.
-    """
+    """The base of activations with no other option than `inplace`."""
 
     def __init__(self, inplace: bool = False) -> None:
         self._keep(locals())

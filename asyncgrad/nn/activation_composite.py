@@ -162,11 +162,7 @@ class Threshold(FunctionModule, function=F.threshold):
 
 
 class _Shrink(FunctionModule, shown=(), unnamed=("lambd",)):
-    """The base of functions that are zero near zero.
-
-    Args:
-        lambd: the function is zero where `|x| <= lambd`.
-    """
+    """The base of functions that are zero where `|x| <= lambd`."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         self._keep(locals())

@@ -99,12 +99,7 @@ class CircularPad3d(_CircularPad, axes=3):
 
 
 class _ConstantPad(_Pad, mode="constant"):
-    """Padding with one number.
-
-    Args:
-        padding: the widths: a number, or one for each side, the last axis first.
-        value: the number.
-    """
+    """Padding with the number `value`."""
 
     def __init__(self, padding: Ints, value: float) -> None:
         super().__init__(padding)
@@ -132,11 +127,7 @@ class ConstantPad3d(_ConstantPad, axes=3):
 
 
 class _ZeroPad(_ConstantPad):
-    """Padding with zeros.
-
-    Args:
-        padding: the widths: a number, or one for each side, the last axis first.
-    """
+    """Padding with zeros."""
 
     def __init__(self, padding: Ints) -> None:
         super().__init__(padding, 0.0)

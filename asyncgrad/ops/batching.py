@@ -156,12 +156,7 @@ def together(*tensors: Any) -> tuple[Level, tuple[Any, ...]]:
 
 
 def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
-    """Call a function on the tensors that hold the batch, and wrap what it returns.
-
-    Args:
-        function: returns a tensor, or a tuple of tensors, with the batch as the first axis.
-        tensors: at least one is batched.
-    """
+    """Call a function on the tensors that hold the batch, their first axis, and wrap its results."""
     level, values = together(*tensors)
     out = function(*values)
     if not isinstance(out, tuple):

@@ -128,11 +128,7 @@ def _takes_operands(op: Op) -> bool:
 
 
 def _planned(op: Op, key: tuple[bool, ...]) -> tuple[Rule, Callable[..., None]]:
-    """How to record an op.
-
-    Args:
-        key: which of its differentiable inputs require grad, and which of these were broadcast.
-    """
+    """How to record an op; `key` says which inputs require grad, then which were broadcast."""
     places = [place for place, name in enumerate(op.inputs) if name in op.pulls]
     wanted, broadcast = key[: len(places)], key[len(places) :]
     plan = plan_of(op, tuple(compress(places, wanted)), tuple(compress(places, broadcast)))

@@ -87,11 +87,7 @@ _RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> bool:
-    """Whether a memory format wants the channels, the second axis, last in memory.
-
-    Args:
-        ndim: how many axes the tensor has, where known.
-    """
+    """Whether a memory format wants the channels, the second axis, last in memory."""
     if memory_format is None:
         return False
     word = str(memory_format).rpartition(".")[2]

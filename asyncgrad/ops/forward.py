@@ -127,12 +127,9 @@ def _own(tangent: Any, others: list[Any]) -> Any:
 
 
 def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
-    """Replace, in place, the tangent of a tensor that was changed in place.
+    """Replace the tangent, by another or None, of a tensor that was changed in place.
 
     Views of the tensor have the same views of its tangent, so their tangents change with it.
-
-    Args:
-        tangent: the tangent of its new values, or None.
     """
     held = tangent_of(tensor, level)
     if tangent is held:

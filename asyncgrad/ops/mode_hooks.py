@@ -59,11 +59,7 @@ def tracking(sources: Sequence[Variable] | None) -> Iterator[Computed | None]:
 def instead(
     op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...], modes: Modes
 ) -> Any:
-    """The result of an op where a mode computes it in its own way, else None.
-
-    Args:
-        function: its dispatch function on tensors.
-    """
+    """An op's result if a mode computes it in its own way; `function` is its dispatch function."""
     if modes.batch is not None:
         batched = batching.evaluate(op, function, inputs, attributes)
         if batched is not None:

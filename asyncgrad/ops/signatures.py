@@ -12,12 +12,7 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class Postponed(Signature):
-    """A signature that is built on each access.
-
-    Args:
-        make: the function that builds the signature.
-        given: its arguments.
-    """
+    """A signature that `make(*given)` builds on each access."""
 
     __slots__ = ("_given", "_make")
 

@@ -22,12 +22,7 @@ class Storage:
     __slots__ = ("_array", "_device", "dtype")
 
     def __init__(self, array: Any, device: Device, dtype: Any) -> None:
-        """Keep the memory as a one-dimensional array.
-
-        Args:
-            array: the memory, one-dimensional and of the tensor's dtype.
-            dtype: the dtype of the elements; None for bytes.
-        """
+        """Keep one-dimensional memory, as elements of a dtype or, if it is None, as bytes."""
         self._array = array
         self._device = device
         self.dtype = dtype

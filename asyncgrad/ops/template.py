@@ -297,13 +297,7 @@ class Writer:
     """Writes the text of one form of an op's dispatch function."""
 
     def __init__(self, op: Op, form: str, *, right: bool, left: bool) -> None:
-        """Choose the names of the arguments.
-
-        Args:
-            form: one of the forms in `dispatch`.
-            right: there is an op on a tensor and a number that follows it.
-            left: there is an op on a tensor and a number that precedes it.
-        """
+        """Choose the names of the arguments; a number may follow (`right`) or precede (`left`)."""
         self.op = op
         self.form = form
         self.right, self.left = right, left

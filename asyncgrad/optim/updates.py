@@ -121,12 +121,9 @@ def follow(g: Array, mean: Array, square: Array, beta1: float, beta2: float) -> 
 
 
 def in_tiles(kernel: Callable[..., None], arrays: Sequence[Array]) -> None:
-    """Run an elementwise update on arrays of one shape, in tiles if they are large.
+    """Run an elementwise update on arrays of one shape, in place, in tiles if they are large.
 
     Complex arrays are updated as their real and imaginary parts.
-
-    Args:
-        kernel: a function of the arrays, which it changes in place.
     """
     first = arrays[0]
     if first.dtype.kind == "c":

@@ -73,11 +73,7 @@ class SimArray:
     def __init__(
         self, values: Array, device: Device, storage: Storage, base: SimArray | None
     ) -> None:
-        """Wrap values in a storage.
-
-        Args:
-            base: the array that owns the memory, None if this one does.
-        """
+        """Wrap values in a storage, which `base` owns, or this array if it is None."""
         self._values = values
         self.device = device
         self.storage = storage

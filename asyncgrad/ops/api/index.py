@@ -716,12 +716,7 @@ def index_add_(
 def rows_to_change(
     name: str, x: Tensor, axis: int, index: Tensor, source: Tensor, error: type[Exception]
 ) -> Any:
-    """The checked index array of the slices to change along an axis.
-
-    Args:
-        source: the tensor with the new slices.
-        error: the class of error for numbers out of range.
-    """
+    """The checked index array of the slices of `source`; numbers out of range raise `error`."""
     shape, given = x._metadata.shape, source._metadata.shape
     numbers = _numbers(name, index, RuntimeError, int32=True)
     if numbers.ndim > 1:

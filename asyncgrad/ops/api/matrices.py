@@ -325,11 +325,7 @@ def slogdet(A: Tensor) -> return_types.linalg_slogdet:
 
 
 def log_det(input: Tensor) -> Any:
-    """The logarithms of determinants, NaN for negative ones.
-
-    Args:
-        input: of shape (..., n, n), floating or complex.
-    """
+    """The logarithms of the determinants of square matrices, NaN for negative ones."""
     x = matrices("logdet", input, square=True)
     sign, size = R.det_sign(x), R.log_abs_det(x)
     if x._metadata.is_complex:

@@ -27,11 +27,7 @@ def names_of(op: Op, namespace: str) -> list[str]:
 
 
 def publish(chapter: dict[str, Any], ops: Iterable[Op]) -> None:
-    """Add the functions of some rows to a chapter of `ops.api`.
-
-    Args:
-        chapter: the names in the chapter; `__all__`, `METHODS` and `IN_PLACE` are extended.
-    """
+    """Add the functions of some rows to a chapter of `ops.api`, and to what it lists."""
     chapter |= functions("", ops)
     for op in ops:
         names = names_of(op, "")

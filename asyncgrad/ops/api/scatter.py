@@ -63,11 +63,7 @@ def _at(axis: int, place: object) -> tuple[Any, ...]:
 
 
 def _index(name: str, index: Tensor, length: int, lowest: int | None = None) -> Any:
-    """Check an index: integers, at most one axis, none out of range.
-
-    Args:
-        lowest: the least number; if None, negative ones count from the end.
-    """
+    """Check an index: integers, at most one axis, none below `lowest`, which is -length if None."""
     index = as_tensor_operand(index, name, 3)
     if index.ndim > 1 or category(index._metadata.dtype) != 1:
         raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")

@@ -166,12 +166,7 @@ def _found(
     name: str, op: str, function: Callable[..., Any], input: Tensor, dim: int, keepdim: bool,
     place: Callable[..., Any],
 ) -> Any:  # fmt: skip
-    """The elements at a rank in each line along an axis, and their indices.
-
-    Args:
-        function: the calling function, applied again under `vmap`: `function(x, dim)`.
-        place: computes the ranks to take from the lines, sorted along the last axis.
-    """
+    """The elements at the ranks that `place` gives, in each line, and their indices."""
     x = as_tensor_operand(input, name, 1)
     check_bool(name, "keepdim", keepdim)
     metadata = x._metadata

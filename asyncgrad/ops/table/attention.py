@@ -39,13 +39,7 @@ def _flat(x: Array) -> Any:
 def _tiles(
     batch: int, queries: int, keys: int, most: int
 ) -> tuple[tuple[slice, tuple[slice, ...]], ...]:
-    """Slices of the batch, and of the queries of each: many small matrices or parts of one.
-
-    Slices of the batch are independent.
-
-    Args:
-        most: how many scores a tile may have.
-    """
+    """Independent slices of the batch, and of the queries of each, with `most` scores or fewer."""
     size = max(1, queries * keys)
     some = max(1, most // size)
     step = queries if size <= most else max(_FEWEST, most // keys)

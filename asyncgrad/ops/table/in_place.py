@@ -22,11 +22,7 @@ class Route:
     __slots__ = ("_dtype", "_kernels", "_order", "_steps", "_strides")
 
     def __init__(self, path: tuple[Any, ...] | None, base: Variable) -> None:
-        """Read the steps of a view's path.
-
-        Args:
-            path: (path, function, attributes), the last step first.
-        """
+        """Read the steps of a view's path: (path, function, attributes), the last step first."""
         steps = []
         while path is not None:
             path, name, attributes = path

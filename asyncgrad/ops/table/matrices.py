@@ -397,11 +397,7 @@ def _eigh_values_push(F: Namespace, t: Value, x: Value, triangle: str, kept: lis
 
 
 def _of_no_phase(F: Namespace, name: str, inner: Value) -> None:
-    """Raise if a loss depends on the phases of complex eigenvectors, which any numbers may be.
-
-    Args:
-        inner: the gradient in the basis of the eigenvectors.
-    """
+    """Raise if a loss depends on eigenvectors' phases; `inner` is its gradient in their basis."""
     if inner.dtype.kind != "c":
         return
     turns = _diagonal(F, inner)

@@ -241,11 +241,7 @@ def filling(name: str, value: Any, like: Any) -> Any:
 
 
 def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
-    """Raise if a change in place is impossible or would make the graph wrong.
-
-    Args:
-        recorded: whether the change becomes part of the graph.
-    """
+    """Raise if a change in place is impossible or, if it is recorded, makes the graph wrong."""
     check_history(tensor, name, recorded=recorded)
     F, array = tensor._metadata.F, tensor._array
     repeated = name in _ALIKE and unlocked(array) is not None
@@ -339,11 +335,7 @@ def assign(
 
 
 def rebase(tensor: Any, edge: Any) -> None:
-    """Make an edge the history of a tensor that was changed in place.
-
-    Args:
-        edge: the stored edge of the new values, None if no gradient flows to them.
-    """
+    """Make an edge, or None, the history of a tensor that was changed in place."""
     view = view_of(tensor)
     if view is None:
         rebase_history(tensor, _copied(tensor, edge, None) if edge is None else edge)

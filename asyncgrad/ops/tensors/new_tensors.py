@@ -30,11 +30,7 @@ def place_of(name: str, device: Any = None, like: Any = None) -> Device:
 
 
 def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
-    """Make a leaf of an array that is already on its device.
-
-    Args:
-        requires_grad: whether gradients are to be accumulated for it.
-    """
+    """Make a leaf of an array that is already on its device."""
     if requires_grad:
         check_bool(name, "requires_grad", requires_grad)
         if category(array.dtype) < 2:
@@ -54,11 +50,7 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
 
 def new_beside(name: str, x: Any, make: str, *arguments: Any, dtype: Any = None) -> Any:
-    """Make a leaf on the device of a tensor, and of its dtype unless there is another.
-
-    Args:
-        make: the library's function that makes the array, of these arguments.
-    """
+    """Make a leaf by the library's function `make`, on a tensor's device and of its dtype."""
     metadata = x._metadata
     dtype = metadata.dtype if dtype is None else dtype
     array = getattr(metadata.F.xp, make)(*arguments, dtype=dtype)

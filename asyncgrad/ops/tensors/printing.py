@@ -63,12 +63,7 @@ def set_printoptions(
 
 
 def text_of(values: np.ndarray[Any, Any], suffixes: list[str]) -> str:
-    """The text of a tensor.
-
-    Args:
-        values: its elements, in host memory.
-        suffixes: what to append, such as "requires_grad=True".
-    """
+    """The text of a tensor: its values on the host, and suffixes such as "requires_grad=True"."""
     options = _options[0]
     usual = {default_dtype(), default_complex_dtype(), np.dtype("int64"), np.dtype("bool")}
     # An empty tensor shows no elements from which an integer or bool dtype could be seen.

@@ -68,11 +68,7 @@ def computed_on_host(function: Callable[..., Any], *tensors: Any) -> Any:
 
 
 def seen(x: Any, read: Callable[[Any], Any]) -> Any:
-    """A Python value that is read from a tensor's values on the host.
-
-    Args:
-        read: a function of a NumPy array, which depends on nothing else.
-    """
+    """A Python value that `read` computes from a tensor's values on the host, and nothing else."""
     if recorders and (recorder := current().recorder) is not None:
         return recorder.sees(x, read)
     device = x._metadata.device
