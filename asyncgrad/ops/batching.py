@@ -156,7 +156,7 @@ def together(*tensors: Any) -> tuple[Level, tuple[Any, ...]]:
 
 
 def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
-    """Call a function on the tensors that hold the batch, their first axis, and wrap its results."""
+    """Call a function on the tensors that hold the batch, as first axis, and wrap its results."""
     level, values = together(*tensors)
     out = function(*values)
     if not isinstance(out, tuple):

@@ -68,7 +68,7 @@ def computed_on_host(function: Callable[..., Any], *tensors: Any) -> Any:
 
 
 def seen(x: Any, read: Callable[[Any], Any]) -> Any:
-    """A Python value that `read` computes from a tensor's values on the host, and nothing else."""
+    """A Python value that `read` computes from nothing but a tensor's values, on the host."""
     if recorders and (recorder := current().recorder) is not None:
         return recorder.sees(x, read)
     device = x._metadata.device
