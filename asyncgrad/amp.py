@@ -136,7 +136,6 @@ class GradScaler:
         enabled: False makes the scaler only call the optimizers' `step`.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.ones(2, requires_grad=True)
         >>> optimizer = ag.optim.SGD([x], lr=1.0)
         >>> scaler = ag.amp.GradScaler("cpu")

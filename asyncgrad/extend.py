@@ -96,7 +96,6 @@ def register(entry: Entry, doc: str = "") -> Callable[..., Any]:
         ValueError: if the name is taken, or a rule has an unknown parameter.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad import extend
         >>> cube = extend.register(
         ...     extend.unary("cube", lambda F, x: 3 * x * x, lambda xp, x: x * x * x)

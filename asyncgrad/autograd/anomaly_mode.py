@@ -24,7 +24,6 @@ class detect_anomaly(Mode):
         check_nan: check what nodes return for NaN.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.zeros(1, requires_grad=True)
         >>> with ag.autograd.set_detect_anomaly(True):
         ...     y = (ag.sqrt(x) * 0).sum()

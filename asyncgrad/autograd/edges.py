@@ -37,7 +37,6 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
         RuntimeError: if the tensor needs no gradient.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.tensor(3.0, requires_grad=True)
         >>> squared = x * x
         >>> edge = ag.autograd.graph.get_gradient_edge(squared)

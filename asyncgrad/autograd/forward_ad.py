@@ -88,7 +88,6 @@ class dual_level(Mode):
         RuntimeError: on entry, if a level is open.
 
     Example:
-        >>> import asyncgrad as ag
         >>> import asyncgrad.autograd.forward_ad as fwAD
         >>> with fwAD.dual_level():
         ...     x = fwAD.make_dual(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 0.0]))
@@ -168,7 +167,6 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         ValueError: if a dtype is neither floating nor complex.
 
     Example:
-        >>> import asyncgrad as ag
         >>> import asyncgrad.autograd.forward_ad as fwAD
         >>> with fwAD.dual_level():
         ...     dual = fwAD.make_dual(ag.tensor(3.0), ag.tensor(1.0))

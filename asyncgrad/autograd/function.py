@@ -61,7 +61,6 @@ class Function(metaclass=FunctionMeta):
     for an `async def backward`, everything else that is ready runs.
 
     Example:
-        >>> import asyncgrad as ag
         >>> class Cube(ag.autograd.Function):
         ...     @staticmethod
         ...     def forward(ctx, x):

@@ -101,7 +101,6 @@ def current_pass() -> Pass | None:
     """The pass that runs the current hook or Function; None outside of passes.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.tensor(2.0, requires_grad=True)
         >>> _ = x.register_hook(lambda gradient: print(ag.autograd.graph.current_pass().priority))
         >>> _ = (x * 3).backward(priority=4)
@@ -219,7 +218,6 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
             a gradient does not fit.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x, y = (ag.zeros(2, requires_grad=True) for _ in range(2))
         >>> _ = ag.autograd.graph.accumulate({x: ag.ones(2), y: ag.ones(2) * 2})
         >>> y.grad.tolist()

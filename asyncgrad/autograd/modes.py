@@ -52,7 +52,6 @@ class no_grad(_GradMode):
     async generators. It holds only for the asyncio task or thread that enters it.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.ones(1, requires_grad=True)
         >>> with ag.no_grad():
         ...     y = x * 2

@@ -43,7 +43,6 @@ class saved_tensors_hooks(Mode):
             tensors packed before it are unpacked, too, because backward needs them next.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.ones(2, requires_grad=True)
         >>> with ag.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(), ag.from_numpy):
         ...     y = x * x

@@ -73,7 +73,6 @@ def to_svg(*roots: Value, names: Mapping[str, Any] | None = None) -> Svg:
         RuntimeError: for a tensor without a graph.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.ones(2, requires_grad=True)
         >>> picture = ag.autograd.graph.to_svg(ag.exp(x).sum(), names={"x": x})
         >>> picture.startswith("<svg") and "ExpBackward" in picture

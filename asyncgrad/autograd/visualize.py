@@ -164,7 +164,6 @@ def memory(*roots: Value) -> Memory:
         RuntimeError: for a tensor without a graph.
 
     Example:
-        >>> import asyncgrad as ag
         >>> w = ag.ones(3, 2, requires_grad=True)
         >>> loss = ag.exp(ag.ones(5, 3) @ w).sum()
         >>> print(ag.autograd.graph.memory(loss))
@@ -259,7 +258,6 @@ def to_dot(*roots: Value, names: Mapping[str, Any] | None = None) -> Dot:
         RuntimeError: for a tensor without a graph.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.ones(2, requires_grad=True)
         >>> text = ag.autograd.graph.to_dot(ag.exp(x), names={"x": x})
         >>> "n0 -> n1" in text and "float32[2]" in text

@@ -45,9 +45,6 @@ class Stream(_devices.Stream, metaclass=_OnGPU):
     Args:
         device: which one, the current one if None.
         priority: smaller is more urgent.
-
-    Raises:
-        RuntimeError: if there is no such GPU.
     """
 
     __slots__ = ()
@@ -63,9 +60,6 @@ class Event(_devices.Event, metaclass=_OnGPU):
         enable_timing: the event notes when it happens, for `elapsed_time`.
         blocking: accepted for PyTorch's sake, without effect.
         interprocess: likewise.
-
-    Raises:
-        RuntimeError: if there is no GPU.
     """
 
     __slots__ = ()
@@ -115,30 +109,18 @@ def manual_seed_all(seed: int) -> None:
 
 
 def device(device: Any) -> accelerator.device_index:
-    """Make another GPU the current device within a block; a negative index changes nothing.
-
-    Raises:
-        RuntimeError: if there is no such GPU.
-    """
+    """Make another GPU the current device within a block; a negative index changes nothing."""
     unchanged = isinstance(device, int) and device < 0
     return accelerator.device_index(None if unchanged else _gpu(device))
 
 
 def set_device(device: Any) -> None:
-    """Make a GPU the current device from here on; `accelerator.device_index` does it for a block.
-
-    Raises:
-        RuntimeError: if there is no such GPU.
-    """
+    """Make a GPU the current device from now on; `accelerator.device_index` does it for a block."""
     accelerator.set_device_index(_gpu(device))
 
 
 def current_device() -> int:
-    """The index of the current GPU.
-
-    Raises:
-        RuntimeError: if there is none.
-    """
+    """The index of the current GPU."""
     return _gpu(None).index or 0
 
 

@@ -93,7 +93,6 @@ class Device(metaclass=_DeviceType):
         index: the index.
 
     Example:
-        >>> import asyncgrad as ag
         >>> ag.device("cpu")
         device(type='cpu')
         >>> with ag.device("sim:0"):

@@ -95,7 +95,6 @@ class Stream:
         priority: a smaller number is more urgent, as in CUDA.
 
     Example:
-        >>> import asyncgrad as ag
         >>> stream = ag.Stream(device="sim:0")
         >>> with stream:
         ...     y = ag.ones(3).to("sim:0") * 2

@@ -35,7 +35,6 @@ class ZeroRedundancyOptimizer:
         RuntimeError: outside of `World.run`, or if there is no parameter.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad import distributed as dist
         >>> async def train(x):
         ...     model = await dist.nn.parallel.DistributedDataParallel(ag.nn.Linear(4, 1))

@@ -40,7 +40,6 @@ class Pipeline:
         TypeError: if a stage is no part, or the number of micro-batches no integer.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad import distributed as dist
         >>> async def train(world, batches):
         ...     stages = [await world.remote(rank, ag.nn.Linear, 8, 8) for rank in range(2)]

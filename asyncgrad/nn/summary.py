@@ -115,7 +115,6 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
         ValueError: if parameters of lazy modules have no shape yet; call the model first.
 
     Example:
-        >>> import asyncgrad as ag
         >>> model = ag.nn.Sequential(ag.nn.Linear(4, 8), ag.nn.ReLU(), ag.nn.Linear(8, 2))
         >>> print(ag.nn.summary(model, ag.zeros(3, 4)))
         layer        output  parameters  bytes

@@ -49,7 +49,6 @@ class LBFGS(Optimizer):
         RuntimeError: in a step, for another `line_search_fn`.
 
     Example:
-        >>> import asyncgrad as ag
         >>> x = ag.tensor([3.0, 4.0], requires_grad=True)
         >>> optimizer = ag.optim.LBFGS([x], line_search_fn="strong_wolfe")
         >>> def closure():

@@ -98,7 +98,6 @@ class AveragedModel(Module):
         use_buffers: average buffers, too, instead of copying them.
 
     Example:
-        >>> import asyncgrad as ag
         >>> model = ag.nn.Linear(1, 1, bias=False)
         >>> mean = AveragedModel(model)
         >>> for value in (1.0, 3.0):

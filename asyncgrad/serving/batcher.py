@@ -74,7 +74,6 @@ class Batcher(Generic[_Item, _Result]):
 
     Example:
         >>> import asyncio
-        >>> import asyncgrad as ag
         >>> from asyncgrad.serving import Batcher
         >>> async def squares(numbers):
         ...     return (ag.tensor(numbers) ** 2).tolist()

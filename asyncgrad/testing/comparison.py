@@ -66,7 +66,6 @@ def assert_close(
         ValueError: if one tolerance is given without the other.
 
     Example:
-        >>> import asyncgrad as ag
         >>> ag.testing.assert_close(ag.tensor([1.0]) / 3 * 3, ag.tensor([1.0]))
     """
     if (rtol is None) != (atol is None):

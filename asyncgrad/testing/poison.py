@@ -23,7 +23,6 @@ def poisoned_memory() -> Iterator[None]:
     the last array in it is freed. Within this context, results of small tensors use the pool, too.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad.testing import poisoned_memory
         >>> with poisoned_memory():
         ...     pairs = (ag.ones(3) * 2).unfold(0, 2, 1)

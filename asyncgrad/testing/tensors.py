@@ -42,7 +42,6 @@ def make_tensor(
             that has no gradients.
 
     Example:
-        >>> import asyncgrad as ag
         >>> ag.testing.make_tensor(2, 3, dtype=ag.int64).shape
         asyncgrad.Size([2, 3])
     """

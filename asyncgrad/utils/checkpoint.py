@@ -88,7 +88,6 @@ def checkpoint(
         CheckpointError: from the pass, if the second run saved other tensors than the first.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad.utils.checkpoint import checkpoint
         >>> x = ag.tensor([2.0], requires_grad=True)
         >>> y = checkpoint(lambda x: ag.exp(x * x), x, use_reentrant=False)
@@ -206,7 +205,6 @@ class GraphExecGroup(Mode):
     with `retain_graph=True`. Checkpoints with `use_reentrant=True` ignore the group.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad.utils.checkpoint import GraphExecGroup, checkpoint
         >>> x = ag.tensor(1.0, requires_grad=True)
         >>> y, z = checkpoint(lambda x: (x.sin(), x.sin().cos()), x, use_reentrant=False)

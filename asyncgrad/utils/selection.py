@@ -206,7 +206,6 @@ def create_selective_checkpoint_contexts(
 
     Example:
         >>> import functools
-        >>> import asyncgrad as ag
         >>> from asyncgrad.utils import checkpoint as ck
         >>> keep = functools.partial(ck.create_selective_checkpoint_contexts, [ag.mm])
         >>> w = ag.ones(2, 2, requires_grad=True)

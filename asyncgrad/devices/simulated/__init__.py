@@ -58,7 +58,6 @@ def simulate(devices: int = 8, **options: Value) -> Iterator[Machine]:
         and `lose()` cause failures, `clock.now()` is its time.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad.testing import simulate
         >>> with simulate(latency=1.0) as machine:
         ...     y = ag.ones(2).to("sim:0") + 1

@@ -44,7 +44,6 @@ class DistributedDataParallel(Module):
         TypeError: if the module is none.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad import distributed as dist
         >>> async def train(batches):
         ...     model = await dist.nn.parallel.DistributedDataParallel(ag.nn.Linear(4, 1))

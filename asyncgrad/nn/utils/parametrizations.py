@@ -79,7 +79,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
         dim: the axis along which each slice has its own length; one length for all if None.
 
     Example:
-        >>> import asyncgrad as ag
         >>> layer = weight_norm(ag.nn.Linear(3, 2))
         >>> [key for key, _ in layer.named_parameters()]
         ['bias', 'parametrizations.weight.original0', 'parametrizations.weight.original1']
@@ -175,7 +174,6 @@ def spectral_norm(
             if None.
 
     Example:
-        >>> import asyncgrad as ag
         >>> layer = spectral_norm(ag.nn.Linear(3, 2))
         >>> tuple(layer.weight.shape)
         (2, 3)
@@ -301,7 +299,6 @@ def orthogonal(
         use_trivialization: start from the present matrix, made orthogonal, or an assigned one.
 
     Example:
-        >>> import asyncgrad as ag
         >>> layer = orthogonal(ag.nn.Linear(2, 3).double())
         >>> ag.allclose(layer.weight.mT @ layer.weight, ag.eye(2, dtype=ag.float64))
         True

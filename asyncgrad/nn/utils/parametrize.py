@@ -228,7 +228,6 @@ def register_parametrization(
             nothing has been changed then.
 
     Example:
-        >>> import asyncgrad as ag
         >>> class Symmetric(ag.nn.Module):
         ...     def forward(self, x):
         ...         return x.triu() + x.triu(1).T

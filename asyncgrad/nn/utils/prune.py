@@ -54,7 +54,6 @@ def l1_unstructured(
     """Prune the elements of the least absolute values: see `L1Unstructured`; returns the module.
 
     Example:
-        >>> import asyncgrad as ag
         >>> layer = ag.nn.Linear(3, 1, bias=False)
         >>> _ = ag.nn.init.constant_(layer.weight, 2.0)
         >>> l1_unstructured(layer, "weight", amount=1).weight_mask.sum().item()

@@ -116,7 +116,6 @@ def pack_padded_sequence(
             number of sequences, or are not sorted.
 
     Example:
-        >>> import asyncgrad as ag
         >>> rnn = ag.nn.utils.rnn
         >>> rnn.pack_padded_sequence(ag.tensor([[1, 4], [2, 5], [3, 0]]), [3, 2]).data
         tensor([1, 4, 2, 5, 3])

@@ -60,7 +60,6 @@ def tensor(
             them.
 
     Example:
-        >>> import asyncgrad as ag
         >>> ag.tensor([[1.0, 2.0]])
         tensor([[1., 2.]])
     """

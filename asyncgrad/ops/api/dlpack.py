@@ -92,7 +92,6 @@ def from_dlpack(
 
     Example:
         >>> import numpy as np
-        >>> import asyncgrad as ag
         >>> ag.from_dlpack(np.arange(3.0))
         tensor([0., 1., 2.], dtype=asyncgrad.float64)
     """

@@ -49,7 +49,6 @@ def as_strided(
         TypeError: if `size` or `stride` is not a sequence of integers.
 
     Example:
-        >>> import asyncgrad as ag
         >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))
         tensor([[0, 1, 2],
                 [1, 2, 3],

@@ -111,7 +111,6 @@ def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Te
 
     Example:
         >>> import asyncio
-        >>> import asyncgrad as ag
         >>> async def main():
         ...     x = await ag.ones(2).to_async("sim:0")
         ...     return await (x + 1).to_async("cpu")

@@ -41,7 +41,6 @@ class Generator:
         device: the device of the tensors that are drawn; the numbers are drawn on the host.
 
     Example:
-        >>> import asyncgrad as ag
         >>> one, two = ag.Generator().manual_seed(5), ag.Generator().manual_seed(5)
         >>> bool((ag.rand(3, generator=one) == ag.rand(3, generator=two)).all())
         True
@@ -286,7 +285,6 @@ class fork_rng(Mode):
         enabled: False disables the copy.
 
     Example:
-        >>> import asyncgrad as ag
         >>> with ag.random.fork_rng():
         ...     first = ag.rand(2)
         >>> bool((ag.rand(2) == first).all())

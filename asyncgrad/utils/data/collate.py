@@ -33,7 +33,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
             these, which are batched element by element.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad.utils.data import default_collate
         >>> default_collate([{"x": ag.zeros(2), "y": 1}, {"x": ag.ones(2), "y": 2}])["y"]
         tensor([1, 2])

@@ -47,7 +47,6 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
         tensors: the tensors, all with the same length of the first axis.
 
     Example:
-        >>> import asyncgrad as ag
         >>> from asyncgrad.utils.data import TensorDataset
         >>> TensorDataset(ag.arange(4.0), ag.arange(4))[2]
         (tensor(2.), tensor(2))
