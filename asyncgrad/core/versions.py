@@ -22,7 +22,7 @@ _PRUNE = 32
 
 
 class HasEdge(Protocol):
-    """What is known here of a tensor."""
+    """What version counters use of a tensor."""
 
     _edge: StoredEdge
     _autograd: Any  # `AutogradMeta` or `View`, whose module knows this one

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Entry:
-    """What the forward of a call keeps for its backward, and for other parts."""
+    """A call of a part: the leaves and results that its backward, or another part, needs."""
 
     __slots__ = ("inputs", "outputs", "part", "refs", "structure")
 
@@ -71,7 +71,7 @@ class StagedPass:
 
 
 class _Border(Function):
-    """Where a pass enters a part: its gradients are collected instead of committed."""
+    """The identity on results of a part: passes that enter there collect their gradients."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: Any) -> Any:

@@ -70,7 +70,7 @@ class Engine(Peers, Protocol):
         """Resolved with the reason when a worker is known to have died."""
 
     def peers(self) -> Peers:
-        """What hosts call one another with."""
+        """An object, to be pickled, by which hosts call one another."""
 
     async def close(self) -> None:
         """Drop the hosts, and all that refers to them."""
@@ -98,7 +98,7 @@ async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[
 
 
 def versions() -> dict[str, str]:
-    """What has to be the same on all machines."""
+    """The versions that have to be the same on all machines."""
     return {
         "asyncgrad": asyncgrad.__version__,
         "numpy": np.__version__,

@@ -56,7 +56,7 @@ _COMBINE: dict[ReduceOp, Callable[..., Any]] = {
 
 
 class Mail(Protocol):
-    """What is known here of the runs of a site: the messages that belong to them."""
+    """What a `Group` uses of `Runs`, whose module imports this one."""
 
     def has_ended(self, run: Any) -> bool:
         """Whether a run has ended here."""
@@ -96,7 +96,7 @@ class Group:
         return self._runs.has_ended(self.run)
 
     def of(self, run: Any) -> Group:
-        """The same ranks, for messages that belong to something else."""
+        """A group of the same ranks, whose messages belong to another run."""
         return Group(self.site, run, self._runs)
 
     async def send(self, rank: int, tag: Any, content: Any) -> None:
@@ -180,7 +180,7 @@ class Group:
         return (await offload(np.concatenate, shares)).reshape(array.shape)
 
     def check(self) -> None:
-        """Raise if this rank has given something up in which the others take part."""
+        """Raise if this rank has left a collective or pass for which the others wait."""
         if self.standstill.found is not None:
             raise AutogradError(self.standstill.found)
         if self._given_up is not None:
@@ -191,7 +191,7 @@ class Group:
 
     @contextmanager
     def whole(self, what: str) -> Iterator[None]:
-        """Refuse all that follows if what all ranks take part in is cancelled in the block."""
+        """Once the block is cancelled, refuse collectives and passes: the others still wait."""
         self.check()
         try:
             yield
@@ -267,7 +267,7 @@ async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
 
 
 def _copied(given: Any) -> Any:
-    """What a rank gives, without graphs; it shares no memory with the rank's own tensors."""
+    """Copies of the tensors that a rank gives, without graphs, and of the data around them."""
     leaves, structure = flatten(given)
     return structure.build(
         iter([cut(leaf).clone() if isinstance(leaf, Variable) else leaf for leaf in leaves])

@@ -355,7 +355,7 @@ class Host(Inbox):
     async def on_stage_in_group(
         self, run: Any, key: Any, turn: Any, number: int, function: Callable[..., Any], args: Any
     ) -> Any:
-        """The same for a pass that the caller decides on: its gradients are staged."""
+        """`on_in_group` for a pass that the caller commits: stage its gradients."""
         async with self._lives.scope(key):
             self.runs.enter(run)
             staged = self._pass(key)
@@ -368,15 +368,15 @@ class Host(Inbox):
         self.runs.deliver(run, tag, sender, content)
 
     async def on_returned(self, run: Any, rank: int) -> None:
-        """A run's function has returned on another rank."""
+        """Note that a run's function has returned on another rank."""
         self.runs.returned(run, rank)
 
     async def on_awaits(self, run: Any, rank: int, wait: Any, missing: set[Any]) -> None:
-        """What a run's function awaits on another rank, which has not begun what this one has."""
+        """Note what a run's function awaits on a rank that lacks what this rank has begun."""
         self.runs.awaits(run, rank, wait, missing)
 
     async def on_stop_waiting(self, run: Any, why: str) -> None:
-        """Ranks of a run wait for one another."""
+        """End the waits of a run whose ranks wait for one another."""
         self.runs.stop_waiting(run, why)
 
     async def on_stop(self, run: Any) -> None:

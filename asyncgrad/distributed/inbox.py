@@ -111,6 +111,6 @@ class Inbox:
         self._trace = Trace(f"worker {self._rank}")
 
     async def on_traced(self) -> Any:
-        """What has been recorded, and record no more."""
+        """End the recording; returns what has been recorded."""
         trace, self._trace = self._trace, None
         return None if trace is None else trace.collected()

@@ -17,7 +17,7 @@ _REMEMBERED = 4_096
 
 
 class Memory:
-    """The latest keys, with a word on each."""
+    """Remembers the latest keys, each with a word on how it ended."""
 
     def __init__(self) -> None:
         self._words: OrderedDict[Any, str] = OrderedDict()
@@ -39,7 +39,7 @@ class Memory:
 
 
 class Lifetimes:
-    """What belongs to a pass, call or run ends with it, and what comes later is refused."""
+    """Cancels the work for a pass, call or run that ends, and refuses work for it later."""
 
     def __init__(self) -> None:
         """Start with none."""
@@ -51,7 +51,7 @@ class Lifetimes:
 
     @asynccontextmanager
     async def scope(self, key: Any) -> AsyncIterator[None]:
-        """What runs in the block belongs to a pass, call or run, and is cancelled with it."""
+        """Cancel the block if its pass, call or run ends; refuse it if that has ended."""
         if key in self.ended or key in self.released:
             raise late("the pass, call or run")
         task = asyncio.current_task()

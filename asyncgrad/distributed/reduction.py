@@ -40,7 +40,7 @@ _parts: ContextVar[dict[int, list[Callable[[], Voting | Kept]]] | None] = Contex
 
 
 class Reducer:
-    """What the hooks of a model share, on one rank."""
+    """Averages the gradients of one model on one rank; hooks on its parameters call it."""
 
     def __init__(
         self, group: Group, parameters: list[Any], buckets: list[list[int]], kind: str
@@ -130,7 +130,7 @@ class Reducer:
             _parts.set(before)
 
     def _waiting(self) -> list[Any]:
-        """What makes the part in the next pass that is started here: one function at most."""
+        """The function that makes the part in the next pass started here, in a list, or none."""
         return (_parts.get() or {}).get(id(self), [])
 
     def enter(self) -> Voting | Kept | _Withheld:
@@ -174,7 +174,7 @@ class Reducer:
         return found
 
     def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
-        """What to call with a pass that starts now, if it has failed."""
+        """A function to call with the pass that starts now, if that has failed."""
         synced, waiting = id(self) not in _unsynced.get(), self._waiting()
         has_number = not waiting
 

@@ -134,7 +134,7 @@ class Lease:
 
 
 class _Shared:
-    """What several tasks await: it is cancelled with the last of them, and not with the first."""
+    """A task that several others await: it is cancelled once all of these are."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, Any], ended: Callable[[asyncio.Task[Any]], None]

@@ -32,7 +32,7 @@ class Wait(NamedTuple):
 
 
 class Ranks(Protocol):
-    """What is known here of the group of a run."""
+    """What `Standstill` uses of `Group`, whose module imports this one."""
 
     site: Site
     run: Any
@@ -65,7 +65,7 @@ class Standstill:
         self._together: weakref.WeakKeyDictionary[Any, dict[Key, str]] = weakref.WeakKeyDictionary()
 
     def together(self, task: Any) -> dict[Key, str]:
-        """What all ranks take part in by a pass: the names of its models."""
+        """The names of the models that take part in a pass, by the keys of their messages."""
         return self._together.setdefault(task, {})
 
     def begin(self, key: Key) -> None:
@@ -98,7 +98,7 @@ class Standstill:
         self._look()
 
     def _awaited(self) -> Wait | None:
-        """What the run's function awaits for certain."""
+        """The wait for other ranks that the run's function is in, if it is in one."""
         waiter = getattr(self.function, "_fut_waiter", None)
         for wait, future in self._waits:
             if future is None or future is waiter:
@@ -106,6 +106,7 @@ class Standstill:
         return None
 
     def _look(self) -> None:
+        """End all waits if another rank waits for this one; tell the others what is awaited."""
         own = self._awaited()
         if own is None or self.found is not None:
             return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """What is asked of a model."""
+    """What `Starts` uses of a `Reducer`."""
 
     #: Counts the models of a run.
     number: int

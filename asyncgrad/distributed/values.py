@@ -49,12 +49,12 @@ def check_plain(who: str, given: Any) -> None:
 
 
 async def awaited(found: Any) -> Any:
-    """What a function or coroutine function has returned: a tensor is not awaited."""
+    """Await what a coroutine function has returned; tensors can be awaited, but are results."""
     return await found if isawaitable(found) and not isinstance(found, Variable) else found
 
 
 async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a user's function returns: a plain one runs in a thread, to leave the loop alone."""
+    """Call a user's function: in a thread, lest it block the loop, unless it can be awaited."""
     # `waits` is also true of a class if calls of its instances are awaited. A call of the class is
     # not awaited.
     if waits(function) and not isinstance(function, type):

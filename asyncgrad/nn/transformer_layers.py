@@ -34,7 +34,7 @@ def _attended(
     heads: Any, x: Tensor, other: Tensor, padding: Tensor | None, mask: Tensor | None,
     is_causal: bool,
 ) -> Tensor:  # fmt: skip
-    """What a sequence finds by attention to another."""
+    """The result of attention from one sequence to another."""
     found: Tensor
     found, _ = heads(x, other, other, padding, False, mask, is_causal=is_causal)
     return found
