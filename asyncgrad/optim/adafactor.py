@@ -36,8 +36,7 @@ class Adafactor(Optimizer):
         d: updates with a greater root mean square are scaled down to it.
         weight_decay: the parameter shrinks by this fraction times `lr`.
 
-    The other arguments are those of `Adam`.
-        RuntimeError: in a step, if a parameter is complex.
+    The other arguments are those of `Adam`. A step raises RuntimeError for complex parameters.
     """
 
     def __init__(
