@@ -68,6 +68,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "autograd/test_ported_saved_tensors.py", "autograd/test_node_api.py",
         "utils/test_checkpoint.py",
     ),
+    "core/node_streams.py": ("devices/test_stream_order.py", "devices/test_mixed_devices.py"),
     "core/size.py": ("scheduler/test_slices.py", "ops/test_large_arrays.py"),
     "core/states.py": ("scheduler/test_every_node.py", "autograd/test_accumulation.py"),
     "core/streams.py": (

@@ -9,8 +9,8 @@ from asyncgrad.autograd.function_modes import push_function
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import as_edge, init_node
+from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.saved import SavedTensor, save
-from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
     View,

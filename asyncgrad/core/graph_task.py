@@ -26,6 +26,7 @@ from asyncgrad.core.delivery import accumulates, deliver, pass_on
 from asyncgrad.core.dependencies import count, plan
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Ending, Freed, stored_edges
+from asyncgrad.core.node_streams import host_cost
 from asyncgrad.core.parallel_nodes import is_early, share
 from asyncgrad.core.pass_state import PassState, close
 from asyncgrad.core.run_node import evaluate, in_own_dtypes, secure, wanted_rule
@@ -48,7 +49,7 @@ from asyncgrad.core.states import (
     Resumed,
     Suspended,
 )
-from asyncgrad.core.streams import PassStreams, host_cost
+from asyncgrad.core.streams import PassStreams
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.core.versions import VersionCounter
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.delivery import deliver
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata, metadata_at, stored_edges
+from asyncgrad.core.node import Edge, GraphRoot, as_edge, metadata_at, stored_edges
+from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.prepared import Prepared, prepare
 from asyncgrad.core.run_node import apply_rule, evaluate, modes_within, wanted_rule
 from asyncgrad.core.states import Resumed
@@ -53,38 +54,6 @@ LEAVES_IN_TURN = 8
 def next_turn() -> Generator[None, None, None]:
     """Wait for the next turn of the loop, as `sleep(0)` does."""
     yield
-
-
-def note_streams(node: Node, scope: StreamScope) -> None:
-    """Note the stream of an operation on its node, and on leaves that have none yet.
-
-    So a leaf is accumulated in the stream that used it first.
-    """
-    device = first_metadata(node).device
-    if device.streamed:
-        node.stream = device.stream_in(scope)
-    for edge in stored_edges(node):
-        if edge.__class__ is AccumulateGrad and not hasattr(edge, "stream"):
-            device = edge.output_metadata.device
-            if device.streamed:
-                edge.stream = device.stream_in(scope)
-
-
-def stream_of(node: Node) -> Stream:
-    """The stream that a node runs on, None on devices without streams."""
-    stream = getattr(node, "stream", None)
-    if stream is None:
-        metadata = first_metadata(node)
-        if metadata is not None and metadata.device.streamed:
-            return metadata.device.default_stream
-    return stream
-
-
-def host_cost(node: Node) -> int:
-    """Expected nanoseconds for which a node keeps the host busy."""
-    stream = stream_of(node)
-    cost: int = node.cost if stream is None else stream.device.launch_cost
-    return cost
 
 
 def _keep(node: Node, stream: Stream, gradient: NodeGradient, saved: Saved) -> None:

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.anomaly import remember
+from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.saved import pack
-from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import autograd_meta, is_inference
 from asyncgrad.ops import batching
 from asyncgrad.ops.forward import push_tangents

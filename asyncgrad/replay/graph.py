@@ -26,10 +26,10 @@ from asyncgrad.core.node import (
     init_node,
     stored_edges,
 )
+from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.run_node import some_pulls
 from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.saved_values import run_rule
-from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED

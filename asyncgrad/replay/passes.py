@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import GraphRoot
-from asyncgrad.core.streams import stream_of
+from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying

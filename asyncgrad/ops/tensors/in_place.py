@@ -16,10 +16,10 @@ from asyncgrad.core.anomaly import remember
 from asyncgrad.core.history import rebase_history
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, as_edge, init_node, next_sequence_nr
+from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.recording import copied
 from asyncgrad.core.saved import restored
 from asyncgrad.core.saved_values import keep_old_values, watch_result
-from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
     bump_version,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
+from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.recording import again, looked, recorders
-from asyncgrad.core.streams import stream_of
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
 from asyncgrad.devices.discovery import accelerators
