@@ -150,7 +150,6 @@ def amax(input: Tensor, dim: Ints | None = (), keepdim: builtins.bool = False, *
 
     Raises:
         RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
-        IndexError: if there is no such axis, or it is empty.
     """
 def amin(input: Tensor, dim: Ints | None = (), keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
     """The smallest elements over some axes; the gradient is shared among ties.
@@ -161,7 +160,6 @@ def amin(input: Tensor, dim: Ints | None = (), keepdim: builtins.bool = False, *
 
     Raises:
         RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
-        IndexError: if there is no such axis, or it is empty.
     """
 def aminmax(input: Tensor, *, dim: builtins.int | None = None, keepdim: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.aminmax:
     """The least and the greatest element, of all or along an axis, as a named tuple."""
@@ -188,8 +186,6 @@ def arange(*bounds: Number, start: Number | None = None, end: Number | None = No
         dtype: the dtype; the default one if None and a number is floating, else int64.
 
     Raises:
-        TypeError: if a bound is not a number.
-        RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
         NotImplementedError: for booleans and complex numbers.
     """
 def arccos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -229,7 +225,6 @@ def argmax(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.boo
         dim: an axis; None for the index into the flattened tensor.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
         RuntimeError: for booleans and complex numbers.
     """
 def argmin(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -240,7 +235,6 @@ def argmin(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.boo
         dim: an axis; None for the index into the flattened tensor.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
         RuntimeError: for booleans and complex numbers.
     """
 def argsort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = False, *, stable: builtins.bool = False, out: Tensor | None = None) -> Tensor:
@@ -313,14 +307,12 @@ def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Gene
         generator: the source of the numbers; the default generator if None.
 
     Raises:
-        RuntimeError: if these are no probabilities.
         NotImplementedError: for a dtype that is not floating.
     """
 def bernoulli_(input: Tensor, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
 
     Raises:
-        RuntimeError: if these are no probabilities, or they can't be broadcast.
         NotImplementedError: if they are not floating.
     """
 bfloat16: _DType
@@ -371,13 +363,7 @@ def bucketize(input: Tensor | Number, boundaries: Tensor, *, out_int32: builtins
 from asyncgrad.ops.api.dtypes import can_cast as can_cast
 from asyncgrad.ops.api.grids import cartesian_prod as cartesian_prod
 def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along an existing axis.
-
-    Raises:
-        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
-        ValueError: if there are no tensors.
-        TypeError: if `tensors` is not a tuple or list.
-    """
+    """Tensors joined along an existing axis."""
 def cauchy_(input: Tensor, median: builtins.float = 0.0, sigma: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the Cauchy distribution.
 
@@ -391,11 +377,7 @@ def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def ceil_(self: Tensor) -> Tensor:
     """`ceil`, in place."""
 def celu(input: Tensor, alpha: builtins.float = 1.0, inplace: builtins.bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
-
-    Raises:
-        RuntimeError: for `alpha=0`.
-    """
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
 def celu_(input: Tensor, alpha: builtins.float = 1.0) -> Tensor:
     """`celu`, in place."""
 cfloat: _DType
@@ -424,11 +406,7 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: builtins.bool = False, 
         upper: they are `L.mH`.
     """
 def chunk(input: Tensor, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal length along an axis; the last may be shorter.
-
-    Raises:
-        RuntimeError: if `chunks` is not positive, or there are no axes.
-    """
+    """At most `chunks` views of equal length along an axis; the last may be shorter."""
 from asyncgrad.ops.api.elementwise import clamp as clamp
 def clamp_(self: Tensor, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
     """`clamp`, in place."""
@@ -468,21 +446,9 @@ def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
 complex128: _DType
 complex64: _DType
 def concat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along an existing axis.
-
-    Raises:
-        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
-        ValueError: if there are no tensors.
-        TypeError: if `tensors` is not a tuple or list.
-    """
+    """Tensors joined along an existing axis."""
 def concatenate(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along an existing axis.
-
-    Raises:
-        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
-        ValueError: if there are no tensors.
-        TypeError: if `tensors` is not a tuple or list.
-    """
+    """Tensors joined along an existing axis."""
 from asyncgrad.ops.api.composite import conj as conj
 def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugates; a real tensor is returned unchanged."""
@@ -606,9 +572,6 @@ def cross(input: Tensor, other: Tensor, dim: builtins.int | None = None, *, out:
     Args:
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors; the first of length 3 if None.
-
-    Raises:
-        RuntimeError: if there is no axis of length 3, or the shapes do not fit.
     """
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[builtins.int], target_lengths: Tensor | Sequence[builtins.int], blank: builtins.int = 0, reduction: builtins.int = 0, zero_infinity: builtins.bool = False) -> Tensor:
     """`nn.functional.ctc_loss` with 0, 1 or 2 for none, mean or sum."""
@@ -631,7 +594,6 @@ def cumprod(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None,
     If a gradient is recorded, memory grows with the square of the axis' length.
 
     Args:
-        input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
@@ -643,7 +605,6 @@ def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, 
     """The cumulative sums along an axis.
 
     Args:
-        input: any tensor.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
@@ -668,11 +629,7 @@ def detach_(self: Tensor) -> Tensor:
 from asyncgrad.devices.base import Device as device
 from asyncgrad import devices as devices
 def diag(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
-
-    Raises:
-        RuntimeError: if there are not one or two axes.
-    """
+    """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
 def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1, *, out: Tensor | None = None) -> Tensor:
     """Matrices with the last axis of a tensor on their diagonals.
 
@@ -681,9 +638,6 @@ def diag_embed(input: Tensor, offset: builtins.int = 0, dim1: builtins.int = -2,
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows in the result.
         dim2: the axis of columns.
-
-    Raises:
-        RuntimeError: if the two axes are one.
     """
 from asyncgrad.ops.api.windows import diagflat as diagflat
 from asyncgrad.ops.api.shape import diagonal as diagonal
@@ -695,21 +649,14 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: builtins.int = 0, dim1:
         offset: above the main diagonal if positive, below if negative.
         dim1: the axis of rows.
         dim2: the axis of columns.
-
-    Raises:
-        RuntimeError: if `src` has another shape, or the two axes are one.
     """
 def diff(input: Tensor, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """The n-th differences of neighbours along an axis.
 
     Args:
-        input: any tensor.
         n: the order of the differences.
         prepend: a tensor that is prepended before taking differences.
         append: a tensor that is appended.
-
-    Raises:
-        RuntimeError: if `n` is negative, or the tensor has no axes.
     """
 def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of the logarithm of the gamma function."""
@@ -760,9 +707,6 @@ def empty_strided(size: Ints, stride: Ints, *, dtype: DTypeLike | None = None, d
     Args:
         stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
-
-    Raises:
-        RuntimeError: if there is no stride for each axis, or a stride is negative.
     """
 from asyncgrad.autograd.modes import enable_grad as enable_grad
 class _Engine:
@@ -838,7 +782,6 @@ def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | No
 
     Raises:
         TypeError: if the numbers are not integers.
-        RuntimeError: if they are negative.
     """
 def feature_alpha_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.feature_alpha_dropout`, which is told whether it trains."""
@@ -859,9 +802,6 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: builtins.bool = Fals
         input: a tensor of two axes, or of more axes of equal length.
         fill_value: the number.
         wrap: in a tall matrix, start the diagonal again after its end.
-
-    Raises:
-        RuntimeError: for other shapes.
     """
 from asyncgrad.ops.api.dtypes import finfo as finfo
 def fix(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -923,22 +863,14 @@ def full(size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = N
         dtype: the dtype; the number's if None.
 
     Raises:
-        TypeError: if the shape or the value is invalid.
         RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
             require them.
     """
 def full_like(input: Tensor, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
-    """One value, in the shape, layout, dtype and device of another tensor.
-
-    See `empty_like`.
-    """
+    """One value, in the shape, layout, dtype and device of another tensor. See `empty_like`."""
 from asyncgrad import func as func
 def gather(input: Tensor, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-    """The elements at `index` along `dim`; the result has the shape of `index`.
-
-    Raises:
-        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
-    """
+    """The elements at `index` along `dim`; the result has the shape of `index`."""
 def gcd(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The greatest common divisor of integers, broadcast."""
 def gcd_(self: Tensor, other: Tensor) -> Tensor:
@@ -951,7 +883,6 @@ def geometric_(input: Tensor, p: builtins.float, *, generator: Generator | None 
     """Fill with numbers of trials up to the first success, whose probability is `p`.
 
     Raises:
-        RuntimeError: if `p` is no such probability.
         NotImplementedError: for booleans and complex numbers.
     """
 def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -960,9 +891,6 @@ def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
-
-    Raises:
-        RuntimeError: if they are not vectors.
     """
 from asyncgrad.amp import get_autocast_dtype as get_autocast_dtype
 from asyncgrad._top_level import get_default_device as get_default_device
@@ -1024,9 +952,6 @@ def histc(input: Tensor, bins: builtins.int = 100, min: builtins.float = 0, max:
         bins: their number.
         min: the start of the first bin.
         max: the end of the last bin; if both are equal, the elements' extremes are used.
-
-    Raises:
-        RuntimeError: if there are no bins, or their range is not finite.
     """
 def histogram(input: Tensor, bins: Ints | Tensor | Sequence[Tensor], *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.histogram:
     """The number of elements in each bin, and the bins' edges; without a gradient.
@@ -1037,9 +962,6 @@ def histogram(input: Tensor, bins: Ints | Tensor | Sequence[Tensor], *, range: t
         range: the start of the first and the end of the last bin; the elements' if None.
         weight: the weight of each element.
         density: divide by the sum, and by the width of each bin.
-
-    Raises:
-        RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
     """
 def hsplit(input: Tensor, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
     """`tensor_split` along axis 1, in parts that have to be equal."""
@@ -1070,27 +992,17 @@ def index_add(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *
         index: the position of each slice, of one axis; repeated positions add up.
         source: of the dtype of `input`, and of its shape apart from `dim`.
         alpha: a number.
-
-    Raises:
-        RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
-        IndexError: if `index` has more than one axis.
     """
 def index_add_(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """`index_add`, in place."""
 def index_copy(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """A copy of `input` with the slices of `source` written at `index` along `dim`.
-
-    Raises:
-        IndexError: if a number is out of range, or the numbers of slices or axes differ.
-        RuntimeError: if the dtypes or the shapes of the slices differ.
-    """
+    """A copy of `input` with the slices of `source` written at `index` along `dim`."""
 def index_copy_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
     """`index_copy`, in place."""
 def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`.
 
     Raises:
-        IndexError: if a number is out of range.
         RuntimeError: if the value has dimensions.
     """
 def index_fill_(self: Tensor, dim: builtins.int, index: Tensor, value: Tensor | Number) -> Tensor:
@@ -1108,8 +1020,6 @@ def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor
         include_self: include the slices of `input`; else they stay only where none is scattered.
 
     Raises:
-        IndexError: if a number is out of range, or `index` has more than one axis.
-        RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
 def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
@@ -1202,8 +1112,6 @@ def kthvalue(input: Tensor, k: builtins.int, dim: builtins.int = -1, keepdim: bu
         A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
-        RuntimeError: if there are not `k` elements.
         NotImplementedError: for booleans and complex numbers.
     """
 from asyncgrad.native import layer_norm as layer_norm
@@ -1251,7 +1159,6 @@ def linspace(start: Tensor | Number, end: Tensor | Number, steps: builtins.int, 
         dtype: the dtype; if None, the default one or its complex counterpart.
 
     Raises:
-        TypeError: if `steps` is not an integer.
         RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
             is not.
         NotImplementedError: for booleans.
@@ -1277,7 +1184,6 @@ def log_normal_(input: Tensor, mean: builtins.float = 1.0, std: builtins.float =
     """Fill with numbers whose logarithms are normal.
 
     Raises:
-        RuntimeError: if the deviation is not positive.
         NotImplementedError: for a dtype that is not floating.
     """
 def log_softmax(input: Tensor, dim: builtins.int, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -1338,9 +1244,6 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: builtins.bool = False, *
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
-
-    Raises:
-        TypeError: if `dim` is neither an axis nor a sequence.
     """
 long: _DType
 def lt(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1358,9 +1261,6 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: builtins.bool = T
         LU_pivots: int32, of shape (..., min(m, n)).
         unpack_data: compute L and U, which are otherwise empty.
         unpack_pivots: compute P, which is otherwise empty.
-
-    Raises:
-        RuntimeError: if dtypes do not fit.
     """
 from asyncgrad.random import manual_seed as manual_seed
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: builtins.float = 0, reduction: builtins.int = 0) -> Tensor:
@@ -1372,11 +1272,7 @@ from asyncgrad.ops.api.scatter import masked_scatter as masked_scatter
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`masked_scatter`, in place."""
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements where `mask` is True, as a vector; both are broadcast.
-
-    Raises:
-        RuntimeError: if `mask` is not boolean, or the shapes do not fit.
-    """
+    """The elements where `mask` is True, as a vector; both are broadcast."""
 from asyncgrad.ops.api.linalg import matmul as matmul
 from asyncgrad.ops.api.linalg_legacy import matrix_exp as matrix_exp
 def matrix_power(input: Tensor, n: builtins.int, *, out: Tensor | None = None) -> Tensor:
@@ -1394,7 +1290,6 @@ def max(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Raises:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
-        IndexError: if there is no such axis, or it is empty.
     """
 @overload
 def max(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.max: ...
@@ -1476,7 +1371,6 @@ def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for booleans and complex numbers.
     """
 @overload
@@ -1496,7 +1390,6 @@ def min(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     Raises:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
-        IndexError: if there is no such axis, or it is empty.
     """
 @overload
 def min(input: Tensor, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.min: ...
@@ -1515,16 +1408,9 @@ def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False, 
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
-
-    Raises:
-        IndexError: if there is no such axis, or it is empty.
     """
 def moveaxis(input: Tensor, source: Ints, destination: Ints) -> Tensor:
-    """Move axes to other positions; the rest keep their order.
-
-    Raises:
-        RuntimeError: if `source` and `destination` differ in length or repeat an axis.
-    """
+    """Move axes to other positions; the rest keep their order."""
 from asyncgrad.ops.api.shape import movedim as movedim
 def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements sorted along the first axis."""
@@ -1581,7 +1467,6 @@ def nanmedian(input: Tensor, *, out: Tensor | None = None) -> Tensor:
             named tuple of `values` and `indices`, where all of the gradient goes to the index.
 
     Raises:
-        IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for booleans and complex numbers.
     """
 @overload
@@ -1595,7 +1480,6 @@ def narrow(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, lengt
 
     Raises:
         RuntimeError: if the axis has too few elements, or there are no axes.
-        IndexError: if `start` or `dim` is out of range.
     """
 def ne(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` differs from `other`, broadcast: bool, without a gradient."""
@@ -1653,14 +1537,12 @@ def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, si
 
     Raises:
         RuntimeError: if a deviation is negative or complex.
-        TypeError: if arguments are missing.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def normal_(input: Tensor, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with normal numbers.
 
     Raises:
-        RuntimeError: if the deviation is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def not_equal(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1680,9 +1562,6 @@ def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
-
-    Raises:
-        RuntimeError: if they are not vectors.
     """
 from asyncgrad.ops.api.activation_composite import pairwise_distance as pairwise_distance
 from asyncgrad.ops.api.linalg_legacy import pca_lowrank as pca_lowrank
@@ -1696,16 +1575,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: builtins.int) -> Tensor:
     Args:
         input: of shape (..., channels * factor**2, height, width).
         upscale_factor: the factor.
-
-    Raises:
-        RuntimeError: if the channels are not divisible by `factor**2`.
     """
 def pixel_unshuffle(input: Tensor, downscale_factor: builtins.int) -> Tensor:
-    """Undo `pixel_shuffle`.
-
-    Raises:
-        RuntimeError: if height or width is not a multiple of the factor.
-    """
+    """Undo `pixel_shuffle`."""
 from asyncgrad.ops.api.random import poisson as poisson
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: builtins.bool = True, full: builtins.bool = False, eps: builtins.float = 1e-08, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.poisson_nll_loss` with 0, 1 or 2 for none, mean or sum."""
@@ -1717,11 +1589,7 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
         angle: the angles in radians, of that dtype, broadcast.
     """
 def polygamma(n: builtins.int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The derivative of `digamma` of order `n`.
-
-    Raises:
-        RuntimeError: if the order is negative.
-    """
+    """The derivative of `digamma` of order `n`."""
 from asyncgrad.ops.api.elementwise import positive as positive
 from asyncgrad.ops.api.elementwise import pow as pow
 def pow_(self: Tensor, exponent: Tensor | Number) -> Tensor:
@@ -1732,16 +1600,12 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Args:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
-
-    Raises:
-        RuntimeError: if the number of slopes or their dtype does not fit.
     """
 preserve_format: _memory_format
 def prod(input: Tensor, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
-        input: any tensor.
         dim: an axis; all if None.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
@@ -1781,7 +1645,6 @@ def rand(*sizes: Ints, size: Ints | None = None, generator: Generator | None = N
         dtype: a floating or complex dtype; the default one if None.
 
     Raises:
-        RuntimeError: if a length is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -1828,10 +1691,6 @@ def randperm(n: builtins.int, *, generator: Generator | None = None, dtype: DTyp
         n: how many numbers.
         generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
-
-    Raises:
-        TypeError: if `n` is not an integer.
-        RuntimeError: if it is negative or too large for the dtype.
     """
 from asyncgrad.ops.api.shape import ravel as ravel
 from asyncgrad.ops.api.complex_parts import real as real
@@ -1854,9 +1713,6 @@ def renorm(input: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtin
         input: a floating tensor of two axes at least.
         p: the order of the norm, above 0.
         maxnorm: the bound.
-
-    Raises:
-        RuntimeError: for another norm, bound or tensor.
     """
 def renorm_(self: Tensor, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
     """`renorm`, in place."""
@@ -1933,18 +1789,11 @@ def scatter(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Numbe
         value: the number, as a keyword, instead of `src`.
         reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
             gradient, which `scatter_add` and `scatter_reduce` have.
-
-    Raises:
-        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
 def scatter_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None) -> Tensor:
     """`scatter`, in place."""
 def scatter_add(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """A copy of `input` with the elements of `src` added at `index` along `dim`.
-
-    Raises:
-        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
-    """
+    """A copy of `input` with the elements of `src` added at `index` along `dim`."""
 def scatter_add_(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
     """`scatter_add`, in place."""
 def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
@@ -1958,8 +1807,6 @@ def scatter_reduce(input: Tensor, dim: builtins.int, index: Tensor, src: Tensor,
         include_self: include the elements of `input`; else they stay only where none is scattered.
 
     Raises:
-        RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
-            dtypes do not fit.
         NotImplementedError: for extremes of complex numbers, or means of booleans.
     """
 def scatter_reduce_(self: Tensor, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True) -> Tensor:
@@ -1974,17 +1821,10 @@ def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: 
         right: insert after equal numbers instead of before them.
         side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
-
-    Raises:
-        RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
     """
 from asyncgrad.random import seed as seed
 def select(input: Tensor, dim: builtins.int, index: Tensor | builtins.int) -> Tensor:
-    """A view of the slice at `index` along an axis, without that axis.
-
-    Raises:
-        IndexError: if `index` or `dim` is out of range, or there are no axes.
-    """
+    """A view of the slice at `index` along an axis, without that axis."""
 from asyncgrad.ops.api.scatter import select_scatter as select_scatter
 def selu(input: Tensor, inplace: builtins.bool = False) -> Tensor:
     """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
@@ -2080,9 +1920,6 @@ def split(tensor: Tensor, split_size_or_sections: Ints, dim: builtins.int = 0) -
     Args:
         split_size_or_sections: the length of each view (the last may be shorter), or a sequence
             of all lengths.
-
-    Raises:
-        RuntimeError: if the lengths do not add up, or there are no axes.
     """
 def split_with_sizes(tensor: Tensor, split_size_or_sections: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
@@ -2090,9 +1927,6 @@ def split_with_sizes(tensor: Tensor, split_size_or_sections: Ints, dim: builtins
     Args:
         split_size_or_sections: the length of each view (the last may be shorter), or a sequence
             of all lengths.
-
-    Raises:
-        RuntimeError: if the lengths do not add up, or there are no axes.
     """
 def sqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The square root of each element."""
@@ -2111,7 +1945,6 @@ def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | Non
 
     Raises:
         IndexError: if the first has too few axes for `dim`.
-        RuntimeError: if the shapes differ, or there are no tensors.
     """
 def std(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
     """The standard deviation over some axes; the gradient of 0 is 0.
@@ -2138,7 +1971,6 @@ def sum(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, 
     """The sum over some axes.
 
     Args:
-        input: any tensor.
         dim: an axis, or a sequence of them; all if None.
         keepdim: keep the reduced axes with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
@@ -2167,15 +1999,10 @@ def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements at flat indices, in the shape of `index`.
 
     Raises:
-        IndexError: if a number is out of range.
         RuntimeError: if the index is not int64.
     """
 def take_along_dim(input: Tensor, indices: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
-    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
-
-    Raises:
-        RuntimeError: if the numbers of axes differ or a number is out of range.
-    """
+    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
 def tan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The tangent of each element."""
 def tan_(self: Tensor) -> Tensor:
@@ -2190,9 +2017,6 @@ def tensor_split(input: Tensor, indices_or_sections: Tensor | Ints, dim: builtin
 
     Args:
         indices_or_sections: the number of views, or the indices to split at; tensors are read.
-
-    Raises:
-        RuntimeError: if there is no axis, or the number of parts is not positive.
     """
 def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[builtins.int]] | Tensor = 2, *, out: Tensor | None = None) -> Tensor:
     """The sums of products over axes of two tensors.
@@ -2230,7 +2054,6 @@ def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
     Raises:
-        RuntimeError: if `input` is not a matrix.
         NotImplementedError: for booleans.
     """
 def trace_passes(path: str | PathLike[str]) -> AbstractContextManager[Recorder]:
@@ -2260,11 +2083,7 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: 
         RuntimeError: for booleans, or another number of coordinates.
     """
 def tril(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The elements of matrices on and below a diagonal, zeros above.
-
-    Raises:
-        RuntimeError: if there are fewer than two axes.
-    """
+    """The elements of matrices on and below a diagonal, zeros above."""
 def tril_(self: Tensor, diagonal: builtins.int = 0) -> Tensor:
     """`tril`, in place."""
 def tril_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -2280,17 +2099,12 @@ def tril_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0,
         A tensor of shape (2, count): the row and column indices.
 
     Raises:
-        RuntimeError: if the numbers are negative.
         NotImplementedError: for other dtypes.
     """
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: builtins.float = 1.0, p: builtins.float = 2, eps: builtins.float = 1e-06, swap: builtins.bool = False, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.triplet_margin_loss` with 0, 1 or 2 for none, mean or sum."""
 def triu(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The elements of matrices on and above a diagonal, zeros below.
-
-    Raises:
-        RuntimeError: if there are fewer than two axes.
-    """
+    """The elements of matrices on and above a diagonal, zeros below."""
 def triu_(self: Tensor, diagonal: builtins.int = 0) -> Tensor:
     """`triu`, in place."""
 def triu_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -2320,22 +2134,13 @@ uint32: _DType
 uint64: _DType
 uint8: _DType
 def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-    """Views of all slices along an axis, without that axis.
-
-    Raises:
-        RuntimeError: if there are no axes.
-    """
+    """Views of all slices along an axis, without that axis."""
 def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
-    """Split the axis `dim` into several; one of `sizes` may be -1.
-
-    Raises:
-        RuntimeError: if `sizes` is empty or its elements do not fit.
-    """
+    """Split the axis `dim` into several; one of `sizes` may be -1."""
 def uniform_(input: Tensor, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
     """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
     Raises:
-        RuntimeError: if the bounds are in the wrong order or too large for the dtype.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
 @overload
@@ -2343,7 +2148,6 @@ def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: Literal[
     """The distinct elements, or distinct slices along an axis, in order.
 
     Args:
-        input: any tensor.
         sorted: for PyTorch compatibility: they are always sorted.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the number of occurrences of each.
@@ -2369,7 +2173,6 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, re
     """The elements, or slices along an axis, without those equal to the one before.
 
     Args:
-        input: any tensor.
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
         dim: the axis; None for the flattened elements.
@@ -2411,7 +2214,6 @@ def var(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None =
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
-        TypeError: if both `unbiased` and `correction` are given.
     """
 def var_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """What `var` and `mean` return; the arguments are those of `var`."""

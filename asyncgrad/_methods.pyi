@@ -50,7 +50,6 @@ class Methods(Variable):
 
         Raises:
             BufferError: if the tensor requires grad, or its memory can't be shared.
-            AssertionError: for a stream of the CPU.
         """
     def __dlpack_device__(self) -> tuple[builtins.int, builtins.int]:
         """The DLPack type of the tensor's device, and its index.
@@ -68,8 +67,6 @@ class Methods(Variable):
         tensors then select a copy from that view.
 
         Raises:
-            IndexError: if there are too many parts, or one is out of range or invalid.
-            TypeError: if a part has a type that is never an index.
             ValueError: if a slice has a step that is not positive.
         """
     def __gt__(self, other: Tensor | Number) -> Tensor: ...
@@ -118,13 +115,7 @@ class Methods(Variable):
     def __rtruediv__(self, other: Tensor | Number) -> Tensor: ...
     def __rxor__(self, other: Tensor | Number) -> Tensor: ...
     def __setitem__(self, index: Index, value: Tensor | Number) -> None:
-        """Write a number or a tensor, broadcast, at an index, in place.
-
-        Raises:
-            TypeError: if the value is neither.
-            RuntimeError: if it can't be broadcast or cast, or the tensor can't be changed in place.
-            IndexError: as `getitem`.
-        """
+        """Write a number or a tensor, broadcast, at an index, in place."""
     def __sub__(self, other: Tensor | Number) -> Tensor: ...
     def __truediv__(self, other: Tensor | Number) -> Tensor: ...
     def __xor__(self, other: Tensor | Number) -> Tensor: ...
@@ -191,11 +182,7 @@ class Methods(Variable):
     def addr_(self, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """`addr`, in place."""
     def adjoint(self) -> Tensor:
-        """Exchange the last two axes and conjugate complex numbers.
-
-        Raises:
-            RuntimeError: for a tensor of one axis.
-        """
+        """Exchange the last two axes and conjugate complex numbers."""
     def all(self, dim: Ints | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """Whether all elements are nonzero; no gradient.
 
@@ -214,7 +201,6 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
-            IndexError: if there is no such axis, or it is empty.
         """
     def amin(self, dim: Ints | None = (), keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """The smallest elements over some axes; the gradient is shared among ties.
@@ -225,7 +211,6 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
-            IndexError: if there is no such axis, or it is empty.
         """
     def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.aminmax:
         """The least and the greatest element, of all or along an axis, as a named tuple."""
@@ -274,7 +259,6 @@ class Methods(Variable):
             dim: an axis; None for the index into the flattened tensor.
 
         Raises:
-            IndexError: if there is no such axis, or it is empty.
             RuntimeError: for booleans and complex numbers.
         """
     def argmin(self, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -285,7 +269,6 @@ class Methods(Variable):
             dim: an axis; None for the index into the flattened tensor.
 
         Raises:
-            IndexError: if there is no such axis, or it is empty.
             RuntimeError: for booleans and complex numbers.
         """
     def argsort(self, dim: builtins.int = -1, descending: builtins.bool = False, *, stable: builtins.bool = False, out: Tensor | None = None) -> Tensor:
@@ -312,7 +295,6 @@ class Methods(Variable):
             TypeError: if `size` or `stride` is not a sequence of integers.
 
         Example:
-            >>> import asyncgrad as ag
             >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))
             tensor([[0, 1, 2],
                     [1, 2, 3],
@@ -328,9 +310,6 @@ class Methods(Variable):
             size: as in `as_strided`.
             stride: the same.
             storage_offset: the same.
-
-        Raises:
-            RuntimeError: as in `as_strided`, or if `src` has another shape.
         """
     def asin(self) -> Tensor:
         """The inverse sine of each element."""
@@ -365,14 +344,12 @@ class Methods(Variable):
             generator: the source of the numbers; the default generator if None.
 
         Raises:
-            RuntimeError: if these are no probabilities.
             NotImplementedError: for a dtype that is not floating.
         """
     def bernoulli_(self, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
         """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
 
         Raises:
-            RuntimeError: if these are no probabilities, or they can't be broadcast.
             NotImplementedError: if they are not floating.
         """
     def bfloat16(self, memory_format: memory_format | None = None) -> Tensor:
@@ -388,9 +365,6 @@ class Methods(Variable):
             input: integers that are not negative, in one axis.
             weights: the weight of each, of the same shape.
             minlength: the least length of the result.
-
-        Raises:
-            RuntimeError: for other inputs, or weights of another shape.
         """
     def bitwise_and(self, other: Tensor | Number) -> Tensor:
         """Bitwise and of booleans or integers, broadcast."""
@@ -426,9 +400,6 @@ class Methods(Variable):
         Args:
             input: of shape (b, m, k).
             mat2: of shape (b, k, n).
-
-        Raises:
-            RuntimeError: if they are not batches of matrices, do not align, or differ in dtype.
         """
     def bool(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as bool; itself if it is that."""
@@ -473,11 +444,7 @@ class Methods(Variable):
             upper: they are `L.mH`.
         """
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` views of equal length along an axis; the last may be shorter.
-
-        Raises:
-            RuntimeError: if `chunks` is not positive, or there are no axes.
-        """
+        """At most `chunks` views of equal length along an axis; the last may be shorter."""
     def clamp(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None, *, out: Tensor | None = None) -> Tensor:
         """Clamp each element to [min, max]; at the bounds the gradient passes.
 
@@ -558,9 +525,6 @@ class Methods(Variable):
 
         Returns:
             A matrix of shape (variables, variables); of one variable its variance.
-
-        Raises:
-            RuntimeError: for more axes, and weights that do not fit.
         """
     def cpu(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor in host memory; itself if it is there."""
@@ -570,9 +534,6 @@ class Methods(Variable):
         Args:
             other: a tensor of as many axes, broadcast against it.
             dim: the axis of the vectors; the first of length 3 if None.
-
-        Raises:
-            RuntimeError: if there is no axis of length 3, or the shapes do not fit.
         """
     def cuda(self, device: DeviceLike | None = None, non_blocking: builtins.bool = False) -> Tensor:
         """Move the tensor to a CUDA device; itself if it is there.
@@ -580,9 +541,6 @@ class Methods(Variable):
         Args:
             device: the device; `cuda:0` if None.
             non_blocking: don't wait for a copy from pinned memory.
-
-        Raises:
-            RuntimeError: if there is none.
         """
     def cummax(self, dim: builtins.int, *, out: Sequence[Tensor] | None = None) -> return_types.cummax:
         """The greatest elements up to each along an axis, and where they are.
@@ -602,7 +560,6 @@ class Methods(Variable):
         If a gradient is recorded, memory grows with the square of the axis' length.
 
         Args:
-            input: any tensor.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
         Raises:
@@ -614,7 +571,6 @@ class Methods(Variable):
         """The cumulative sums along an axis.
 
         Args:
-            input: any tensor.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
         Raises:
@@ -640,11 +596,7 @@ class Methods(Variable):
     def det(self) -> Tensor:
         """The determinants of square matrices; see `linalg.det`."""
     def diag(self, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-        """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
-
-        Raises:
-            RuntimeError: if there are not one or two axes.
-        """
+        """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal."""
     def diag_embed(self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1, *, out: Tensor | None = None) -> Tensor:
         """Matrices with the last axis of a tensor on their diagonals.
 
@@ -653,15 +605,11 @@ class Methods(Variable):
             offset: above the main diagonal if positive, below if negative.
             dim1: the axis of rows in the result.
             dim2: the axis of columns.
-
-        Raises:
-            RuntimeError: if the two axes are one.
         """
     def diagflat(self, offset: builtins.int = 0) -> Tensor:
         """A matrix with all elements of a tensor on its diagonal.
 
         Args:
-            input: any tensor.
             offset: above the main diagonal if positive, below if negative.
         """
     def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
@@ -672,9 +620,6 @@ class Methods(Variable):
             offset: above the main diagonal if positive, below if negative.
             dim1: the axis of rows.
             dim2: the axis of columns.
-
-        Raises:
-            RuntimeError: if the two axes are one.
         """
     def diagonal_scatter(self, src: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1, *, out: Tensor | None = None) -> Tensor:
         """A copy of `input` with `src` on a diagonal.
@@ -684,21 +629,14 @@ class Methods(Variable):
             offset: above the main diagonal if positive, below if negative.
             dim1: the axis of rows.
             dim2: the axis of columns.
-
-        Raises:
-            RuntimeError: if `src` has another shape, or the two axes are one.
         """
     def diff(self, n: builtins.int = 1, dim: builtins.int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
         """The n-th differences of neighbours along an axis.
 
         Args:
-            input: any tensor.
             n: the order of the differences.
             prepend: a tensor that is prepended before taking differences.
             append: a tensor that is appended.
-
-        Raises:
-            RuntimeError: if `n` is negative, or the tensor has no axes.
         """
     def digamma(self) -> Tensor:
         """The derivative of the logarithm of the gamma function."""
@@ -798,28 +736,17 @@ class Methods(Variable):
             input: a tensor of two axes, or of more axes of equal length.
             fill_value: the number.
             wrap: in a tall matrix, start the diagonal again after its end.
-
-        Raises:
-            RuntimeError: for other shapes.
         """
     def fix(self) -> Tensor:
         """Each element rounded towards 0; the gradient is 0."""
     def fix_(self) -> Tensor:
         """`fix`, in place."""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
-        """Merge the axes from `start_dim` to `end_dim` into one.
-
-        Raises:
-            RuntimeError: if `start_dim` comes after `end_dim`.
-        """
+        """Merge the axes from `start_dim` to `end_dim` into one."""
     def flip(self, *axes: Ints, dims: Ints | None = None) -> Tensor:
         """A copy with some axes reversed."""
     def fliplr(self) -> Tensor:
-        """Reverse the second axis.
-
-        Raises:
-            RuntimeError: for a tensor of fewer than two axes.
-        """
+        """Reverse the second axis."""
     def flipud(self) -> Tensor:
         """Reverse the first axis.
 
@@ -865,11 +792,7 @@ class Methods(Variable):
             RuntimeError: for other dtypes.
         """
     def gather(self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False, out: Tensor | None = None) -> Tensor:
-        """The elements at `index` along `dim`; the result has the shape of `index`.
-
-        Raises:
-            RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
-        """
+        """The elements at `index` along `dim`; the result has the shape of `index`."""
     def gcd(self, other: Tensor) -> Tensor:
         """The greatest common divisor of integers, broadcast."""
     def gcd_(self, other: Tensor) -> Tensor:
@@ -882,7 +805,6 @@ class Methods(Variable):
         """Fill with numbers of trials up to the first success, whose probability is `p`.
 
         Raises:
-            RuntimeError: if `p` is no such probability.
             NotImplementedError: for booleans and complex numbers.
         """
     def ger(self, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -891,9 +813,6 @@ class Methods(Variable):
         Args:
             input: of shape (m,).
             vec2: of shape (n,).
-
-        Raises:
-            RuntimeError: if they are not vectors.
         """
     def get_device(self) -> builtins.int:
         """The index of the tensor's device, -1 for the CPU."""
@@ -930,9 +849,6 @@ class Methods(Variable):
             bins: their number.
             min: the start of the first bin.
             max: the end of the last bin; if both are equal, the elements' extremes are used.
-
-        Raises:
-            RuntimeError: if there are no bins, or their range is not finite.
         """
     def histogram(self, bins: Ints | Tensor | Sequence[Tensor], *, range: tuple[builtins.float, builtins.float] | None = None, weight: Tensor | None = None, density: builtins.bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.histogram:
         """The number of elements in each bin, and the bins' edges; without a gradient.
@@ -943,9 +859,6 @@ class Methods(Variable):
             range: the start of the first and the end of the last bin; the elements' if None.
             weight: the weight of each element.
             density: divide by the sum, and by the width of each bin.
-
-        Raises:
-            RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
         """
     def hsplit(self, indices_or_sections: Ints, *more: builtins.int) -> tuple[Tensor, ...]:
         """`tensor_split` along axis 1, in parts that have to be equal."""
@@ -972,27 +885,17 @@ class Methods(Variable):
             index: the position of each slice, of one axis; repeated positions add up.
             source: of the dtype of `input`, and of its shape apart from `dim`.
             alpha: a number.
-
-        Raises:
-            RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
-            IndexError: if `index` has more than one axis.
         """
     def index_add_(self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
         """`index_add`, in place."""
     def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """A copy of `input` with the slices of `source` written at `index` along `dim`.
-
-        Raises:
-            IndexError: if a number is out of range, or the numbers of slices or axes differ.
-            RuntimeError: if the dtypes or the shapes of the slices differ.
-        """
+        """A copy of `input` with the slices of `source` written at `index` along `dim`."""
     def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
         """`index_copy`, in place."""
     def index_fill(self, dim: builtins.int, index: Tensor, value: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
         """A copy of `input` with one value in all slices at `index` along `dim`.
 
         Raises:
-            IndexError: if a number is out of range.
             RuntimeError: if the value has dimensions.
         """
     def index_fill_(self, dim: builtins.int, index: Tensor, value: Tensor | Number) -> Tensor:
@@ -1017,8 +920,6 @@ class Methods(Variable):
             include_self: include the slices of `input`; else they stay only where none is scattered.
 
         Raises:
-            IndexError: if a number is out of range, or `index` has more than one axis.
-            RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
             NotImplementedError: for extremes of complex numbers, or means of booleans.
         """
     def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
@@ -1056,11 +957,7 @@ class Methods(Variable):
     def is_neg(self) -> builtins.bool:
         """Return False: there are no lazy conjugates here."""
     def is_nonzero(self) -> builtins.bool:
-        """Whether the one element of a tensor is not zero.
-
-        Raises:
-            RuntimeError: if there is not exactly one.
-        """
+        """Whether the one element of a tensor is not zero."""
     def is_pinned(self, device: DeviceLike | None = None) -> builtins.bool:
         """Whether the tensor lies in pinned memory."""
     def is_same_size(self, other: Tensor) -> builtins.bool:
@@ -1071,7 +968,6 @@ class Methods(Variable):
         """Where `|input - other| <= atol + rtol * |other|` or both are equal infinities; broadcast.
 
         Args:
-            input: any tensor.
             other: a tensor of its dtype.
             rtol: the tolerance relative to `other`.
             atol: the absolute tolerance.
@@ -1136,8 +1032,6 @@ class Methods(Variable):
             A named tuple of `values`, which have a gradient, and int64 `indices`.
 
         Raises:
-            IndexError: if there is no such axis, or it is empty.
-            RuntimeError: if there are not `k` elements.
             NotImplementedError: for booleans and complex numbers.
         """
     def lcm(self, other: Tensor) -> Tensor:
@@ -1192,7 +1086,6 @@ class Methods(Variable):
         """Fill with numbers whose logarithms are normal.
 
         Raises:
-            RuntimeError: if the deviation is not positive.
             NotImplementedError: for a dtype that is not floating.
         """
     def log_softmax(self, dim: builtins.int, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -1256,9 +1149,6 @@ class Methods(Variable):
         Args:
             input: any tensor; integers become floating.
             dim: an axis, or a sequence of them.
-
-        Raises:
-            TypeError: if `dim` is neither an axis nor a sequence.
         """
     def long(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as int64; itself if it is that."""
@@ -1300,11 +1190,7 @@ class Methods(Variable):
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
         """`masked_scatter`, in place."""
     def masked_select(self, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The elements where `mask` is True, as a vector; both are broadcast.
-
-        Raises:
-            RuntimeError: if `mask` is not boolean, or the shapes do not fit.
-        """
+        """The elements where `mask` is True, as a vector; both are broadcast."""
     def matmul(self, other: Tensor) -> Tensor:
         """The matrix product, batched and broadcast over leading axes.
 
@@ -1329,7 +1215,6 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
-            IndexError: if there is no such axis, or it is empty.
         """
     @overload
     def max(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.max: ...
@@ -1360,7 +1245,6 @@ class Methods(Variable):
                 named tuple of `values` and `indices`, where all of the gradient goes to the index.
 
         Raises:
-            IndexError: if there is no such axis, or it is empty.
             NotImplementedError: for booleans and complex numbers.
         """
     @overload
@@ -1378,7 +1262,6 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
-            IndexError: if there is no such axis, or it is empty.
         """
     @overload
     def min(self, dim: builtins.int, keepdim: builtins.bool = False, *, out: Sequence[Tensor] | None = None) -> return_types.min: ...
@@ -1394,9 +1277,6 @@ class Methods(Variable):
         Args:
             input: of shape (m, k).
             mat2: of shape (k, n).
-
-        Raises:
-            RuntimeError: if they are not matrices, do not align, or differ in dtype.
         """
     def mode(self, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.mode:
         """The most frequent element along an axis, the least of several, and its index.
@@ -1406,22 +1286,11 @@ class Methods(Variable):
 
         Returns:
             A named tuple of `values`, which have a gradient, and int64 `indices`.
-
-        Raises:
-            IndexError: if there is no such axis, or it is empty.
         """
     def moveaxis(self, source: Ints, destination: Ints) -> Tensor:
-        """Move axes to other positions; the rest keep their order.
-
-        Raises:
-            RuntimeError: if `source` and `destination` differ in length or repeat an axis.
-        """
+        """Move axes to other positions; the rest keep their order."""
     def movedim(self, source: Ints, destination: Ints) -> Tensor:
-        """Move axes to other positions; the rest keep their order.
-
-        Raises:
-            RuntimeError: if `source` and `destination` differ in length or repeat an axis.
-        """
+        """Move axes to other positions; the rest keep their order."""
     def msort(self, *, out: Tensor | None = None) -> Tensor:
         """The elements sorted along the first axis."""
     def mul(self, other: Tensor | Number) -> Tensor:
@@ -1482,7 +1351,6 @@ class Methods(Variable):
                 named tuple of `values` and `indices`, where all of the gradient goes to the index.
 
         Raises:
-            IndexError: if there is no such axis, or it is empty.
             NotImplementedError: for booleans and complex numbers.
         """
     @overload
@@ -1496,7 +1364,6 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: if the axis has too few elements, or there are no axes.
-            IndexError: if `start` or `dim` is out of range.
         """
     def ne(self, other: Tensor | Number) -> Tensor:
         """Where `input` differs from `other`, broadcast: bool, without a gradient."""
@@ -1511,12 +1378,7 @@ class Methods(Variable):
     def negative_(self) -> Tensor:
         """`negative`, in place."""
     def new(self, *args: Any, device: DeviceLike | None = None, **kwargs: Any) -> Tensor:
-        """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`.
-
-        Raises:
-            TypeError: if they fit no form.
-            RuntimeError: for a negative size.
-        """
+        """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`."""
     def new_empty(self, *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
         """Arbitrary values of this tensor's dtype and on its device, in another shape."""
     def new_full(self, size: Ints, fill_value: Tensor | Number, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -1559,7 +1421,6 @@ class Methods(Variable):
         """Fill with normal numbers.
 
         Raises:
-            RuntimeError: if the deviation is negative.
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
     def not_equal(self, other: Tensor | Number) -> Tensor:
@@ -1572,16 +1433,9 @@ class Methods(Variable):
         Args:
             input: of shape (m,).
             vec2: of shape (n,).
-
-        Raises:
-            RuntimeError: if they are not vectors.
         """
     def permute(self, *order: Ints, dims: Ints | None = None) -> Tensor:
-        """The axes in another order.
-
-        Raises:
-            RuntimeError: if `dims` does not name each axis once.
-        """
+        """The axes in another order."""
     def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
         """A copy in pinned memory, from which devices copy asynchronously; itself if it is there.
 
@@ -1615,15 +1469,11 @@ class Methods(Variable):
         Args:
             input: a floating tensor.
             weight: one slope, or one for each index of the second axis.
-
-        Raises:
-            RuntimeError: if the number of slopes or their dtype does not fit.
         """
     def prod(self, dim: builtins.int | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
         """The product of all elements, or along an axis; gradients are exact even at zeros.
 
         Args:
-            input: any tensor.
             dim: an axis; all if None.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
         """
@@ -1634,10 +1484,6 @@ class Methods(Variable):
             index: int64; negative numbers count from the end.
             source: of the dtype of `input`, with as many elements as `index`.
             accumulate: add the values instead of replacing; repeated indices add up.
-
-        Raises:
-            IndexError: if a number is out of range, or the numbers of elements differ.
-            RuntimeError: if the dtypes do not fit.
         """
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
         """`put`, in place."""
@@ -1686,9 +1532,6 @@ class Methods(Variable):
 
         Args:
             stream: the other stream.
-
-        Raises:
-            RuntimeError: if `stream` is not a stream.
         """
     def relu(self) -> Tensor:
         """Each element, or 0 where it is negative; the gradient at 0 is 0."""
@@ -1705,18 +1548,11 @@ class Methods(Variable):
             input: a floating tensor of two axes at least.
             p: the order of the norm, above 0.
             maxnorm: the bound.
-
-        Raises:
-            RuntimeError: for another norm, bound or tensor.
         """
     def renorm_(self, p: builtins.float, dim: builtins.int, maxnorm: builtins.float) -> Tensor:
         """`renorm`, in place."""
     def repeat(self, *counts: Ints, repeats: Ints | None = None) -> Tensor:
-        """Repeat the tensor along each axis, and along new leading axes.
-
-        Raises:
-            RuntimeError: if there are fewer numbers than axes, or one is negative.
-        """
+        """Repeat the tensor along each axis, and along new leading axes."""
     def repeat_interleave(self, repeats: Tensor | builtins.int | None = None, dim: builtins.int | None = None, *, output_size: builtins.int | None = None) -> Tensor:
         """Repeat each element, or each slice along an axis.
 
@@ -1730,11 +1566,7 @@ class Methods(Variable):
             RuntimeError: if counts are negative, not integers, or do not match the slices.
         """
     def reshape(self, *sizes: Ints, shape: Ints | None = None) -> Tensor:
-        """The same elements in another shape, a view where the memory allows it.
-
-        Raises:
-            RuntimeError: if the elements do not fit.
-        """
+        """The same elements in another shape, a view where the memory allows it."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """`reshape` to the shape of another tensor."""
     def resize_(self, *sizes: Ints, memory_format: memory_format | None = None) -> Tensor:
@@ -1766,16 +1598,9 @@ class Methods(Variable):
         Args:
             shifts: the distance for each axis in `dims`.
             dims: the axes; None for the flattened tensor.
-
-        Raises:
-            RuntimeError: if there are not as many shifts as axes.
         """
     def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = (0, 1)) -> Tensor:
-        """Rotate by 90 degrees `k` times, from the first of two axes towards the second.
-
-        Raises:
-            RuntimeError: if there are not two axes.
-        """
+        """Rotate by 90 degrees `k` times, from the first of two axes towards the second."""
     def round(self, *, decimals: builtins.int = 0, out: Tensor | None = None) -> Tensor:
         """Each element rounded to the nearest, halves to even; the gradient is 0.
 
@@ -1801,18 +1626,11 @@ class Methods(Variable):
             value: the number, as a keyword, instead of `src`.
             reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
                 gradient, which `scatter_add` and `scatter_reduce` have.
-
-        Raises:
-            RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
         """
     def scatter_(self, dim: builtins.int, index: Tensor, src: Tensor | Number | None = None, *, value: Number | None = None, reduce: ScatterKind | None = None) -> Tensor:
         """`scatter`, in place."""
     def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """A copy of `input` with the elements of `src` added at `index` along `dim`.
-
-        Raises:
-            RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
-        """
+        """A copy of `input` with the elements of `src` added at `index` along `dim`."""
     def scatter_add_(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
         """`scatter_add`, in place."""
     def scatter_reduce(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True, out: Tensor | None = None) -> Tensor:
@@ -1826,24 +1644,14 @@ class Methods(Variable):
             include_self: include the elements of `input`; else they stay only where none is scattered.
 
         Raises:
-            RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
-                dtypes do not fit.
             NotImplementedError: for extremes of complex numbers, or means of booleans.
         """
     def scatter_reduce_(self, dim: builtins.int, index: Tensor, src: Tensor, reduce: ScatterReduceKind, *, include_self: builtins.bool = True) -> Tensor:
         """`scatter_reduce`, in place."""
     def select(self, dim: builtins.int, index: Tensor | builtins.int) -> Tensor:
-        """A view of the slice at `index` along an axis, without that axis.
-
-        Raises:
-            IndexError: if `index` or `dim` is out of range, or there are no axes.
-        """
+        """A view of the slice at `index` along an axis, without that axis."""
     def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
-        """A copy of `input` with `src` as the slice at `index` along `dim`.
-
-        Raises:
-            IndexError: if there is no such place.
-        """
+        """A copy of `input` with `src` as the slice at `index` along `dim`."""
     def sgn(self) -> Tensor:
         """Each element divided by its absolute value, and 0 at 0."""
     def sgn_(self) -> Tensor:
@@ -1910,9 +1718,6 @@ class Methods(Variable):
         Args:
             split_size_or_sections: the length of each view (the last may be shorter), or a sequence
                 of all lengths.
-
-        Raises:
-            RuntimeError: if the lengths do not add up, or there are no axes.
         """
     def split_with_sizes(self, split_size_or_sections: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Split an axis into consecutive views.
@@ -1920,9 +1725,6 @@ class Methods(Variable):
         Args:
             split_size_or_sections: the length of each view (the last may be shorter), or a sequence
                 of all lengths.
-
-        Raises:
-            RuntimeError: if the lengths do not add up, or there are no axes.
         """
     def sqrt(self) -> Tensor:
         """The square root of each element."""
@@ -1985,7 +1787,6 @@ class Methods(Variable):
         """The sum over some axes.
 
         Args:
-            input: any tensor.
             dim: an axis, or a sequence of them; all if None.
             keepdim: keep the reduced axes with length 1.
             dtype: converted to before the reduction; if None, int64 for integers and booleans.
@@ -1994,11 +1795,7 @@ class Methods(Variable):
         """Sum over axes to a shape that broadcasts to the tensor's: the adjoint of broadcasting.
 
         Args:
-            input: any tensor.
             size: the shape, as one sequence or as several numbers.
-
-        Raises:
-            RuntimeError: if the shape does not broadcast to the tensor's.
         """
     def svd(self, some: builtins.bool = True, compute_uv: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.svd:
         """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
@@ -2017,26 +1814,17 @@ class Methods(Variable):
     def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """`swapdims`, in place: the same tensor with other axes."""
     def t(self) -> Tensor:
-        """Transpose a matrix; tensors of fewer axes are not changed.
-
-        Raises:
-            RuntimeError: if there are more than two axes.
-        """
+        """Transpose a matrix; tensors of fewer axes are not changed."""
     def t_(self) -> Tensor:
         """`t`, in place: the same tensor with other axes."""
     def take(self, index: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The elements at flat indices, in the shape of `index`.
 
         Raises:
-            IndexError: if a number is out of range.
             RuntimeError: if the index is not int64.
         """
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
-        """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
-
-        Raises:
-            RuntimeError: if the numbers of axes differ or a number is out of range.
-        """
+        """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
     def tan(self) -> Tensor:
         """The tangent of each element."""
     def tan_(self) -> Tensor:
@@ -2050,9 +1838,6 @@ class Methods(Variable):
 
         Args:
             indices_or_sections: the number of views, or the indices to split at; tensors are read.
-
-        Raises:
-            RuntimeError: if there is no axis, or the number of parts is not positive.
         """
     def tile(self, *repeats: Ints, dims: Ints | None = None) -> Tensor:
         """Repeat the tensor along its axes; `dims` is aligned to the last axis."""
@@ -2068,7 +1853,6 @@ class Methods(Variable):
             kwargs: the same by name, and `memory_format`, which is only checked.
 
         Raises:
-            TypeError: if the arguments fit no form.
             RuntimeError: if there is no such device.
         """
     @overload
@@ -2079,8 +1863,7 @@ class Methods(Variable):
         """An awaitable `to`: the call starts the copy, and awaiting it yields to the event loop.
 
         Args:
-            args: those of `to`.
-            kwargs: those of `to`.
+            args, kwargs: those of `to`.
 
         Returns:
             A coroutine that returns the tensor once its values have arrived.
@@ -2090,7 +1873,6 @@ class Methods(Variable):
 
         Example:
             >>> import asyncio
-            >>> import asyncgrad as ag
             >>> async def main():
             ...     x = await ag.ones(2).to_async("sim:0")
             ...     return await (x + 1).to_async("cpu")
@@ -2118,7 +1900,6 @@ class Methods(Variable):
         """The sum of the diagonal of a matrix.
 
         Raises:
-            RuntimeError: if `input` is not a matrix.
             NotImplementedError: for booleans.
         """
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
@@ -2126,19 +1907,11 @@ class Methods(Variable):
     def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """`transpose`, in place: the same tensor with other axes."""
     def tril(self, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-        """The elements of matrices on and below a diagonal, zeros above.
-
-        Raises:
-            RuntimeError: if there are fewer than two axes.
-        """
+        """The elements of matrices on and below a diagonal, zeros above."""
     def tril_(self, diagonal: builtins.int = 0) -> Tensor:
         """`tril`, in place."""
     def triu(self, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-        """The elements of matrices on and above a diagonal, zeros below.
-
-        Raises:
-            RuntimeError: if there are fewer than two axes.
-        """
+        """The elements of matrices on and above a diagonal, zeros below."""
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """`triu`, in place."""
     def true_divide(self, other: Tensor | Number, *, rounding_mode: Rounding | None = None, out: Tensor | None = None) -> Tensor:
@@ -2167,26 +1940,15 @@ class Methods(Variable):
         Args:
             dtype: a dtype, a name or a type of tensors; None for the name.
             non_blocking: for PyTorch compatibility.
-
-        Raises:
-            ValueError: for a string that is not such a name.
         """
     @overload
     def type(self, dtype: DTypeLike, non_blocking: Any = False) -> Tensor: ...
     def type_as(self, other: Tensor) -> Tensor:
         """Convert the tensor to the dtype of another."""
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """Views of all slices along an axis, without that axis.
-
-        Raises:
-            RuntimeError: if there are no axes.
-        """
+        """Views of all slices along an axis, without that axis."""
     def unflatten(self, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
-        """Split the axis `dim` into several; one of `sizes` may be -1.
-
-        Raises:
-            RuntimeError: if `sizes` is empty or its elements do not fit.
-        """
+        """Split the axis `dim` into several; one of `sizes` may be -1."""
     def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
         """A view of all windows along an axis, whose elements come last.
 
@@ -2194,15 +1956,11 @@ class Methods(Variable):
             dimension: the axis.
             size: the length of a window.
             step: the distance between the starts of windows.
-
-        Raises:
-            RuntimeError: if the windows are longer than the axis, or the step is not positive.
         """
     def uniform_(self, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
         """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
         Raises:
-            RuntimeError: if the bounds are in the wrong order or too large for the dtype.
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
     @overload
@@ -2210,7 +1968,6 @@ class Methods(Variable):
         """The distinct elements, or distinct slices along an axis, in order.
 
         Args:
-            input: any tensor.
             sorted: for PyTorch compatibility: they are always sorted.
             return_inverse: also return the index in the result of each element.
             return_counts: also return the number of occurrences of each.
@@ -2236,7 +1993,6 @@ class Methods(Variable):
         """The elements, or slices along an axis, without those equal to the one before.
 
         Args:
-            input: any tensor.
             return_inverse: also return the index in the result of each element.
             return_counts: also return the length of each run.
             dim: the axis; None for the flattened elements.
@@ -2286,7 +2042,6 @@ class Methods(Variable):
 
         Raises:
             RuntimeError: for integers and booleans, or if an axis is named twice.
-            TypeError: if both `unbiased` and `correction` are given.
         """
     def vdot(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
         """The sum of the products of two vectors, the first conjugated."""

@@ -15,28 +15,20 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | 
     """The Fourier transform along an axis.
 
     Args:
-        input: any tensor.
         n: the number of points, to which the input is cut or padded with zeros; all if None.
         dim: the axis.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def fft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform over two axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def fftfreq(n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False, layout: layout | None = None, pin_memory: bool = False, out: Tensor | None = None) -> Tensor:
     """The frequencies of `fft`, in its order; see `zeros`.
@@ -50,208 +42,148 @@ def fftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: Fo
     """The Fourier transform over some axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 from asyncgrad.ops.api.fourier import fftshift as fftshift
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The real Fourier transform of Hermitian values given by a half, along an axis.
 
     Args:
-        input: any tensor.
         n: the number of points, to which the input is cut or padded with zeros; all if None.
         dim: the axis.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def hfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The real Fourier transform of Hermitian values given by a half, over two axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def hfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The real Fourier transform of Hermitian values given by a half, over some axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse Fourier transform along an axis.
 
     Args:
-        input: any tensor.
         n: the number of points, to which the input is cut or padded with zeros; all if None.
         dim: the axis.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def ifft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse Fourier transform over two axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def ifftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse Fourier transform over some axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 from asyncgrad.ops.api.fourier import ifftshift as ifftshift
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `hfft` along an axis.
 
     Args:
-        input: any tensor.
         n: the number of points, to which the input is cut or padded with zeros; all if None.
         dim: the axis.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def ihfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `hfft` over two axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def ihfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `hfft` over some axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `rfft` along an axis.
 
     Args:
-        input: any tensor.
         n: the number of points, to which the input is cut or padded with zeros; all if None.
         dim: the axis.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def irfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `rfft` over two axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def irfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `rfft` over some axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform of real numbers, without redundant conjugates, along an axis.
 
     Args:
-        input: any tensor.
         n: the number of points, to which the input is cut or padded with zeros; all if None.
         dim: the axis.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def rfft2(input: Tensor, s: Ints | None = None, dim: Ints | None = (-2, -1), norm: FourierNorm | None = None, *, out: Tensor | None = None) -> Tensor:
     """The Fourier transform of real numbers, without redundant conjugates, over two axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """
 def rfftfreq(n: int, d: float = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: bool = False, layout: layout | None = None, pin_memory: bool = False, out: Tensor | None = None) -> Tensor:
     """The frequencies of `rfft`; see `fftfreq`."""
@@ -259,13 +191,9 @@ def rfftn(input: Tensor, s: Ints | None = None, dim: Ints | None = None, norm: F
     """The Fourier transform of real numbers, without redundant conjugates, over some axes.
 
     Args:
-        input: any tensor.
         s: the number of points along each axis, to which the input is cut or padded with zeros;
             all if None.
         dim: the axes; if None, as many of the last as `s` has numbers, or all.
         norm: which transform is divided by the number of points: "forward", "backward" (the
             inverse one; None, too), or "ortho" for both, by its square root.
-
-    Raises:
-        RuntimeError: for another norm, no points, or complex input of a transform of real numbers.
     """

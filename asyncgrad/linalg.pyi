@@ -47,9 +47,6 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = N
     Args:
         other: a tensor of as many axes, broadcast against it.
         dim: the axis of the vectors, of length 3.
-
-    Raises:
-        RuntimeError: if the axis is not of length 3, or the shapes do not fit.
     """
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
@@ -118,9 +115,6 @@ def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: 
     Returns:
         The solution; the squared residuals if a driver is named that gives them, where A has more
         rows than columns and full rank; the ranks and the singular values.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or there is no such driver.
     """
 def lu(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu:
     """The LU decomposition: permutations P, L with ones on the diagonal, and U.
@@ -199,9 +193,7 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         n: the power; negative powers are those of the inverses.
 
     Raises:
-        TypeError: if the power is not an integer.
         LinAlgError: if a matrix has no inverse.
-        RuntimeError: if they are not square matrices.
     """
 def matrix_rank(A: Tensor, tol: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
     """The ranks of matrices: the numbers of nonzero singular values; no gradient.
@@ -219,10 +211,6 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 
     Args:
         tensors: two matrices or more; the first and the last may be vectors.
-
-    Raises:
-        RuntimeError: if there are less than two, or shapes or dtypes do not fit.
-        TypeError: if `tensors` is not a sequence of tensors.
     """
 def norm(A: Tensor, ord: float | MatrixNorm | None = None, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The norm of vectors or matrices.
@@ -326,8 +314,6 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
     Raises:
-        RuntimeError: if the product of the first lengths is not that of the others, or `ind` is
-            not positive.
         LinAlgError: if the map is singular.
     """
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -339,7 +325,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
         dims: axes of `A` to move to its end first.
 
     Raises:
-        RuntimeError: if the lengths do not fit.
         LinAlgError: if the map is singular.
     """
 def vander(x: Tensor, *, N: int | None = None, out: Tensor | None = None) -> Tensor:
@@ -348,9 +333,6 @@ def vander(x: Tensor, *, N: int | None = None, out: Tensor | None = None) -> Ten
     Args:
         x: of shape (..., n).
         N: how many powers; n if None.
-
-    Raises:
-        RuntimeError: if there is no axis, or `N` is less than 2.
     """
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The dot products of vectors along an axis, with the first conjugated.
@@ -371,5 +353,4 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: boo
     Raises:
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
             where the norm of no elements is not defined.
-        TypeError: if the order is not a number.
     """

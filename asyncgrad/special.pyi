@@ -76,9 +76,6 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False, *, out: Te
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
-
-    Raises:
-        TypeError: if `dim` is neither an axis nor a sequence.
     """
 def modified_bessel_i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind, of order 0."""
@@ -103,11 +100,7 @@ def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of `ndtr`: infinite at 0 and 1, NaN beyond."""
 def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The derivative of `digamma` of order `n`.
-
-    Raises:
-        RuntimeError: if the order is negative.
-    """
+    """The derivative of `digamma` of order `n`."""
 def psi(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of the logarithm of the gamma function."""
 from asyncgrad.ops.api.elementwise import round as round

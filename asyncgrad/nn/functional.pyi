@@ -124,11 +124,7 @@ from asyncgrad.ops.api.patches import bilinear as bilinear
 from asyncgrad.ops.api.loss import binary_cross_entropy as binary_cross_entropy
 from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
-
-    Raises:
-        RuntimeError: for `alpha=0`.
-    """
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """`celu`, in place."""
 from asyncgrad.ops.api.patches import channel_shuffle as channel_shuffle
@@ -308,9 +304,6 @@ def fractional_max_pool2d(input: Tensor, kernel_size: Ints, output_size: Ints | 
         return_indices: also return the elements' indices in their planes.
         _random_samples: numbers in [0, 1) to draw the steps from, of shape (n, channels, 2).
 
-    Raises:
-        ValueError: if there is neither a size nor a ratio.
-
     Source: Graham, "Fractional max-pooling", 2014.
     """
 @overload
@@ -329,9 +322,6 @@ def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | 
         return_indices: also return the elements' indices in their volumes.
         _random_samples: numbers in [0, 1) to draw the steps from, of shape (n, channels, 3).
 
-    Raises:
-        ValueError: if there is neither a size nor a ratio.
-
     Source: Graham, "Fractional max-pooling", 2014.
     """
 @overload
@@ -341,11 +331,7 @@ def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | 
 from asyncgrad.ops.api.margin_loss import gaussian_nll_loss as gaussian_nll_loss
 from asyncgrad.ops.api.activation import gelu as gelu
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """The first half of an axis times the logistic function of the second.
-
-    Raises:
-        RuntimeError: if the axis has an odd length.
-    """
+    """The first half of an axis times the logistic function of the second."""
 from asyncgrad.ops.api.grid_sample import grid_sample as grid_sample
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-05) -> Tensor:
     """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
@@ -356,9 +342,6 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         weight: the factors, of shape (channels,).
         bias: the summands, of that shape.
         eps: added to the variance.
-
-    Raises:
-        RuntimeError: if there is no axis of channels, or they are not divisible by the groups.
     """
 from asyncgrad.ops.api.dropout import gumbel_softmax as gumbel_softmax
 def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
@@ -367,12 +350,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
 from asyncgrad.ops.api.activation_composite import hardswish as hardswish
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
-
-    Raises:
-        RuntimeError: if a bound of an unsigned tensor is negative.
-        ValueError: if `min_val` is greater than `max_val`.
-    """
+    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond."""
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """`hardtanh`, in place."""
 from asyncgrad.ops.api.margin_loss import hinge_embedding_loss as hinge_embedding_loss
@@ -481,10 +459,6 @@ def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints
         stride: the step of the window; its size if None.
         padding: how far windows reached beyond the sides.
         output_size: the size of the result, or its shape; if None, the smallest that fits.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
     """
 def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, output_size: Sequence[int] | None = None) -> Tensor:
     """Undo `max_pool2d`: zeros, with each maximum at its former index.
@@ -496,10 +470,6 @@ def max_unpool2d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints
         stride: the step of the window; its size if None.
         padding: how far windows reached beyond the sides.
         output_size: the size of the result, or its shape; if None, the smallest that fits.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
     """
 def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, output_size: Sequence[int] | None = None) -> Tensor:
     """Undo `max_pool3d`: zeros, with each maximum at its former index.
@@ -511,10 +481,6 @@ def max_unpool3d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints
         stride: the step of the window; its size if None.
         padding: how far windows reached beyond the sides.
         output_size: the size of the result, or its shape; if None, the smallest that fits.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
     """
 from asyncgrad.ops.api.activation_composite import mish as mish
 from asyncgrad.ops.api.loss import mse_loss as mse_loss
@@ -530,9 +496,6 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         weight: the weight of each class, of shape (classes,).
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another power or reduction, or weights of more axes than one.
     """
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
@@ -542,9 +505,6 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
         size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        RuntimeError: if shapes do not fit, or a class is out of range.
     """
 from asyncgrad.ops.api.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from asyncgrad.ops.api.loss import nll_loss as nll_loss
@@ -559,16 +519,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Args:
         input: of shape (..., channels * factor**2, height, width).
         upscale_factor: the factor.
-
-    Raises:
-        RuntimeError: if the channels are not divisible by `factor**2`.
     """
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Undo `pixel_shuffle`.
-
-    Raises:
-        RuntimeError: if height or width is not a multiple of the factor.
-    """
+    """Undo `pixel_shuffle`."""
 from asyncgrad.ops.api.margin_loss import poisson_nll_loss as poisson_nll_loss
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """The elements, the negative ones times a learnt slope.
@@ -576,9 +529,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Args:
         input: a floating tensor.
         weight: one slope, or one for each index of the second axis.
-
-    Raises:
-        RuntimeError: if the number of slopes or their dtype does not fit.
     """
 from asyncgrad.nn.activation_functions import relu as relu
 from asyncgrad.ops.api.activation_composite import relu6 as relu6
@@ -610,11 +560,7 @@ from asyncgrad.nn.activation_functions import softmax as softmax
 from asyncgrad.ops.api.activation_composite import softmin as softmin
 from asyncgrad.ops.api.activation import softplus as softplus
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
-    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that.
-
-    Raises:
-        RuntimeError: if `lambd` is negative.
-    """
+    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that."""
 from asyncgrad.ops.api.activation_composite import softsign as softsign
 def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The hyperbolic tangent of each element."""

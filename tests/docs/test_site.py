@@ -47,6 +47,8 @@ def site(tmp_path_factory):
     return folder
 
 
+# Each push builds the site by itself, too (.github/workflows/docs.yml).
+@pytest.mark.slow
 def test_pages_load_nothing_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 60
