@@ -8,7 +8,7 @@ the same order. A reduction of gradients has a key of its own.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from enum import Enum
 from itertools import count, pairwise
 from operator import index
@@ -21,6 +21,7 @@ from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.standstill import Standstill
 from asyncgrad.distributed.starts import Starts
 from asyncgrad.distributed.values import cut
+from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
@@ -125,16 +126,16 @@ class Group:
             RuntimeError: if another has sent it by another name.
         """
         name, *key = tag
-        standstill = self.standstill
-        standstill.begin(tag[1:3])
-        is_function = asyncio.current_task() is standstill.function
+        task = asyncio.current_task()
+        assert task is not None
+        self.standstill.begin(tag[1:3])
         sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in self.others]
         receiving = [
             asyncio.ensure_future(self._runs.receive(self.run, tuple(key), r)) for r in self.others
         ]
         try:
             # If this wait is cancelled, a collective or a pass is given up.
-            with standstill.awaiting({tag[1:3]}, name) if is_function else nullcontext():
+            with self.standstill.awaiting({tag[1:3]}, name, task):
                 found = await asyncio.gather(*receiving, *sending)
         finally:
             for one in (*sending, *receiving):
@@ -236,6 +237,7 @@ def _array_of(name: str, tensor: Any) -> Any:
     return tensor._array
 
 
+@begins
 async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
     """Combine the tensors of all ranks, in the order of the ranks.
 
@@ -274,6 +276,7 @@ def _copied(given: Any) -> Any:
     )
 
 
+@begins
 async def all_gather(tensor: Any) -> list[Any]:
     """What each rank gives, in the order of the ranks: tensors or plain data, also unlike ones."""
     group = current_group("all_gather")
@@ -282,6 +285,7 @@ async def all_gather(tensor: Any) -> list[Any]:
         return await group.exchange(tag, dict.fromkeys(range(group.size), own), own)
 
 
+@begins
 async def broadcast(tensor: Any, src: int = 0) -> Any:
     """What rank `src` gives, on all ranks: a tensor or plain data; that of others is ignored.
 
@@ -296,6 +300,7 @@ async def broadcast(tensor: Any, src: int = 0) -> Any:
         return (await group.exchange(tag, dict.fromkeys(range(group.size), own), own))[src]
 
 
+@begins
 async def barrier() -> None:
     """Wait until all ranks have come here."""
     group = current_group("barrier")

@@ -371,9 +371,9 @@ class Host(Inbox):
         """Note that a run's function has returned on another rank."""
         self.runs.returned(run, rank)
 
-    async def on_awaits(self, run: Any, rank: int, wait: Any, missing: set[Any]) -> None:
-        """Note what a run's function awaits on a rank that lacks what this rank has begun."""
-        self.runs.awaits(run, rank, wait, missing)
+    async def on_awaits(self, run: Any, rank: int, waits: Any, missing: set[Any]) -> None:
+        """Note what a run's tasks await on a rank that lacks what this rank has begun."""
+        self.runs.awaits(run, rank, waits, missing)
 
     async def on_stop_waiting(self, run: Any, why: str) -> None:
         """End the waits of a run whose ranks wait for one another."""

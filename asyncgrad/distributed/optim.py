@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.group import current_group
+from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
 
@@ -85,6 +86,7 @@ class ZeroRedundancyOptimizer:
     def _share(self, rank: int) -> list[Any]:
         return [self._parameters[place] for place in self._places(rank)]
 
+    @begins
     async def step_async(self) -> None:
         """Update all parameters, on all ranks.
 

@@ -119,11 +119,11 @@ class Runs:
             if sender == rank and not box.done():
                 _fail(box, _missed(rank))
 
-    def awaits(self, run: Any, rank: int, wait: Any, missing: set[Any]) -> None:
+    def awaits(self, run: Any, rank: int, waits: Any, missing: set[Any]) -> None:
         """Take note of what a run's function awaits on another rank."""
         group = self._groups.get(run)
         if group is not None:
-            group.standstill.told(rank, wait, missing)
+            group.standstill.told(rank, waits, missing)
 
     def stop_waiting(self, run: Any, why: str) -> None:
         """End all waits of a run for other ranks, except those for what rank 0 has decided."""

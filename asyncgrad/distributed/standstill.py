@@ -1,8 +1,9 @@
 """Ranks of a run that wait for one another: all of them are told, and raise.
 
-A run's function that awaits a pass, or a collective, does nothing else meanwhile. So if another
-rank has begun something that this rank has not, this rank tells it what it awaits. If that rank's
-function awaits what is missing here, and has not begun what is awaited here, neither goes on.
+A rank stands still while all tasks of its function wait for one another, or for something in which
+all ranks take part. If another rank has then begun something that this rank has not, this rank
+tells it what it awaits. Of ranks that stand still none goes on if, for all that they await, one of
+them has not begun it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.distributed.lifetimes import Memory
+from asyncgrad.distributed.waiting import awaited_by, tasks_of
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -25,14 +27,14 @@ Key = tuple[Any, Any]
 
 
 class Wait(NamedTuple):
-    """What a rank's function awaits."""
+    """What a task of a rank's function awaits."""
 
     keys: set[Key]
     what: str
 
 
 class Ranks(Protocol):
-    """What `Standstill` uses of `Group`, whose module imports this one."""
+    """What is known here of the group of a run."""
 
     site: Site
     run: Any
@@ -44,7 +46,7 @@ class Ranks(Protocol):
 
 
 class Standstill:
-    """Notices, on one rank, that its run's function and that of another wait for one another."""
+    """Notices, on one rank, that its run's function and those of others wait for one another."""
 
     def __init__(self, group: Ranks) -> None:
         """Start with nothing begun."""
@@ -57,15 +59,18 @@ class Standstill:
         #: By rank: what it has begun, and this rank has not; and what it was told of that.
         self._missing: dict[int, set[Key]] = {}
         self._answered: dict[int, Any] = {}
-        #: What may be awaited here, each with the future of its pass; None for a collective.
-        self._waits: list[tuple[Wait, Any]] = []
-        #: What other ranks await, each with what they have not begun.
-        self._told: dict[int, tuple[Wait, set[Key]]] = {}
+        #: What is awaited here, each with the future of its pass, or the task of a collective.
+        self._waits: list[tuple[Wait, asyncio.Future[Any]]] = []
+        #: By rank: what it awaits, and what it has not begun, if it stood still when it said so.
+        self._told: dict[int, tuple[list[Wait], set[Key]]] = {}
+        #: What is looked at again when it is done.
+        self._watched: weakref.WeakSet[asyncio.Future[Any]] = weakref.WeakSet()
+        self._looks_soon = False
         #: The models that take part in each pass.
         self._together: weakref.WeakKeyDictionary[Any, dict[Key, str]] = weakref.WeakKeyDictionary()
 
     def together(self, task: Any) -> dict[Key, str]:
-        """The names of the models that take part in a pass, by the keys of their messages."""
+        """What all ranks take part in by a pass: the names of its models."""
         return self._together.setdefault(task, {})
 
     def begin(self, key: Key) -> None:
@@ -75,12 +80,12 @@ class Standstill:
             missing.discard(key)
 
     @contextmanager
-    def awaiting(self, keys: set[Key], what: str, future: Any = None) -> Iterator[None]:
-        """In the block this rank waits for the others."""
+    def awaiting(self, keys: set[Key], what: str, future: Any) -> Iterator[None]:
+        """In the block a pass, or the task of a collective, waits for the others."""
         entry = Wait(keys, what), future
         self._waits.append(entry)
         # By then the function awaits the pass that it has just started.
-        self._group.site.loop.call_soon(self._look)
+        self._look_soon()
         try:
             yield
         finally:
@@ -88,42 +93,88 @@ class Standstill:
 
     def came(self, sender: int, key: Key) -> None:
         """Take note of a message of another rank."""
+        if sender in self._told:
+            self._told[sender][1].discard(key)
         if self.function is not None and key not in self._begun:
             self._missing.setdefault(sender, set()).add(key)
-            self._look()
+            self._look_soon()
 
-    def told(self, rank: int, wait: Wait, missing: set[Key]) -> None:
-        """Take note of what the function of another rank awaits."""
-        self._told[rank] = wait, missing
-        self._look()
+    def told(self, rank: int, waits: list[Wait], missing: set[Key]) -> None:
+        """Take note of what another rank awaits, which stands still."""
+        self._told[rank] = waits, missing
+        self._look_soon()
 
-    def _awaited(self) -> Wait | None:
-        """The wait for other ranks that the run's function is in, if it is in one."""
-        waiter = getattr(self.function, "_fut_waiter", None)
-        for wait, future in self._waits:
-            if future is None or future is waiter:
-                return wait
-        return None
+    def _look_soon(self, _: object = None) -> None:
+        # In the normal case nothing is missing, and nothing is looked at.
+        if not self._looks_soon and any(self._missing.values()):
+            self._looks_soon = True
+            self._group.site.loop.call_soon(self._look)
+
+    def _awaited(self) -> list[Wait]:
+        """What the run's tasks await, if none of them goes on without it."""
+        found: list[Wait] = []
+        if self.function is None or not self._waits:
+            return found
+        tasks = tasks_of(self._group, self.function)
+        for task in tasks:
+            own = [wait for wait, future in self._waits if future is task]
+            if own:
+                found += own
+                continue
+            awaited = awaited_by(task)
+            for future in awaited:
+                waits = [wait for wait, pending in self._waits if pending is future]
+                if not waits and future not in tasks:
+                    # It may end at any time.
+                    if future not in self._watched:
+                        self._watched.add(future)
+                        future.add_done_callback(self._look_soon)
+                    return []
+                found += waits
+            if not awaited:
+                # The task is about to go on.
+                self._look_soon()
+                return []
+        return sorted(found, key=lambda wait: wait.what)
 
     def _look(self) -> None:
-        """End all waits if another rank waits for this one; tell the others what is awaited."""
+        self._looks_soon = False
         own = self._awaited()
-        if own is None or self.found is not None:
+        if not own or self.found is not None:
             return
         group = self._group
-        for rank, (wait, missing) in self._told.items():
-            if missing.intersection(own.keys) and any(key not in self._begun for key in wait.keys):
-                found = (
-                    f"ranks {group.rank} and {rank} wait for one another: rank {group.rank} in "
-                    f"{own.what}, rank {rank} in {wait.what}. Call collectives, and passes of data "
-                    f"parallel models, in the same order on all ranks"
-                )
-                group.stop_waiting(found)
-                for other in group.others:
-                    group.site.tell(other, "stop_waiting", group.run, found)
-                return
+        stuck = self._told | {group.rank: (own, set())}
+        while free := [rank for rank in stuck if self._goes_on(rank, stuck)]:
+            for rank in free:
+                del stuck[rank]
+        if group.rank in stuck:
+            wait, rank = next(
+                (wait, rank) for wait in own for rank in stuck if self._lacks(rank, wait, stuck)
+            )
+            other = stuck[rank][0][0].what
+            found = (
+                f"ranks {group.rank} and {rank} wait for one another: rank {group.rank} in "
+                f"{wait.what}, rank {rank} in {other}. Call collectives, and passes of data "
+                f"parallel models, in the same order on all ranks"
+            )
+            group.stop_waiting(found)
+            for other_rank in group.others:
+                group.site.tell(other_rank, "stop_waiting", group.run, found)
+            return
+        missing = set().union(*self._missing.values())
         for rank, keys in self._missing.items():
-            answer = own, set(keys)
+            answer = own, missing
             if keys and self._answered.get(rank) != answer:
                 self._answered[rank] = answer
                 group.site.tell(rank, "awaits", group.run, group.rank, *answer)
+
+    def _goes_on(self, rank: int, stuck: dict[int, tuple[list[Wait], set[Key]]]) -> bool:
+        """Whether something that a rank awaits lacks none of these ranks."""
+        waits = stuck[rank][0]
+        return any(not any(self._lacks(one, wait, stuck) for one in stuck) for wait in waits)
+
+    def _lacks(self, rank: int, wait: Wait, stuck: dict[int, tuple[list[Wait], set[Key]]]) -> bool:
+        """Whether a rank has not begun all of what another awaits."""
+        if rank == self._group.rank:
+            return any(key not in self._begun for key in wait.keys)
+        return not wait.keys.isdisjoint(stuck[rank][1])

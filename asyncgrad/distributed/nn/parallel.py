@@ -13,6 +13,7 @@ from asyncgrad.core.variable import hooks_of
 from asyncgrad.creation import zeros
 from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.reduction import Reducer
+from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 
@@ -92,6 +93,7 @@ class DistributedDataParallel(Module):
         """Take rank 0's parameters and buffers."""
         return self._open().__await__()
 
+    @begins
     async def _open(self) -> DistributedDataParallel:
         group = self._state.group
         named = (*self.module.named_parameters(), *self.module.named_buffers())
@@ -156,6 +158,7 @@ class DistributedDataParallel(Module):
         """
         return self._state.staged_pass(name, key)
 
+    @begins
     async def skip(self) -> None:
         """Take part in a pass of the other ranks without a batch: with gradients of zero."""
         self._state.check()
