@@ -70,7 +70,7 @@ class Standstill:
         self._together: weakref.WeakKeyDictionary[Any, dict[Key, str]] = weakref.WeakKeyDictionary()
 
     def together(self, task: Any) -> dict[Key, str]:
-        """What all ranks take part in by a pass: the names of its models."""
+        """The names of the models that take part in a pass, by the keys of their messages."""
         return self._together.setdefault(task, {})
 
     def begin(self, key: Key) -> None:
