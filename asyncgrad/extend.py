@@ -18,8 +18,9 @@ Docs: docs/extend.md. For a function whose backward waits for something, use
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.ops import op as _entry
 from asyncgrad.ops.op import Op as Entry
@@ -34,9 +35,6 @@ from asyncgrad.ops.promotion import (
     promote_dtypes,
 )
 from asyncgrad.ops.registry import add_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 __all__ = ["Entry", "binary", "linear", "operation", "register", "unary"]
 

@@ -8,13 +8,10 @@ and places near the middle of the neighbours.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Point = tuple[float, float]
 #: Sweeps over the layers, down and up in turns, for the order and for the places.

@@ -8,12 +8,10 @@ reported here.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from asyncgrad.core.modes import current
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 

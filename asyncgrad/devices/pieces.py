@@ -8,15 +8,13 @@ each one the thread offers its core to other threads, above all to that of an ev
 from __future__ import annotations
 
 from _thread import _local
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from asyncgrad.devices.cores import offer_core, waited
 from asyncgrad.devices.fp_errors import without_fp_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 #: About the bytes that a piece of a product reads if it has no cache: a third of a millisecond.
 _PIECE = 1 << 26

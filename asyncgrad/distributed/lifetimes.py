@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.distributed.errors import late
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
 
 #: How many ended passes, calls and runs, and how many messages, a host remembers.
 _REMEMBERED = 4_096

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from asyncgrad.scheduler import engine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def counted(kept: Mapping[str, float]) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
@@ -11,9 +12,6 @@ from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = ["ZeroRedundancyOptimizer"]
 

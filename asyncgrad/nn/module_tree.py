@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: The dictionaries in which a module keeps its parameters, buffers and submodules.
 _TABLES = ("_parameters", "_buffers", "_modules")

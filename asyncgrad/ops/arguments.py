@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _index = operator.index
 _all_ints = frozenset({int}).issuperset

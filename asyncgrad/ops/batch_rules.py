@@ -8,13 +8,11 @@ time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.ops.recorded import RECORDED as R
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ALL = slice(None)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.bfloat16 import BFLOAT16
 from asyncgrad.ops.promotion import cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FLOAT32 = np.dtype("float32")
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,6 @@ from asyncgrad.devices.cores import divided
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.ops.dtype import is_half
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 #: Elements of a block: a few float32 arrays of this length fit into a core's caches. With half as
 #: many, kernels take 10 to 20 % longer, because they call NumPy more often.

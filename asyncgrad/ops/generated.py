@@ -5,11 +5,9 @@ from __future__ import annotations
 import builtins
 import functools
 import linecache
+from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from typing import Any
 
 
 @functools.lru_cache(4096)

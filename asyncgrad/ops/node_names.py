@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from asyncgrad.core.node import Edge, OpNode, extras_of
 from asyncgrad.core.variable import counter_of, is_inference, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 

@@ -15,13 +15,11 @@ Other values are not saved. Nothing is saved or computed for an input that needs
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from asyncgrad.ops import batch_rules
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 #: Flags of functions with `*args` or `**kwargs`.
 _OPEN_ENDED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS

@@ -6,16 +6,14 @@ as it reads and refuses them, so programs that run in both must not rely on them
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.memory import is_dense
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Ops without the check: PyTorch checks its elementwise functions but not products.
 _UNCHECKED = frozenset({

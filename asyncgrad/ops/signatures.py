@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 _NAMES = {"axis": "dim", "keepdims": "keepdim", "split_size": "split_size_or_sections"}

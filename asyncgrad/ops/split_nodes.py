@@ -6,7 +6,8 @@ pass: n parts would cost n passes over it. One node concatenates all gradients a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from asyncgrad.core.history import note_view
 from asyncgrad.core.modes import current
@@ -15,9 +16,6 @@ from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import gradient_edge, view_of, wrap, zeros_of
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.registry import OPS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def _joined(F: Any, gradients: Any, saved: Any) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING
 
 from asyncgrad.devices.pool import POOL
 from asyncgrad.scheduler import blas, loop_thread
@@ -19,9 +19,6 @@ from asyncgrad.scheduler.running import RunningPasses
 from asyncgrad.scheduler.segments import settle, tell_loop
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 from asyncgrad.scheduler.yielding import IdleQueue, YieldQueue
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 #: Unused memory is returned to the system when no large array was made for this many seconds.
 IDLE_S = 10.0

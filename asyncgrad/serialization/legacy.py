@@ -7,17 +7,15 @@ the storages. The storages follow in that order, each preceded by its number of 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from asyncgrad.devices import CPU
 from asyncgrad.serialization.pickle_reader import Storage, read_pickle
 from asyncgrad.serialization.storages import dtype_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any
 
 #: For each opcode: the operation's name, and the format of its argument. The format is one of
 #: `struct`; "bytes", "text" or "long" after it mean that many bytes follow. Or it is two lines.

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
 
 import anyio
 
 from asyncgrad.autograd import request
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class Overloaded(Exception):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import anyio
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 _T = TypeVar("_T")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from asyncgrad.devices.pool import POOL, Pool
 from asyncgrad.ops.namespace import forget_records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: NumPy may return results of up to this many bytes as scalars, which own no memory.
 _SCALAR = 8

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from asyncgrad import autograd
 from asyncgrad.core.modes import Mode, current
@@ -12,9 +13,6 @@ from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.rng import source_of
 from asyncgrad.scheduler import awaits, offload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,6 @@ from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import cat
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 

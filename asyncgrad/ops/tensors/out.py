@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, view_of
@@ -20,9 +21,6 @@ from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.spellings import respell
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.transfer import made_pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 #: The arguments that the decorators add, and their defaults.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.choices import PrintProfile, words
 from asyncgrad.ops.promotion import category, default_complex_dtype, default_dtype
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Options(NamedTuple):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from asyncgrad.creation import as_tensor, randint, randperm
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.random import multinomial
 from asyncgrad.random import Generator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Sized
 
 _Index_co = TypeVar("_Index_co", covariant=True)
 #: The number of indices to draw at once.
