@@ -35,7 +35,6 @@ class Independent(Distribution):
     Args:
         base_distribution: the distribution.
         reinterpreted_batch_ndims: how many of the last batch axes become event axes.
-        validate_args: whether arguments are checked.
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class TransformedDistribution(Distribution):
     Args:
         base_distribution: the distribution.
         transforms: one transform, or a list of transforms that are applied in order.
-        validate_args: whether arguments are checked.
     """
 
     def __init__(
@@ -148,7 +146,6 @@ class MixtureSameFamily(Distribution):
     Args:
         mixture_distribution: a `Categorical` of the components' weights.
         component_distribution: the components.
-        validate_args: whether arguments are checked.
     """
 
     def __init__(
@@ -291,7 +288,6 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         temperature: the lower it is, the closer samples are to one-hot vectors.
         probs: weights of the classes along the last axis, which are divided by their sum.
         logits: the logarithms of the weights, instead of `probs`.
-        validate_args: whether arguments are checked.
     """
 
     support = constraints.simplex

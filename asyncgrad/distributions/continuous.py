@@ -60,7 +60,6 @@ class Normal(_LocationScale):
     Args:
         loc: the mean: a floating tensor or a number.
         scale: the standard deviation, broadcast against the other parameter.
-        validate_args: whether arguments are checked.
 
     Example:
         >>> from asyncgrad.distributions import Normal
@@ -263,7 +262,6 @@ class Gamma(Distribution):
     Args:
         concentration: the shape: a floating tensor or a number.
         rate: the inverse of the scale, broadcast against the other parameter.
-        validate_args: whether arguments are checked.
     """
 
     concentration: Tensor
@@ -314,7 +312,6 @@ class StudentT(_LocationScale):
         df: the degrees of freedom: a floating tensor or a number.
         loc: the location, which is the mode.
         scale: the scale.
-        validate_args: whether arguments are checked.
     """
 
     df: Tensor

@@ -41,7 +41,6 @@ class Binomial(_Counted):
         total_count: the number of trials: a tensor or a number.
         probs: the probability of success, broadcast against `total_count`.
         logits: the log-odds, instead of `probs`.
-        validate_args: whether arguments are checked.
     """
 
     arg_constraints: ClassVar[Any] = {
@@ -138,7 +137,6 @@ class NegativeBinomial(_Counted):
         total_count: the number of failures, which need not be whole: a tensor or a number.
         probs: the probability of success, broadcast against `total_count`.
         logits: the log-odds, instead of `probs`.
-        validate_args: whether arguments are checked.
     """
 
     arg_constraints: ClassVar[Any] = {
@@ -184,7 +182,6 @@ class Multinomial(Categorical):
         total_count: the number of samples.
         probs: weights of the classes along the last axis, which are divided by their sum.
         logits: the logarithms of the weights, instead of `probs`.
-        validate_args: whether arguments are checked.
     """
 
     has_enumerate_support = False

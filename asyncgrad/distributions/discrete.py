@@ -91,7 +91,6 @@ class Bernoulli(_OneChance):
     Args:
         probs: the probability: a floating tensor or a number.
         logits: the log-odds, instead of `probs`.
-        validate_args: whether arguments are checked.
     """
 
     support = constraints.boolean
@@ -179,7 +178,6 @@ class Categorical(OfChances):
     Args:
         probs: weights of the classes along the last axis, which are divided by their sum.
         logits: the logarithms of the weights, instead of `probs`.
-        validate_args: whether arguments are checked.
     """
 
     arg_constraints: ClassVar[Any] = {

@@ -26,7 +26,6 @@ class Dirichlet(Distribution):
 
     Args:
         concentration: the positive concentration of each class, along the last axis.
-        validate_args: whether arguments are checked.
     """
 
     has_rsample = True
@@ -85,7 +84,6 @@ class Beta(Distribution):
     Args:
         concentration1: the first shape parameter (alpha): a floating tensor or a number, above 0.
         concentration0: the second shape parameter (beta), broadcast against the first.
-        validate_args: whether arguments are checked.
     """
 
     has_rsample = True
@@ -136,7 +134,6 @@ class MultivariateNormal(Distribution):
         covariance_matrix: the covariance matrix; give exactly one of the three matrices.
         precision_matrix: the inverse of the covariance matrix.
         scale_tril: the lower triangular Cholesky factor of the covariance matrix.
-        validate_args: whether arguments are checked.
     """
 
     has_rsample = True

@@ -53,8 +53,7 @@ class L1Loss(_Loss, function=F.l1_loss):
     """The absolute difference.
 
     Args:
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 
 

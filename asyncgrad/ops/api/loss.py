@@ -175,8 +175,7 @@ def mse_loss(
     Args:
         input: a floating tensor.
         target: a tensor of the same shape.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         weight: the weight of each element, of the same shape; the mean is weighted, too.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -196,8 +195,7 @@ def l1_loss(
     Args:
         input: a floating or complex tensor.
         target: a tensor of the same shape.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         weight: the weight of each element, of the same shape; the mean is weighted, too.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -222,8 +220,7 @@ def smooth_l1_loss(
     Args:
         input: a floating tensor.
         target: a tensor of the same shape.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -328,8 +325,7 @@ def binary_cross_entropy(
         input: probabilities.
         target: probabilities of the same shape and dtype.
         weight: the weight of each element, broadcast to the target's shape.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
 
     Raises:
         RuntimeError: if the dtypes differ, or a probability is not between 0 and 1.
@@ -371,8 +367,7 @@ def binary_cross_entropy_with_logits(
         input: logits.
         target: probabilities of the same shape; the losses have their dtype.
         weight: the weight of each element, broadcast.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         pos_weight: the weight of positive targets, broadcast.
     """
     name = "binary_cross_entropy_with_logits"
@@ -562,8 +557,7 @@ def nll_loss(
         target: integer classes of shape (n, ...) or ().
         weight: the weight of each class, of shape (classes,); the mean is weighted, too.
         ignore_index: a class whose elements are ignored.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x = operand_of(INEXACT, input, "nll_loss")
@@ -605,8 +599,7 @@ def cross_entropy(
         weight: the weight of each class, of shape (classes,); with integer classes the mean is
             weighted, too.
         ignore_index: a class whose elements are ignored.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
     reduction = chosen_reduction(reduction, size_average, reduce)

@@ -42,8 +42,7 @@ def margin_ranking_loss(
         input2: the scores to compare with, of the same number of axes.
         target: 1 where the first should be greater, -1 where the second.
         margin: the margin by which it should be greater.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = tensor_operands("margin_ranking_loss", input1, input2, target)
@@ -64,8 +63,7 @@ def hinge_embedding_loss(
     Args:
         input: distances.
         target: 1 or -1 for each, broadcast.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = tensor_operands("hinge_embedding_loss", input, target)
@@ -83,8 +81,7 @@ def cosine_embedding_loss(
         input1: vectors of shape (n, d), or one of shape (d,).
         input2: others.
         target: 1 or -1 for each, of shape (n,) or ().
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = tensor_operands("cosine_embedding_loss", input1, input2, target)
@@ -114,8 +111,7 @@ def soft_margin_loss(
     Args:
         input: scores.
         target: 1 or -1 for each, broadcast.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = tensor_operands("soft_margin_loss", input, target)
@@ -137,8 +133,7 @@ def triplet_margin_loss(
         p: the order of the norm that is the distance.
         eps: added to each difference.
         swap: use the distance between positive and negative where it is smaller.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
 
@@ -201,8 +196,7 @@ def poisson_nll_loss(
         log_input: the input holds logarithms.
         full: add Stirling's approximation of the terms that depend on the target alone.
         eps: added to expected counts before their logarithm is taken.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = tensor_operands("poisson_nll_loss", input, target)
@@ -269,8 +263,7 @@ def multi_margin_loss(
         p: the power, 1 or 2.
         margin: the margin by which it should be greater.
         weight: the weight of each class, of shape (classes,).
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
@@ -312,8 +305,7 @@ def multilabel_margin_loss(
     Args:
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multilabel_margin_loss"
@@ -341,8 +333,7 @@ def multilabel_soft_margin_loss(
         input: logits of shape (..., classes).
         target: 0 or 1 for each.
         weight: the weight of each class, broadcast.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = tensor_operands("multilabel_soft_margin_loss", input, target)
