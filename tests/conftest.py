@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import asyncgrad
+from asyncgrad.ops import registry
+from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.testing import poisoned_memory
 
 if TYPE_CHECKING:
@@ -62,6 +64,16 @@ def _frozen() -> None:
 def _seeded() -> None:
     """The same random numbers each time, whatever ran before."""
     asyncgrad.manual_seed(0)
+
+
+@pytest.fixture
+def table_as_it_was() -> Iterator[None]:
+    """Take what a test has added out of the table of functions."""
+    known = set(registry.OPS)
+    yield
+    for name in registry.OPS.keys() - known:
+        del registry.OPS[name]
+        delattr(RECORDED, name)
 
 
 @pytest.fixture

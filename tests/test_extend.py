@@ -18,14 +18,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "extend.md").read_text(encoding=
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.fixture(autouse=True)
-def as_it_was():
-    """Take what a test has added out of the table."""
-    known = set(registry.OPS)
-    yield
-    for name in set(registry.OPS) - known:
-        del registry.OPS[name]
-        delattr(RECORDED, name)
+pytestmark = pytest.mark.usefixtures("table_as_it_was")
 
 
 def test_the_page_runs_as_it_stands():

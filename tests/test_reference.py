@@ -58,6 +58,7 @@ def test_examples_are_of_names_whose_docstring_has_none(entries):
     assert api_pages.read_examples().keys() <= without
 
 
+@pytest.mark.usefixtures("table_as_it_was")
 @pytest.mark.parametrize("page", [page for page, _, _ in api_pages.PAGES if page != "distributed"])
 def test_examples_print_what_they_say(page):
     """`distributed/test_dask.py` has the page that is missing."""
