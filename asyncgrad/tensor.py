@@ -626,9 +626,6 @@ class Tensor(Methods):
         Args:
             hook: a function or coroutine function of the gradient that returns None or a
                 gradient of the same shape.
-
-        Returns:
-            A handle with `remove()`.
         """
         extras, position = hooks_of(self, "register a hook on")
         return RemovableHandle(extras.tensor.setdefault(position, {}), hook)
@@ -643,9 +640,6 @@ class Tensor(Methods):
 
         Args:
             hook: a function or coroutine function of the leaf that returns None.
-
-        Returns:
-            A handle with `remove()`.
 
         Raises:
             RuntimeError: if the tensor is no leaf or requires no grad.

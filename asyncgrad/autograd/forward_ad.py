@@ -41,10 +41,7 @@ class UnpackedDualTensor(NamedTuple):
 
 
 def enter_dual_level() -> int:
-    """Open the level of forward mode.
-
-    Returns:
-        Its number, 0.
+    """Open the level of forward mode, and return its number, 0.
 
     Raises:
         RuntimeError: if a level is open already; `asyncgrad.func.jvp` nests.

@@ -80,7 +80,7 @@ async def _with_gradient(
 async def vjp(
     func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
 ) -> Any:
-    """The product of a vector with the Jacobian of a function.
+    """A function's outputs, and the product of a vector with its Jacobian, shaped like the inputs.
 
     Args:
         func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
@@ -88,9 +88,6 @@ async def vjp(
         v: the vector, shaped like the outputs; may be left out for one output of one element.
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
-
-    Returns:
-        The function's outputs, and the product, shaped like the inputs.
 
     Raises:
         RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
@@ -117,7 +114,7 @@ async def vjp(
 async def jvp(
     func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
 ) -> Any:
-    """The product of the Jacobian of a function with a vector.
+    """A function's outputs, and the product of its Jacobian with a vector, shaped like the outputs.
 
     Args:
         func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
@@ -125,9 +122,6 @@ async def jvp(
         v: the vector, shaped like the inputs; may be left out for one input of one element.
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
-
-    Returns:
-        The function's outputs, and the product, shaped like the outputs.
 
     Raises:
         RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
@@ -283,7 +277,7 @@ def hessian(
 async def vhp(
     func: Callable[..., Any], single: bool, given: Value, v: Value, create_graph: bool, strict: bool
 ) -> Any:
-    """The product of a vector with the Hessian of a function of one element.
+    """A function's one element, and a vector's product with its Hessian, shaped like the inputs.
 
     Args:
         func: a function or coroutine function of tensors that returns one element.
@@ -291,9 +285,6 @@ async def vhp(
         v: the vector, shaped like the inputs; may be left out for one input of one element.
         create_graph: make the results differentiable.
         strict: raise where the Jacobian does not depend on an input, instead of giving zeros.
-
-    Returns:
-        The function's output, and the product, shaped like the inputs.
 
     Raises:
         RuntimeError: if the output has more than one element, `v` does not fit, or `strict` raises.

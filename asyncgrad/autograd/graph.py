@@ -268,9 +268,6 @@ def register_multi_grad_hook(
             called when the last gradient that this pass computes has come, with a list (None for
             tensors without one); with `mode="any"` it is called with the first gradient.
         mode: "all" or "any".
-
-    Returns:
-        A handle with `remove()`.
     """
     if mode not in words(HookMode):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")

@@ -34,15 +34,12 @@ class Layout(NamedTuple):
 def layout(
     sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]], gap: Point
 ) -> Layout:
-    """Find places for boxes, so that every edge leads downwards.
+    """Find places for boxes, at coordinates of 0 or more, so that every edge leads downwards.
 
     Args:
         sizes: the width and height of each box.
         edges: pairs of boxes: from which to which. They make no circle.
         gap: the least space between two boxes beside each other, and between two layers.
-
-    Returns:
-        The places; all coordinates are at least 0.
     """
     layers, widths, chains = _layers(sizes, edges)
     above: dict[int, list[int]] = defaultdict(list)

@@ -150,15 +150,12 @@ class Memory(NamedTuple):
 
 
 def memory(*roots: Value) -> Memory:
-    """List the arrays that a graph keeps alive, with the operations that saved them.
+    """A table, with sums, of the arrays that a graph keeps alive, and of what saved them.
 
     An array that several nodes save is counted once; if it is a leaf, for the leaf.
 
     Args:
         roots: tensors, nodes or gradient edges; the whole graph behind them is searched.
-
-    Returns:
-        The arrays, with sums; printed, it is a table.
 
     Raises:
         RuntimeError: for a tensor without a graph.

@@ -178,9 +178,6 @@ class Node:
             fn: a function or coroutine function of the node's gradients after and before it
                 (`grad_inputs`, `grad_outputs`) that returns None or a tuple in the place of
                 `grad_inputs`.
-
-        Returns:
-            A handle with `remove()`.
         """
         return RemovableHandle(extras_of(self).post, fn)
 
@@ -190,9 +187,6 @@ class Node:
         Args:
             fn: a function or coroutine function of the node's `grad_outputs` that returns None
                 or a tuple in their place.
-
-        Returns:
-            A handle with `remove()`.
         """
         return RemovableHandle(extras_of(self).pre, fn)
 

@@ -38,21 +38,14 @@ class Host(Protocol):
     """What an engine runs on a worker."""
 
     async def take(self, message: Message) -> tuple[bool, Any]:
-        """Run the method that a message names.
-
-        Returns:
-            Whether it has succeeded, and its result or error.
-        """
+        """Run the method that a message names: whether it succeeded, and its result or error."""
 
 
 class Peers(Protocol):
     """Calls hosts; can be pickled, so that hosts can call one another."""
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
-        """Await `take(message)` of a host.
-
-        Returns:
-            What `take` returns: whether the method has succeeded, and its result or error.
+        """Await `take(message)` of a host, and return what it returns.
 
         Raises:
             OSError: if the host can't be reached any more.

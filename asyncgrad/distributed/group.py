@@ -117,10 +117,7 @@ class Group:
         self._runs.close(self.run, tag[1:])
 
     async def exchange(self, tag: Any, contents: dict[int, Any], own: Any) -> list[Any]:
-        """Send each other rank something, and await what they send.
-
-        Returns:
-            What has come, by rank, with `own` in this rank's place.
+        """Send each other rank something; return what they send, by rank, and `own` for this one.
 
         Raises:
             RuntimeError: if another has sent it by another name.
@@ -239,16 +236,13 @@ def _array_of(name: str, tensor: Any) -> Any:
 
 @begins
 async def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> Tensor:
-    """Combine the tensors of all ranks, in the order of the ranks.
+    """Combine the tensors of all ranks, in the order of the ranks, to the same bits on all of them.
 
     Unlike PyTorch's function it changes no tensor, and it is not recorded.
 
     Args:
         tensor: this rank's tensor, of the same shape and dtype on all ranks.
         op: how.
-
-    Returns:
-        The combination, with the same bits on all ranks.
 
     Raises:
         RuntimeError: if shapes, dtypes or `op` differ, or a rank's function has returned.

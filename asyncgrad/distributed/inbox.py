@@ -47,11 +47,7 @@ class Inbox:
         return self._site
 
     async def take(self, message: Message) -> tuple[bool, Any]:
-        """Run the method that a message names.
-
-        Returns:
-            Whether it has succeeded, and its result or error.
-        """
+        """Run the method that a message names: whether it succeeded, and its result or error."""
         if message.session != self._session:
             return False, AutogradError("a message of another world was refused")
         site = self._site

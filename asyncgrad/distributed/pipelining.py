@@ -78,7 +78,7 @@ class Pipeline:
         self, x: Tensor, target: Tensor, loss_fn: Callable[[Any, Any], Any], *,
         deadline: float | None = None,
     ) -> Tensor:  # fmt: skip
-        """Compute the loss of a batch and its gradients, which are committed at the end, or never.
+        """Compute the mean loss of a batch and its gradients, committed at the end, or never.
 
         Args:
             x: the batch, of shape (N, ...) with N examples.
@@ -86,9 +86,6 @@ class Pipeline:
             loss_fn: gives the mean loss of a micro-batch from the last stage's result and the
                 target; it can be pickled, and runs on the last stage's worker.
             deadline: a time of the loop's clock, at which the step is given up.
-
-        Returns:
-            The mean loss of the batch.
 
         Raises:
             ValueError: if there are fewer examples than micro-batches, or not as many targets.

@@ -45,7 +45,7 @@ class ReplicatedModel:
     async def forward_backward(
         self, loss_fn: Callable[..., Any], shards: Sequence[Any], *, deadline: float | None = None
     ) -> Tensor:
-        """Compute a loss and its gradients, every worker with its share of a batch.
+        """Compute the mean loss of a batch and its gradients, every worker with its share.
 
         The copies' gradients are those of the mean over the whole batch, also if shards differ in
         length. Either all copies have them, or none. Within an `autograd.context()` they are
@@ -57,9 +57,6 @@ class ReplicatedModel:
             shards: for each worker a tuple of arguments, whose first tensor has an example in each
                 row; None, or no rows, for a worker without any.
             deadline: a time of the loop's clock, at which the passes are given up.
-
-        Returns:
-            The mean loss of the batch.
 
         Raises:
             ValueError: if there is not one shard for each worker, or no example at all.

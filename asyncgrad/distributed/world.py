@@ -104,7 +104,7 @@ class World:
         return await RemoteOptimizer.make(self._site, next(self._numbers), kind, models, defaults)
 
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Run a function on all workers at once, as one program with many ranks.
+        """Run a function on all workers, as one program with many ranks; return results by rank.
 
         Within it `get_rank`, `get_world_size` and the collectives work. If it fails on one worker,
         or a worker is lost, or the caller is cancelled, it is cancelled on all.
@@ -113,9 +113,6 @@ class World:
             function: a coroutine function that can be pickled.
             args: its arguments, the same on all.
             kwargs: its keyword arguments.
-
-        Returns:
-            What it returns on each worker, by rank.
 
         Raises:
             TypeError: if it is no coroutine function.

@@ -107,7 +107,7 @@ def jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, *,
     chunk_size: int | None = None, randomness: Randomness = "error",
 ) -> Callable[..., Any]:  # fmt: skip
-    """Make a function that computes a Jacobian, all columns at once in forward mode.
+    """Make a function that computes `jacrev`'s Jacobian, all columns at once in forward mode.
 
     Args:
         func: a function or coroutine function that returns a tensor or a tree of tensors.
@@ -115,9 +115,6 @@ def jacfwd(
         has_aux: `func` returns a pair, and only its first part is differentiated.
         chunk_size: the number of columns to compute at once; None for all.
         randomness: how random numbers in `func` behave, as in `vmap`.
-
-    Returns:
-        A function with the same results as `jacrev`'s.
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")

@@ -23,7 +23,7 @@ GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 def advance(mode: str, x: Tensor, state: tuple[Any, ...], weights: dict[str, Any]) -> Any:
-    """Run a cell over a sequence.
+    """Run a cell over a sequence; return the states after all steps, and the final state's tensors.
 
     Args:
         mode: the kind of cell.
@@ -31,9 +31,6 @@ def advance(mode: str, x: Tensor, state: tuple[Any, ...], weights: dict[str, Any
         state: the initial state's tensors, of shape (n, size).
         weights: by name: `weight_ih`, `weight_hh`, and if present `bias_ih`, `bias_hh`,
             `weight_hr`.
-
-    Returns:
-        The states after all steps, and the final state's tensors.
     """
     w, bias, second = weights["weight_hh"], weights.get("bias_ih"), weights.get("bias_hh")
     h = state[0]

@@ -358,15 +358,12 @@ class Module(Hooked):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> LoadResult:
-        """Copy parameters and buffers from a state dict.
+        """Copy parameters and buffers from a state dict; return the missing and unexpected names.
 
         Args:
             state_dict: tensors by dotted names.
             strict: raise if names are missing or unexpected.
             assign: use the given tensors themselves instead of copying their values.
-
-        Returns:
-            The missing and unexpected names.
 
         Raises:
             RuntimeError: if shapes do not match, or names do not and `strict` is set.

@@ -98,16 +98,13 @@ def _spaced(cell: str) -> str:
 
 
 def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
-    """List the layers of a model, with the shapes of what they return for an example.
+    """A table, with sums, of a model's layers and the shapes of what they return for an example.
 
     Args:
         model: the module.
         args: an example of what the model is called with; without any, shapes are left out. It is
             called once, in evaluation mode and without recording a graph.
         kwargs: the same, by name.
-
-    Returns:
-        The layers, with sums; printed, it is a table.
 
     Raises:
         TypeError: if it is no module, or if the `forward` of one is a coroutine function, which

@@ -72,13 +72,10 @@ class LBFGS(Optimizer):
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
     def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
-        """Iterate until the step has converged or reaches its limits.
+        """Iterate until the step converges or reaches its limits; return the first loss.
 
         Args:
             closure: computes the loss and its gradients anew.
-
-        Returns:
-            The closure's first result.
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.
@@ -100,9 +97,6 @@ class LBFGS(Optimizer):
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
-
-        Returns:
-            The closure's first result.
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.

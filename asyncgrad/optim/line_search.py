@@ -34,7 +34,7 @@ def strong_wolfe(
     evaluate: Callable[[float], Generator[None, float, Point]], start: Point, first: float,
     largest: float, tolerance: float, most: int,
 ) -> Generator[None, float, tuple[Point, int]]:  # fmt: skip
-    """Search along a direction for a point that satisfies the strong Wolfe conditions.
+    """The best point along a direction by the strong Wolfe conditions, and how many were tried.
 
     Args:
         evaluate: a generator function from a distance to a point; it yields to wait for the loss.
@@ -42,9 +42,6 @@ def strong_wolfe(
         largest: the largest magnitude among the direction's elements.
         tolerance: the search ends when no parameter changes by more within the interval.
         most: the greatest number of points to try after the first.
-
-    Returns:
-        The best point, and the number of points tried.
     """
     point = yield from evaluate(first)
     before, tries = start, 0

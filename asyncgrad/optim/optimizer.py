@@ -161,7 +161,7 @@ class Optimizer(Hooked):
     @overload
     def step(self, closure: Callable[[], _T]) -> _T: ...
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step in this thread.
+        """Take one step in this thread, and return the closure's result.
 
         A parameter is changed in place, together with all tensors that share its memory. If a graph
         still needs its values, it gets new memory instead.
@@ -171,9 +171,6 @@ class Optimizer(Hooked):
 
         Args:
             closure: computes the loss and its gradients anew before the step.
-
-        Returns:
-            The closure's result.
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.
@@ -205,9 +202,6 @@ class Optimizer(Hooked):
 
         Args:
             closure: computes the loss and its gradients anew; may be a coroutine function.
-
-        Returns:
-            The closure's result.
 
         Raises:
             PendingBackwardError: if this task has not awaited a pass that it started.
@@ -248,13 +242,10 @@ class Optimizer(Hooked):
         made.append(self._updates(True))
 
     def _updates(self, beside: bool) -> dict[Any, Any]:
-        """Update every parameter that has a gradient, or make a new array for it.
+        """Update parameters that have a gradient, or make new arrays, returned by parameter.
 
         Args:
             beside: make new arrays: other tasks run meanwhile and must not see a partial step.
-
-        Returns:
-            The new arrays by parameter.
         """
         drafts = self._drafts = {}
         try:

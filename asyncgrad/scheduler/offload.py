@@ -35,9 +35,6 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
         function: what to run, a forward pass for example.
         args, kwargs: its arguments.
 
-    Returns:
-        What the function returns.
-
     Raises:
         CancelledError: once the function has ended, if the caller is cancelled meanwhile.
         RuntimeError: if the function raises StopIteration or CancelledError itself.

@@ -34,16 +34,13 @@ def get_total_norm(
     tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """The norm of all elements of some tensors, as if they were one vector.
+    """The norm, without dimensions, of all elements of some tensors, as if they were one vector.
 
     Args:
         tensors: one, or many.
         norm_type: the norm's order; may be `float("inf")`.
         error_if_nonfinite: raise if the norm is not finite.
         foreach: accepted for PyTorch compatibility, without effect.
-
-    Returns:
-        A tensor without dimensions.
     """
     tensors = [tensors] if isinstance(tensors, Variable) else list(tensors)
     order = float(norm_type)
@@ -128,7 +125,7 @@ def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
     error_if_nonfinite: bool = False, foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Scale gradients in place so that their total norm is at most `max_norm`.
+    """Scale gradients in place so that their total norm is at most `max_norm`; return that before.
 
     Args:
         parameters: one, or many.
@@ -136,9 +133,6 @@ def clip_grad_norm_(
         norm_type: the norm's order; may be `float("inf")`.
         error_if_nonfinite: raise if the norm is not finite.
         foreach: accepted for PyTorch compatibility, without effect.
-
-    Returns:
-        The norm before, a tensor without dimensions.
 
     Raises:
         PendingBackwardError: if this task has started a pass that it has not awaited.

@@ -295,9 +295,6 @@ def unique(
         return_counts: also return the number of occurrences of each.
         dim: the axis; None for the elements.
 
-    Returns:
-        A tensor, or a tuple if further results are requested.
-
     Raises:
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
@@ -336,9 +333,6 @@ def unique_consecutive(
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
         dim: the axis; None for the flattened elements.
-
-    Returns:
-        A tensor, or a tuple if further results are requested.
 
     Raises:
         RuntimeError: if parts along an axis have no elements.

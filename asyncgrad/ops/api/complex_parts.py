@@ -30,9 +30,6 @@ def view_as_real(input: Tensor) -> Tensor:
     Args:
         input: complex64 or complex128, of shape (...).
 
-    Returns:
-        A view of shape (..., 2).
-
     Raises:
         RuntimeError: for a real tensor.
     """
@@ -50,9 +47,6 @@ def view_as_complex(input: Tensor) -> Tensor:
 
     Args:
         input: float32 or float64, of shape (..., 2), with adjacent pairs in memory.
-
-    Returns:
-        A view of shape (...).
 
     Raises:
         RuntimeError: for another dtype or shape, or other strides in memory.

@@ -496,16 +496,13 @@ def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None,
     device: DeviceLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """The indices on and below a diagonal of a matrix, row by row; see `zeros`.
+    """The indices, of shape (2, count), on and below a matrix's diagonal, row by row; see `zeros`.
 
     Args:
         row: how many rows the matrix has.
         col: how many columns.
         offset: which diagonal; larger is further to the right.
         dtype: int64 if None, or int32.
-
-    Returns:
-        A tensor of shape (2, count): the row and column indices.
 
     Raises:
         NotImplementedError: for other dtypes.

@@ -72,7 +72,7 @@ def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0,
     compute_mode: DistanceMode = "use_mm_for_euclid_dist_if_necessary",
 ) -> Tensor:  # fmt: skip
-    """The distances between all rows of one matrix and all rows of another.
+    """The distances, of shape (..., m, n), between all rows of one matrix and all rows of another.
 
     The gradient of the distance between equal rows is 0.
 
@@ -83,9 +83,6 @@ def cdist(
         compute_mode: "use_mm_for_euclid_dist" computes Euclidean distances by a matrix product,
             which is faster and less exact; "donot_use_mm_for_euclid_dist" never does;
             "use_mm_for_euclid_dist_if_necessary" does from 26 rows on.
-
-    Returns:
-        A tensor of shape (..., m, n).
     """
     name = "cdist"
     if compute_mode not in words(DistanceMode):
@@ -120,14 +117,11 @@ def cdist(
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The distances between all pairs of rows of a matrix, those of the first row first.
+    """The n (n - 1) / 2 distances between pairs of rows of a matrix, those of the first row first.
 
     Args:
         input: floating, of shape (n, k).
         p: the order of the norm, not negative; infinity for the greatest difference.
-
-    Returns:
-        A tensor of shape (n (n - 1) / 2,).
 
     Raises:
         RuntimeError: if it is not a matrix of floating numbers, or the order is negative.

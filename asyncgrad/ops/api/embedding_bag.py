@@ -34,7 +34,7 @@ def embedding_bag(
     sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The sum, mean or maximum of each bag of rows of a table; an empty bag gives zeros.
+    """The sum, mean or maximum of each bag of rows, (bags, features); an empty bag gives zeros.
 
     Args:
         input: integers of shape (bags, length), or of shape (n,) with `offsets`.
@@ -48,9 +48,6 @@ def embedding_bag(
         per_sample_weights: the weight of each row in a sum, of the input's shape.
         include_last_offset: `offsets` also says where the last bag ends.
         padding_idx: a row that is ignored in all bags.
-
-    Returns:
-        A tensor of shape (bags, features).
     """
     index = as_tensor_operand(input, "embedding_bag", 1)
     table = as_tensor_operand(weight, "embedding_bag", 2)

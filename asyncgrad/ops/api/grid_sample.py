@@ -67,7 +67,7 @@ def grid_sample(
     input: Tensor, grid: Tensor, mode: SampleMode = "bilinear",
     padding_mode: SamplePadding = "zeros", align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Sample images at given positions.
+    """Sample images at given positions: a tensor of shape (n, channels, *out).
 
     Args:
         input: of shape (n, channels, rows, columns) or (n, channels, layers, rows, columns).
@@ -77,9 +77,6 @@ def grid_sample(
         padding_mode: outside of the image are "zeros", the nearest element of its "border" or
             its "reflection".
         align_corners: -1 and 1 are the centres of the outermost elements, not their outer sides.
-
-    Returns:
-        A tensor of shape (n, channels, *out).
 
     Raises:
         NotImplementedError: for integers and complex numbers.
@@ -201,15 +198,12 @@ def _within(at: Tensor, length: int, padding: SamplePadding, aligned: bool) -> A
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The positions for `grid_sample` that affine maps give.
+    """The positions for `grid_sample` that affine maps give: (n, *image, 2) or (n, *image, 3).
 
     Args:
         theta: floating, of shape (n, 2, 3), or (n, 3, 4) for images of three axes.
         size: the shape of the result of sampling, (n, channels, *image).
         align_corners: see `grid_sample`.
-
-    Returns:
-        A tensor of shape (n, *image, 2) or (n, *image, 3).
     """
     name = "affine_grid"
     x = as_tensor_operand(theta, name, 1)

@@ -65,7 +65,7 @@ def _along(values: Tensor, axis: int, ndim: int) -> Any:
 def gradient(
     input: Tensor, *, spacing: Any = 1, dim: Ints | None = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
-    """Derivatives along axes: central differences inside, one-sided ones at the edges.
+    """Derivatives along axes, of the input's shape: central differences, one-sided at the edges.
 
     Args:
         input: values at the points of a grid.
@@ -73,9 +73,6 @@ def gradient(
             coordinates.
         dim: the axis, or several; all if None.
         edge_order: the order of accuracy at the edges: 1, or 2 with three points.
-
-    Returns:
-        For each axis a tensor of the input's shape.
 
     Raises:
         RuntimeError: if there are too few points, or spacings of another number.
@@ -209,16 +206,13 @@ def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
     aweights: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """The covariances of variables.
+    """The covariances of variables: a square matrix, or of one variable its variance.
 
     Args:
         input: of shape (variables, observations), or one variable's observations.
         correction: subtracted from the number of observations.
         fweights: the number of repetitions of each observation, not negative.
         aweights: the weight of each observation.
-
-    Returns:
-        A matrix of shape (variables, variables); of one variable its variance.
     """
     x = as_tensor_operand(input, "cov", 1)
     dims, kind = len(x._metadata.shape), x._metadata.dtype.kind

@@ -877,11 +877,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 @writes_exactly
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
-    """The indices of the elements that are not zero; no gradient.
-
-    Returns:
-        A row for each element, or with `as_tuple` a tensor for each axis.
-    """
+    """The indices of nonzero elements: a row for each, or with `as_tuple` a tensor by axis."""
     x = as_tensor_operand(input, "nonzero", 1)
     F = x._metadata.F
     array = x._array

@@ -82,7 +82,7 @@ def _patches(
 def unfold(
     input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Tensor:
-    """Extract the patches of images as columns.
+    """Extract the patches of images as columns: (n, channels * elements of a patch, patches).
 
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
@@ -90,9 +90,6 @@ def unfold(
         dilation: the distance between the patch's elements.
         padding: zeros on both sides.
         stride: the distance between patches.
-
-    Returns:
-        Of shape (n, channels * elements of a patch, patches).
     """
     x = as_tensor_operand(input, "unfold", 1)
     if x.ndim not in {3, 4} or 0 in x.shape[-3:]:
@@ -240,16 +237,13 @@ lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`x1 @ weight @ x2 + bias`, for each of several matrices.
+    """`x1 @ weight @ x2 + bias`, for each of several matrices: of shape (..., k).
 
     Args:
         input1: of shape (..., m).
         input2: of shape (..., n).
         weight: of shape (k, m, n).
         bias: of shape (k,).
-
-    Returns:
-        Of shape (..., k).
     """
     x, y, w = tensor_operands("bilinear", input1, input2, weight)
     if x.ndim != y.ndim:

@@ -535,16 +535,13 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Indices drawn with the weights in each row of a tensor.
+    """Indices, (num_samples,) or (m, num_samples), drawn with the weights in each row of a tensor.
 
     Args:
         input: the weights, not negative: of shape (n,) or (m, n).
         num_samples: how many to draw from each row.
         replacement: an index may be drawn again.
         generator: the source of the numbers; the default generator if None.
-
-    Returns:
-        Integers of shape (num_samples,) or (m, num_samples).
 
     Raises:
         RuntimeError: if the weights are none, or too few to draw from.

@@ -35,7 +35,7 @@ _PARTED = 64
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
 ) -> return_types.sort:
-    """The sorted elements along an axis, and their indices.
+    """The sorted `values` along an axis, and their int64 `indices`.
 
     NaN is greater than all numbers. Equal elements always keep their order.
 
@@ -43,9 +43,6 @@ def sort(
         input: a real tensor.
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
         RuntimeError: for complex numbers.
@@ -100,16 +97,13 @@ def _order(F: Raw, array: Array, axis: int, descending: bool) -> Any:
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
-    """The `k` greatest or smallest elements along an axis, and their indices.
+    """The `k` greatest or smallest `values` along an axis, and their int64 `indices`.
 
     Args:
         input: a real tensor. NaN is greater than all numbers.
         k: the number of elements.
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
         RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
@@ -242,14 +236,11 @@ nanmedian = _middle(
 
 @writes
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
-    """The `k`-th smallest element along an axis, counted from 1, and its index.
+    """The `k`-th smallest element along an axis, counted from 1, and its index, an int64.
 
     Args:
         input: a real tensor. NaN is greater than all numbers.
         k: the rank, from 1.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
         NotImplementedError: for booleans and complex numbers.
@@ -270,13 +261,10 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
 
 @writes
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
-    """The most frequent element along an axis, the least of several, and its index.
+    """The most frequent element along an axis, the least of several, and its index, an int64.
 
     Args:
         input: a real tensor.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
     """
     along = lambda x, axis: mode(x, axis, keepdim)  # noqa: E731  a name for it
     return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)

@@ -30,7 +30,7 @@ METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
 def as_strided(
     input: Tensor, size: Ints, stride: Ints, storage_offset: int | None = None
 ) -> Tensor:
-    """A view, with arbitrary strides, of the memory of a tensor or its base.
+    """A view, with any strides, of a tensor's or its base's memory, such as a signal's windows.
 
     Several elements may share memory; their gradients add up. Elements of the base that `input`
     does not contain get no gradient. Tensors outside of host memory are copied.
@@ -39,9 +39,6 @@ def as_strided(
         size: the shape of the view.
         stride: for each axis, the distance of neighbours, in elements.
         storage_offset: the number of the first element in memory; None for that of `input`.
-
-    Returns:
-        The view, such as all windows of a signal.
 
     Raises:
         RuntimeError: if an element would be outside of the memory, strides are negative, or their
@@ -98,9 +95,6 @@ def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = N
         input: the tensor, which must not require grad, except in inference mode.
         sizes: the shape, as integers or one sequence of them.
         memory_format: for PyTorch compatibility: the rows are always the last axis.
-
-    Returns:
-        The tensor.
 
     Raises:
         RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.

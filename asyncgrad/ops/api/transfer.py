@@ -103,9 +103,6 @@ def to_async(input: Tensor, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Te
     Args:
         args, kwargs: those of `to`.
 
-    Returns:
-        A coroutine that returns the tensor once its values have arrived.
-
     Raises:
         RuntimeError: for errors on the device.
 
@@ -132,9 +129,6 @@ async def _arrived(value: Tensor, events: list[Event]) -> Any:
 
 def item_async(input: Tensor) -> Coroutine[Any, Any, int | float | complex]:
     """An awaitable `item`: yields to the event loop while the number is computed and copied.
-
-    Returns:
-        A coroutine that returns a Python number.
 
     Raises:
         RuntimeError: if there is not exactly one element, or for errors on the device.

@@ -85,14 +85,11 @@ def _permuted(rows: Array, order: Array) -> Any:
 
 @writes
 def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
-    """The LU decomposition: permutations P, L with ones on the diagonal, and U.
+    """The decomposition `A = P @ L @ U`: a permutation, L with ones on the diagonal, and U.
 
     Args:
         A: of shape (..., m, n).
         pivot: must be True: rows are always exchanged.
-
-    Returns:
-        P, L and U with `P @ L @ U = A`.
 
     Raises:
         NotImplementedError: for integers and booleans.
