@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.ops.fused import silent
 from asyncgrad.ops.op import linear
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from asyncgrad.types import Array, Library, Namespace, Value
 
 
+@silent
 def _complex(xp: Library, x: Array, dims: tuple[int, ...], forward: bool, scale: float) -> Any:
     function, norm = (xp.fft.fftn, "backward") if forward else (xp.fft.ifftn, "forward")
     out = function(x, axes=dims, norm=norm)
@@ -22,6 +24,7 @@ def _complex(xp: Library, x: Array, dims: tuple[int, ...], forward: bool, scale:
     return out.astype(x.dtype, copy=False)
 
 
+@silent
 def _halved(xp: Library, x: Array, dim: int, scale: float) -> Any:
     """The transform of real numbers, without the half that is the conjugate of the other."""
     out = xp.fft.rfft(x, axis=dim)
@@ -34,6 +37,7 @@ def _halved_back(F: Namespace, g: Value, x_shape: tuple[int, ...], dim: int, sca
     return F.real(F.fft_complex(F.pad_zeros(g, x_shape, dim, 0), (dim,), False, scale))
 
 
+@silent
 def _joined(xp: Library, x: Array, dim: int, length: int, scale: float) -> Any:
     """The inverse of `_halved`; the length decides whether there is a middle element."""
     out = xp.fft.irfft(x, length, axis=dim, norm="forward")

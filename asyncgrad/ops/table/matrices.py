@@ -16,7 +16,7 @@ import numpy as np
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
-from asyncgrad.ops.fused import widening
+from asyncgrad.ops.fused import silent, widening
 from asyncgrad.ops.op import Refused, fused, operation, raising
 from asyncgrad.ops.table.linalg import conjugate
 
@@ -210,9 +210,16 @@ def _inverse(F: Namespace, x: Value) -> Any:
         return F.div(turned, F.reshape(F.det(x), (*x.shape[:-2], 1, 1)))
 
 
+def _factors(xp: Library, x: Array) -> tuple[Any, Any, Any]:
+    """Singular vectors and values; the values are NaN if elements of a matrix are not finite."""
+    finite = xp.isfinite(x).all(axis=(-2, -1), keepdims=True)
+    u, s, vh = xp.linalg.svd(xp.where(finite, x, 0))
+    return u, xp.where(finite[..., 0], s, xp.nan), vh
+
+
 def _cofactors(xp: Library, x: Array) -> Any:
     """The derivative of the determinant, also for singular matrices."""
-    u, s, vh = xp.linalg.svd(x)
+    u, s, vh = _factors(xp, x)
     others = xp.ones_like(s)
     for place in range(s.shape[-1]):
         others[..., place] = xp.prod(xp.delete(s, place, axis=-1), axis=-1)
@@ -241,7 +248,7 @@ def _cofactors_gradient(xp: Library, g: Array, x: Array, out: Array) -> Any:
 
     The determinant's second derivative is symmetric: it is the tangent along `g`.
     """
-    u, s, vh = xp.linalg.svd(x)
+    u, s, vh = _factors(xp, x)
     own = xp.eye(s.shape[-1], dtype=bool)
     # For each pair the product of all others: of what comes before the second, and after it.
     rows = xp.where(own, 1, s[..., None, :])
@@ -771,7 +778,7 @@ OPS = raising(
     ),
     operation(
         "det",
-        lambda xp, x: xp.linalg.det(x),
+        silent(lambda xp, x: xp.linalg.det(x)),
         pulls={"x": lambda F, g, x: _scalar_times(F, g, conjugate(F, F.cofactors(x)))},
         pushes={
             "x": lambda F, t, x: F.sum(
@@ -790,7 +797,7 @@ OPS = raising(
     ),
     operation(
         "log_abs_det",
-        lambda xp, x: xp.linalg.slogdet(x)[1],
+        silent(lambda xp, x: xp.linalg.slogdet(x)[1]),
         pulls={"x": lambda F, g, x: _scalar_times(F, g, _adjoint(F, _inverse(F, x)))},
         pushes={"x": lambda F, t, x: _real(F, _trace(F, F.bmm(_inverse(F, x), t)))},
         node="LinalgSlogdetBackward0",
@@ -798,7 +805,7 @@ OPS = raising(
     ),
     operation(
         "det_sign",
-        lambda xp, x: xp.linalg.slogdet(x)[0],
+        silent(lambda xp, x: xp.linalg.slogdet(x)[0]),
         pulls={"x": _sign_back},
         pushes={"x": _sign_push},
         node="LinalgSlogdetBackward0",
