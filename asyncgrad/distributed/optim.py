@@ -25,13 +25,18 @@ class ZeroRedundancyOptimizer:
 
     Args:
         parameters: the parameters of a model whose gradients are the same on all ranks, or pairs of
-            a name and a parameter. The first step compares them: the names, or the places in data
-            parallel models.
+            a name and a parameter, or dictionaries with `params` and options. The first step
+            compares them: the names, or the places in data parallel models.
         optimizer_class: the class of the optimizer that updates a share.
         defaults: its arguments.
 
+    Attributes:
+        optim: the optimizer of this rank's share. It has all groups, so that a scheduler of
+            `asyncgrad.optim.lr_scheduler` takes it on every rank.
+
     Raises:
         RuntimeError: outside of `World.run`, or if there is no parameter.
+        ValueError: if a parameter is given twice.
 
     Example:
         >>> from asyncgrad import distributed as dist
@@ -50,17 +55,22 @@ class ZeroRedundancyOptimizer:
         """Divide the parameters: the largest first, each to the rank that has least."""
         self._group = current_group("ZeroRedundancyOptimizer")
         self._number = next(self._group.models)
-        given = list(parameters)
+        given: list[Any] = list(parameters)
         if not given:
             raise AutogradError("ZeroRedundancyOptimizer: got no parameters")
-        named = [one if isinstance(one, tuple) else (None, one) for one in given]
+        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        members = [(i, one) for i, group in enumerate(groups) for one in _members(group)]
+        named = [one if isinstance(one, tuple) else (None, one) for _, one in members]
         self._parameters = [parameter for _, parameter in named]
         for parameter in self._parameters:
             if not isinstance(parameter, Variable):
                 raise TypeError(
-                    f"ZeroRedundancyOptimizer: expected parameters, not "
-                    f"{type(parameter).__name__}: for groups of options, make an optimizer for each"
+                    f"ZeroRedundancyOptimizer: expected parameters, not {type(parameter).__name__}"
                 )
+        if len(set(map(id, self._parameters))) < len(self._parameters):
+            raise ValueError(
+                "ZeroRedundancyOptimizer: a parameter is given twice, and would be updated twice"
+            )
         sizes = [0] * self._group.size
         self._owners = [0] * len(self._parameters)
         order = sorted(range(len(self._parameters)), key=lambda i: -self._parameters[i].numel())
@@ -68,14 +78,21 @@ class ZeroRedundancyOptimizer:
             owner = min(range(len(sizes)), key=sizes.__getitem__)
             self._owners[place] = owner
             sizes[owner] += self._parameters[place].numel()
-        own = [given[place] for place in self._places(self._group.rank)]
-        #: The optimizer of this rank's share; None if it has none.
-        self.optim = optimizer_class(own, **defaults) if own else None
+        shares: list[dict[str, Any]] = [{**group, "params": []} for group in groups]
+        for place in self._places(self._group.rank):
+            number, member = members[place]
+            shares[number]["params"].append(member)
+        for share in shares:
+            if not share["params"] and isinstance(members[0][1], tuple):
+                # Either all groups of an optimizer have names, or none has.
+                share["param_names"] = []
+        self.optim = optimizer_class(shares, **defaults)
         self._steps = 0
         places = self._group.starts.places()
         self._facts = [
             f"{p._metadata.dtype} {p._metadata.shape} {name or places.get(id(p), '')}".rstrip()
-            for name, p in named
+            + f" of group {number}" * (len(groups) > 1)
+            for (name, p), (number, _) in zip(named, members, strict=True)
         ]
 
     def _places(self, rank: int) -> list[int]:
@@ -101,8 +118,7 @@ class ZeroRedundancyOptimizer:
         if not self._steps:
             for rank, facts in enumerate(await self._exchange(self._facts)):
                 self._compare(rank, facts)
-        if self.optim is not None:
-            await self.optim.step_async()
+        await self.optim.step_async()
         self._steps += 1
         found = await self._exchange([p.detach() for p in self._share(group.rank)])
         for rank in range(group.size):
@@ -133,8 +149,6 @@ class ZeroRedundancyOptimizer:
 
     def state_dict(self) -> Any:
         """The state of this rank's share, with the places of its parameters."""
-        if self.optim is None:
-            return None
         return self.optim.state_dict() | {"places": self._places(self._group.rank)}
 
     def load_state_dict(self, state: Any) -> None:
@@ -144,13 +158,18 @@ class ZeroRedundancyOptimizer:
             ValueError: if it is that of another share.
         """
         places = self._places(self._group.rank)
-        if ([] if state is None else state.get("places")) != places:
+        if (state or {}).get("places") != places:
             raise ValueError(
                 f"load_state_dict: the state is not of the parameters {places}, which this rank "
                 f"updates: load what the same rank of as many has saved"
             )
-        if self.optim is not None:
-            self.optim.load_state_dict({k: v for k, v in state.items() if k != "places"})
+        self.optim.load_state_dict({k: v for k, v in state.items() if k != "places"})
+
+
+def _members(group: dict[str, Any]) -> list[Any]:
+    """What a group of options holds: parameters, or pairs of a name and a parameter."""
+    found = group["params"]
+    return [found] if isinstance(found, Variable) else list(found)
 
 
 def _assign(parameters: list[Any], values: list[Any]) -> None:

@@ -55,6 +55,8 @@ async def awaited(found: Any) -> Any:
 
 async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a user's function: in a thread, lest it block the loop, unless it can be awaited."""
+    if not callable(function):
+        raise TypeError(f"{function!r} is not callable: give a function, or a class")
     # `waits` is also true of a class if calls of its instances are awaited. A call of the class is
     # not awaited.
     if waits(function) and not isinstance(function, type):
@@ -65,7 +67,9 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 def as_loss(name: str, found: Any) -> Tensor:
     """What a loss function has given; raises unless it is a tensor of one element."""
     if not isinstance(found, Variable) or found._metadata.size != 1:
+        shape = f" of shape {tuple(found.shape)}" if isinstance(found, Variable) else ""  # type: ignore[attr-defined]
         raise AutogradError(
-            f"{name}: the loss function gave {type(found).__name__}, not a tensor of one element"
+            f"{name}: the loss function gave {type(found).__name__}{shape}, not a tensor of one "
+            f"element"
         )
     return cast("Tensor", found)

@@ -1111,9 +1111,55 @@ async def state_of_another() -> None:
     for wrong in (states[1 - dist.get_rank()], None, {}):
         with pytest.raises(ValueError, match="which this rank updates"):
             optimizer.load_state_dict(wrong)
-    for given_ in ([{"params": list(model.parameters())}], [3]):
-        with pytest.raises(TypeError, match=r"expected parameters, not (dict|int)"):
+    with pytest.raises(TypeError, match=r"expected parameters, not int"):
+        dist.optim.ZeroRedundancyOptimizer([3], ag.optim.Adam, lr=0.1)
+    # Its two owners would each take the other's value.
+    twice = [*model.parameters(), *model.parameters()]
+    for given_ in (twice, [{"params": twice[:1]}, {"params": twice[:2]}]):
+        with pytest.raises(ValueError, match="given twice"):
             dist.optim.ZeroRedundancyOptimizer(given_, ag.optim.Adam, lr=0.1)
+
+
+async def in_groups(kind: str, state: Any = None) -> Any:
+    """Steps with two groups of options and a schedule; the state that follows, and the rest."""
+    model = await DDP(Affine())
+    scale, shift = model.named_parameters()
+    groups: Any = [{"params": [shift], "lr": 0.5, "betas": (0.5, 0.9)}, {"params": [scale]}]
+    if kind == "sharded":
+        optimizer: Any = dist.optim.ZeroRedundancyOptimizer(groups, ag.optim.Adam, lr=0.1)
+        own = optimizer.optim
+    else:
+        optimizer = own = ag.optim.Adam(groups, lr=0.1)
+    schedule = ag.optim.lr_scheduler.StepLR(own, step_size=1, gamma=0.5)
+    if state is not None:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"][dist.get_rank()])
+        schedule.load_state_dict(state["schedule"])
+    for _ in range(2):
+        optimizer.zero_grad()
+        await model(ag.ones(2, 3, dtype=ag.float64)).square().sum().backward()
+        await optimizer.step_async()
+        schedule.step()
+    return {
+        "model": model.state_dict(),
+        "optimizer": await dist.all_gather(optimizer.state_dict()),
+        "schedule": schedule.state_dict(),
+        "lr": [group["lr"] for group in own.param_groups],
+    }
+
+
+@pytest.mark.asyncio
+async def test_a_divided_optimizer_has_groups_and_a_schedule_also_where_it_has_no_share() -> None:
+    """Three ranks divide two parameters, and go on from a checkpoint."""
+    async with world_of(Engine(3)) as world:
+        first = await world.run(in_groups, "sharded")
+        divided = await world.run(in_groups, "sharded", first[0])
+        start = (await world.run(in_groups, "whole"))[0]
+        whole = (await world.run(in_groups, "whole", start))[0]
+    for found in divided:
+        assert found["lr"] == whole["lr"] == [0.5 / 16, 0.1 / 16]
+        for name, value in whole["model"].items():
+            assert found["model"][name].tolist() == value.tolist()
 
 
 @pytest.mark.asyncio
