@@ -210,6 +210,23 @@ class Site:
                 errors[rank] = task.exception()
         return errors
 
+    async def answers(self, method: str) -> dict[int, Any]:
+        """By rank, what a method of each host gives, of those that answer within the grace."""
+        ranks = [rank for rank in range(self.size) if rank not in self.lost]
+        asking = {rank: self.tell(rank, method) for rank in ranks}
+        try:
+            if asking:
+                # If this wait is cancelled, so are the calls.
+                await asyncio.wait(asking.values(), timeout=self.grace)
+            return {
+                rank: one.result()
+                for rank, one in asking.items()
+                if one.done() and not one.cancelled() and one.exception() is None
+            }
+        finally:
+            for one in asking.values():
+                one.cancel()
+
     async def call_each(
         self, method: str, arguments: Sequence[tuple[Any, ...]], call: Any = None
     ) -> list[Any]:

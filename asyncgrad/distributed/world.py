@@ -158,7 +158,7 @@ class World:
 
         Args:
             path: the file, written at the end of the block; open it in https://ui.perfetto.dev.
-                Lost workers are missing in it.
+                Workers that are lost, or do not answer within the grace, are missing in it.
         """
         site = self._site
         living = [rank for rank in range(self.size) if rank not in site.lost]
@@ -168,20 +168,17 @@ class World:
             with recording(own.recorder):
                 yield
         finally:
-            traces = [own.collected()]
-            found = await asyncio.gather(
-                *[site.call(rank, "traced") for rank in living if rank not in site.lost],
-                return_exceptions=True,
-            )
-            traces += [one for one in found if isinstance(one, tuple)]
-            await offload(save, path, traces)
+            found = (await site.answers("traced")).values()
+            await offload(save, path, [own.collected(), *filter(None, found)])
 
     async def statistics(self) -> list[dict[str, int] | None]:
-        """How much each worker keeps of this world: None for a lost one."""
-        return [
-            None if rank in self._site.lost else await self._site.call(rank, "statistics")
-            for rank in range(self.size)
-        ]
+        """How much each worker keeps of this world: None for one that is lost or does not answer.
+
+        Answers are awaited for the grace at most.
+        """
+        self._site.check()
+        answers = await self._site.answers("statistics")
+        return [answers.get(rank) for rank in range(self.size)]
 
     async def metrics(self) -> str:
         """What the caller and all workers count, in Prometheus' text format, by label `worker`.
@@ -189,22 +186,12 @@ class World:
         `asyncgrad_world_up` is 0 for a lost worker, and for one that does not answer within the
         grace.
         """
-        site = self._site
-        site.check()
-        asking = {
-            rank: site.tell(rank, "metrics") for rank in range(self.size) if rank not in site.lost
-        }
-        if asking:
-            await asyncio.wait(asking.values(), timeout=site.grace)
+        self._site.check()
+        answers = await self._site.answers("metrics")
         figures: dict[str, dict[str, float]] = {"caller": counted({"up": 1})}
         for rank in range(self.size):
-            answer = asking.get(rank)
-            if answer is None or not answer.done() or answer.cancelled() or answer.exception():
-                figures[str(rank)] = {"asyncgrad_world_up": 0}
-            else:
-                figures[str(rank)] = {"asyncgrad_world_up": 1} | answer.result()
-        for answer in asking.values():
-            answer.cancel()
+            up = {"asyncgrad_world_up": int(rank in answers)}
+            figures[str(rank)] = up | answers.get(rank, {})
         return text(figures)
 
 

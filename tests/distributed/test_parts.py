@@ -934,6 +934,21 @@ async def test_one_trace_shows_what_all_have_computed(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_worker_that_hangs_holds_neither_a_trace_nor_the_statistics(tmp_path: Path) -> None:
+    engine, path = Engine(2), tmp_path / "pass.json"
+    async with world_of(engine, grace=0.1) as world:
+        part = await world.remote(0, Affine)
+        async with world.trace_passes(path):
+            await (await part(leaf())).sum().backward()
+            engine.stop(1)
+        events = json.loads(path.read_text())["traceEvents"]
+        named = [one["args"]["name"] for one in events if one["name"] == "process_name"]
+        assert named == ["caller", "worker 0"]
+        assert await world.statistics() == [ONE_PART, None]
+        engine.wake(1)
+
+
+@pytest.mark.asyncio
 async def test_a_trace_that_cannot_begin_on_one_worker_ends_on_the_others(tmp_path: Path) -> None:
     engine = Engine(2)
     begun = asyncio.Event()
