@@ -11,7 +11,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.group import current_group
 from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler import offload
+from asyncgrad.scheduler import check_awaited, offload
 
 __all__ = ["ZeroRedundancyOptimizer"]
 
@@ -110,6 +110,7 @@ class ZeroRedundancyOptimizer:
                 are unlike or in another order.
             WorkerLostError: if a rank is lost.
         """
+        check_awaited("ZeroRedundancyOptimizer.step_async")
         with self._group.whole("a step of ZeroRedundancyOptimizer"):
             await self._step()
 
@@ -141,6 +142,7 @@ class ZeroRedundancyOptimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or set them to zero."""
+        check_awaited("ZeroRedundancyOptimizer.zero_grad")
         for parameter in self._parameters:
             if set_to_none or parameter.grad is None:
                 parameter.grad = None

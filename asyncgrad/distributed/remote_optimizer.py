@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.remote import RemoteModule
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,8 +61,9 @@ class RemoteOptimizer:
         )
         return made
 
-    def _check(self) -> None:
-        """Raise, before anything has changed, unless all workers can be used."""
+    def _check(self, method: str) -> None:
+        """Raise, before anything has changed, unless all workers and gradients can be used."""
+        check_awaited(f"RemoteOptimizer.{method}")
         self._site.check_living(self._ranks, "optimize")
 
     async def _all(self, method: str, *args: Any) -> list[Any]:
@@ -74,16 +76,17 @@ class RemoteOptimizer:
         """Update all parameters.
 
         Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the others may have
                 updated theirs.
         """
-        self._check()
+        self._check("step_async")
         own = [] if self._own is None else [self._own.step_async()]
         await asyncio.gather(*own, self._all("step_async"))
 
     async def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero."""
-        self._check()
+        self._check("zero_grad")
         if self._own is not None:
             self._own.zero_grad(set_to_none)
         await self._all("zero_grad", set_to_none)
@@ -114,7 +117,7 @@ class RemoteOptimizer:
                 f"load_state_dict: the state is of parts on workers {sorted(state['workers'])}, "
                 f"this optimizer's parts are on {sorted(self._ranks)}"
             )
-        self._check()
+        self._check("load_state_dict")
         if self._own is not None:
             self._own.load_state_dict(state["own"])
         await asyncio.gather(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import fields, is_dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +35,7 @@ def requires_grad(value: Any) -> bool:
 
 
 def check_plain(who: str, given: Any) -> None:
-    """Raise if a tensor that requires grad is in plain data, also in sets and dataclasses."""
+    """Raise if a tensor that requires grad is in plain data: also in sets, deques, dataclasses."""
     for leaf in flatten(given)[0]:
         if requires_grad(leaf):
             raise AutogradError(
@@ -42,7 +43,7 @@ def check_plain(who: str, given: Any) -> None:
                 f"it: give x.detach(), or call a part with it. Only tensors that a part takes or "
                 f"gives as they are, or in lists, tuples and dictionaries, have gradients"
             )
-        if isinstance(leaf, (set, frozenset)):
+        if isinstance(leaf, (set, frozenset, deque)):
             check_plain(who, list(leaf))
         if is_dataclass(leaf) and not isinstance(leaf, type):
             check_plain(who, [getattr(leaf, field.name, None) for field in fields(leaf)])

@@ -20,7 +20,7 @@ from asyncgrad.distributed.replicated import ReplicatedModel, build
 from asyncgrad.distributed.site import CALLER, Site
 from asyncgrad.distributed.trace import Trace, recording, save
 from asyncgrad.distributed.values import check_plain
-from asyncgrad.errors import add_note
+from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
 
@@ -36,6 +36,7 @@ class World:
         """Make the caller's view of a world."""
         self._site = site
         self._numbers = count()
+        self._is_traced = False
 
     @property
     def size(self) -> int:
@@ -159,8 +160,15 @@ class World:
         Args:
             path: the file, written at the end of the block; open it in https://ui.perfetto.dev.
                 Workers that are lost, or do not answer within the grace, are missing in it.
+
+        Raises:
+            RuntimeError: if another trace of the world has not ended.
+            OSError: at the end, if the file can't be written.
         """
         site = self._site
+        if self._is_traced:
+            raise AutogradError("trace_passes: the world is traced already: leave that block first")
+        self._is_traced = True
         living = [rank for rank in range(self.size) if rank not in site.lost]
         own = Trace("caller")
         try:
@@ -168,6 +176,7 @@ class World:
             with recording(own.recorder):
                 yield
         finally:
+            self._is_traced = False
             found = (await site.answers("traced")).values()
             await offload(save, path, [own.collected(), *filter(None, found)])
 

@@ -8,6 +8,7 @@ import json
 import pickle
 import random
 import sys
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +40,7 @@ import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import sendable
-from asyncgrad.errors import GraphFreedError, NestingError
+from asyncgrad.errors import GraphFreedError, NestingError, PendingBackwardError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -635,6 +636,7 @@ async def test_a_tensor_that_requires_grad_is_no_plain_data() -> None:
             lambda: part.apply(identity, weight),
             lambda: part(Settings(weight)),
             lambda: part({"given": {weight}}),
+            lambda: part({"given": deque([weight])}),
             lambda: world.run(gives_back, [Settings({"x": weight})]),
         ):
             with pytest.raises(RuntimeError, match="requires grad"):
@@ -934,6 +936,16 @@ async def test_one_trace_shows_what_all_have_computed(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_world_has_one_trace_at_a_time(tmp_path: Path) -> None:
+    """The end of the second would take what the first has recorded."""
+    async with world_of(Engine(1)) as world:
+        for _ in range(2):
+            async with world.trace_passes(tmp_path / "first.json"):
+                with pytest.raises(RuntimeError, match="is traced already"):
+                    await world.trace_passes(tmp_path / "second.json").__aenter__()
+
+
+@pytest.mark.asyncio
 async def test_a_worker_that_hangs_holds_neither_a_trace_nor_the_statistics(tmp_path: Path) -> None:
     engine, path = Engine(2), tmp_path / "pass.json"
     async with world_of(engine, grace=0.1) as world:
@@ -1008,6 +1020,19 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
         optimizer = await world.optimizer(ag.optim.LBFGS, [*parts, head])
         with pytest.raises(TypeError, match="closure"):
             await optimizer.step_async()
+
+
+@pytest.mark.asyncio
+async def test_an_optimizer_refuses_while_its_task_has_a_pass_not_awaited() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        optimizer = await world.optimizer(ag.optim.SGD, [part], lr=0.1)
+        running = (await part(leaf())).sum().backward()
+        for use in (optimizer.step_async, optimizer.zero_grad):
+            with pytest.raises(PendingBackwardError):
+                await use()
+        await running
+        await optimizer.step_async()
 
 
 @pytest.mark.asyncio
