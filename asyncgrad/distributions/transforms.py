@@ -108,8 +108,6 @@ class _Inverse(Transform):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Inverse) and self._of == other._of
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def inv(self) -> Transform:
         return self._of
@@ -250,8 +248,6 @@ class AffineTransform(Transform):
             for a, b in ((self.loc, other.loc), (self.scale, other.scale))
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         held = [getattr(x, "shape", ()) for x in (self.loc, self.scale)]
         return broadcast_shapes(shape, *map(tuple, held))
@@ -292,8 +288,6 @@ class ComposeTransform(Transform):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ComposeTransform) and self.parts == other.parts
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property
     def domain(self) -> Any:  # type: ignore[override]

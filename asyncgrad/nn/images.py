@@ -92,10 +92,7 @@ class Unfold(FunctionModule, function=F.unfold):
 
 
 class Fold(FunctionModule, function=F.fold):
-    """Assembles images from patches, which are added where they overlap.
-
-    The arguments are those of `nn.functional.fold`.
-    """
+    """Assembles images from patches, which are added in overlaps; see `nn.functional.fold`."""
 
     def __init__(
         self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0,

@@ -93,10 +93,7 @@ class HuberLoss(_Loss, function=F.huber_loss):
 
 
 class KLDivLoss(_Loss, function=F.kl_div):
-    """The divergence of a distribution from a target.
-
-    The arguments are those of `nn.functional.kl_div`.
-    """
+    """The divergence of a distribution from a target; see `nn.functional.kl_div`."""
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None,
@@ -106,10 +103,7 @@ class KLDivLoss(_Loss, function=F.kl_div):
 
 
 class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
-    """The negative logarithm of the probability of the right class.
-
-    The arguments are those of `nn.functional.nll_loss`.
-    """
+    """The negative logarithm of the right class's probability; see `nn.functional.nll_loss`."""
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,
@@ -119,10 +113,7 @@ class NLLLoss(_Loss, function=F.nll_loss, buffers=("weight",)):
 
 
 class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
-    """The cross entropy of logits and classes.
-
-    The arguments are those of `nn.functional.cross_entropy`.
-    """
+    """The cross entropy of logits and classes; see `nn.functional.cross_entropy`."""
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,
@@ -133,19 +124,13 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy, buffers=("weight",)):
 
 
 class BCELoss(_WeightedLoss, function=F.binary_cross_entropy):
-    """The binary cross entropy of probabilities.
-
-    The arguments are those of `nn.functional.binary_cross_entropy`.
-    """
+    """The binary cross entropy of probabilities; see `nn.functional.binary_cross_entropy`."""
 
 
 class BCEWithLogitsLoss(
     _Loss, function=F.binary_cross_entropy_with_logits, buffers=("weight", "pos_weight")
 ):
-    """The binary cross entropy of logits.
-
-    The arguments are those of `nn.functional.binary_cross_entropy_with_logits`.
-    """
+    """The binary cross entropy of logits; see `nn.functional.binary_cross_entropy_with_logits`."""
 
     def __init__(
         self, weight: Tensor | None = None, size_average: bool | None = None,

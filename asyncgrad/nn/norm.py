@@ -135,19 +135,13 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalises each channel over a batch of images and their positions.
-
-    The arguments are those of `BatchNorm1d`.
-    """
+    """Normalises each channel over a batch of images and their positions; see `BatchNorm1d`."""
 
     _axes = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalises each channel over a batch of volumes and their positions.
-
-    The arguments are those of `BatchNorm1d`.
-    """
+    """Normalises each channel over a batch of volumes and their positions; see `BatchNorm1d`."""
 
     _axes = (5,)
 

@@ -180,17 +180,11 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d):
-    """The greatest elements of windows that divide an image nearly evenly.
-
-    The arguments are those of `AdaptiveMaxPool1d`.
-    """
+    """The maxima of windows that divide an image nearly evenly; see `AdaptiveMaxPool1d`."""
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
-    """The greatest elements of windows that divide a volume nearly evenly.
-
-    The arguments are those of `AdaptiveMaxPool1d`.
-    """
+    """The maxima of windows that divide a volume nearly evenly; see `AdaptiveMaxPool1d`."""
 
 
 class _FractionalMaxPool(FunctionModule, shown=(), buffers=("_random_samples",)):

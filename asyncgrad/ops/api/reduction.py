@@ -147,10 +147,7 @@ def std(
     input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
     correction: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """The standard deviation over some axes; the gradient of 0 is 0.
-
-    The arguments are those of `var`.
-    """
+    """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
     return _spread_of("std", input, dim, unbiased, keepdim, correction)
 
 

@@ -53,10 +53,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """Multiplies the last epoch's rate by a function of the epoch.
-
-    The arguments are those of `LambdaLR`.
-    """
+    """Multiplies the last epoch's rate by a function of the epoch; see `LambdaLR`."""
 
     def get_lr(self) -> list[float]:
         """The rate of each group at `last_epoch`."""
