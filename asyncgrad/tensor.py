@@ -863,7 +863,6 @@ class Tensor(Methods):
         """Copy the values of another tensor, broadcast, from any device.
 
         Args:
-            source: the other tensor.
             non_blocking: do not wait for a copy from pinned memory.
         """
         return in_place.copy(self, source, non_blocking=non_blocking)

@@ -263,7 +263,6 @@ def register_multi_grad_hook(
     """Call a function once in each pass, with the gradients of several tensors.
 
     Args:
-        tensors: the tensors.
         fn: a function or coroutine function, whose result does not count. With `mode="all"` it is
             called when the last gradient that this pass computes has come, with a list (None for
             tensors without one); with `mode="any"` it is called with the first gradient.

@@ -90,7 +90,6 @@ class Device(metaclass=_DeviceType):
 
     Args:
         type: a type, with or without an index: `"cuda"`, `"cuda:1"`.
-        index: the index.
 
     Example:
         >>> ag.device("cpu")

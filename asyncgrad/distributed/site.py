@@ -34,7 +34,6 @@ class Site:
         Args:
             session: names the world; hosts of another world refuse its messages.
             rank: 0 to `size - 1` on workers, `CALLER` for the caller.
-            size: the number of workers.
             peers: calls hosts.
             grace: how many seconds a worker has to confirm what has been decided.
         """
@@ -189,8 +188,6 @@ class Site:
 
         Args:
             ranks: those of the hosts; lost ones are left out.
-            method: the method.
-            args: its arguments.
 
         Returns:
             By rank the error of each call that has failed, and a TimeoutError for a late one.

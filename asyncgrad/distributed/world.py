@@ -65,7 +65,6 @@ class World:
             factory: makes the module there: a `Module` class, or a function or coroutine function
                 that can be pickled.
             args: its arguments; other parts may be among them, for modules that call them.
-            kwargs: its keyword arguments.
 
         Returns:
             A part: `await part(x)` in graphs of the caller's, or in other parts.
@@ -113,7 +112,6 @@ class World:
         Args:
             function: a coroutine function that can be pickled.
             args: its arguments, the same on all.
-            kwargs: its keyword arguments.
 
         Raises:
             TypeError: if it is no coroutine function.

@@ -33,7 +33,6 @@ class Independent(Distribution):
     `log_prob` and `entropy` are summed over these axes.
 
     Args:
-        base_distribution: the distribution.
         reinterpreted_batch_ndims: how many of the last batch axes become event axes.
     """
 
@@ -81,7 +80,6 @@ class TransformedDistribution(Distribution):
     """The distribution of transformed samples of another distribution.
 
     Args:
-        base_distribution: the distribution.
         transforms: one transform, or a list of transforms that are applied in order.
     """
 

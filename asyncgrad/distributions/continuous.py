@@ -311,7 +311,6 @@ class StudentT(_LocationScale):
     Args:
         df: the degrees of freedom: a floating tensor or a number.
         loc: the location, which is the mode.
-        scale: the scale.
     """
 
     df: Tensor

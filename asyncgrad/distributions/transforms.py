@@ -270,7 +270,6 @@ class ComposeTransform(Transform):
     """The composition of several transforms, applied in order.
 
     Args:
-        parts: the transforms.
         cache_size: that of `Transform`; if 1, the parts have caches, too.
     """
 

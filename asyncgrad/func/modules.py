@@ -33,7 +33,6 @@ def functional_call(
         parameter_and_buffer_dicts: tensors by the names of `named_parameters()` and
             `named_buffers()`, or several dictionaries of them.
         args: the positional arguments; a value that is no tuple is the only argument.
-        kwargs: the keyword arguments.
         tie_weights: replace a shared parameter in every place where the module holds it.
         strict: raise unless exactly the module's parameters and buffers are given.
 
@@ -62,9 +61,6 @@ def functional_call(
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Stack the parameters and buffers of modules of one class, to run the ensemble with `vmap`.
-
-    Args:
-        models: the modules.
 
     Returns:
         Stacked parameters and stacked buffers, by name. The parameters are leaves that require

@@ -31,11 +31,7 @@ class _InPlace(FunctionModule):
 
 
 class ReLU(_InPlace, function=F.relu):
-    """The positive part, `max(x, 0)`.
-
-    Args:
-        inplace: overwrite the input.
-    """
+    """The positive part, `max(x, 0)`."""
 
 
 class SiLU(_InPlace, function=F.silu):
@@ -43,12 +39,7 @@ class SiLU(_InPlace, function=F.silu):
 
 
 class LeakyReLU(FunctionModule, function=F.leaky_relu):
-    """The input, times a slope where it is negative.
-
-    Args:
-        negative_slope: the slope.
-        inplace: overwrite the input.
-    """
+    """The input, times a slope where it is negative."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         self._keep(locals())
@@ -59,7 +50,6 @@ class ELU(FunctionModule, function=F.elu):
 
     Args:
         alpha: the function tends to `-alpha` for negative inputs.
-        inplace: overwrite the input.
     """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:

@@ -43,9 +43,6 @@ class Hardtanh(FunctionModule, function=F.hardtanh):
     """The input clamped between two bounds.
 
     Args:
-        min_val: the lower bound.
-        max_val: the upper bound.
-        inplace: overwrite the input.
         min_value: the old name of `min_val`.
         max_value: the old name of `max_val`.
     """
@@ -149,13 +146,7 @@ class Softmax2d(FunctionModule):
 
 
 class Threshold(FunctionModule, function=F.threshold):
-    """Replaces elements that are not above a threshold by a number.
-
-    Args:
-        threshold: the threshold.
-        value: the number.
-        inplace: overwrite the input.
-    """
+    """Replaces elements that are not above a threshold by a number."""
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         self._keep(locals())
@@ -182,7 +173,6 @@ class RReLU(FunctionModule, function=F.rrelu):
     Args:
         lower: the least slope.
         upper: the greatest; in evaluation all slopes are the mean of both.
-        inplace: overwrite the input.
     """
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:

@@ -73,7 +73,6 @@ def rrelu(
         lower: the least slope.
         upper: the greatest; without `training` all slopes are the mean of both.
         training: draw the slopes.
-        inplace: overwrite the input.
 
     Raises:
         NotImplementedError: for another dtype.

@@ -72,7 +72,6 @@ class DataParallel(Module):
     """Calls a module on one device; several devices are not supported.
 
     Args:
-        module: the module.
         device_ids: at most one device.
         output_device: without effect.
         dim: without effect.

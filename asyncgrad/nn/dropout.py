@@ -11,7 +11,6 @@ class _Dropout(FunctionModule, shown=("p", "inplace")):
 
     Args:
         p: the probability of being zeroed.
-        inplace: overwrite the input.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:

@@ -102,11 +102,7 @@ class Fold(FunctionModule, function=F.fold):
 
 
 class ChannelShuffle(FunctionModule, function=F.channel_shuffle):
-    """Reorders channels: the first of each group, then the second, and so on.
-
-    Args:
-        groups: the number of groups.
-    """
+    """Reorders channels: the first of each group, then the second, and so on."""
 
     def __init__(self, groups: int) -> None:
         self._keep(locals())

@@ -64,7 +64,6 @@ class _Uninitialized(Tensor):
         """Become an ordinary parameter or buffer, of zeros.
 
         Args:
-            shape: its shape.
             device, dtype: its device and dtype; unchanged if None.
         """
         dtype = self.dtype if dtype is None else dtype
@@ -92,7 +91,6 @@ class UninitializedParameter(Parameter, _Uninitialized):
 
     Args:
         requires_grad: gradients are accumulated for it.
-        device, dtype: its device and dtype.
     """
 
     __slots__ = ()
@@ -116,7 +114,6 @@ class UninitializedBuffer(_Uninitialized):
 
     Args:
         requires_grad: whether gradients are accumulated for it.
-        device, dtype: its device and dtype.
         persistent: accepted for PyTorch compatibility, without effect.
     """
 

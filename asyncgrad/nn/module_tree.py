@@ -178,8 +178,6 @@ class Members:
         """Put a module at a dotted path; it replaces a module that is already there.
 
         Args:
-            target: the path.
-            module: the new module.
             strict: require that there is already a module at the path.
 
         Raises:

@@ -264,7 +264,6 @@ class GroupNorm(
     """Normalises groups of channels.
 
     Args:
-        num_groups: the number of groups.
         num_channels: how many channels there are.
         eps: added to the variance.
         affine: learn a scale and shift for each channel.

@@ -101,7 +101,6 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
     """A table, with sums, of a model's layers and the shapes of what they return for an example.
 
     Args:
-        model: the module.
         args: an example of what the model is called with; without any, shapes are left out. It is
             called once, in evaluation mode and without recording a graph.
         kwargs: the same, by name.

@@ -132,7 +132,6 @@ class RMSprop(ElementwiseOptimizer):
     """Divides each element's gradient by its root mean square.
 
     Args:
-        lr: the learning rate.
         alpha: the decay rate of the mean square.
         eps: added to the root, against division by zero.
         momentum: the decay rate of the momentum.

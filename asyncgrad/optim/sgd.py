@@ -19,7 +19,6 @@ class SGD(ElementwiseOptimizer):
     """Stochastic gradient descent, optionally with momentum.
 
     Args:
-        lr: the learning rate.
         momentum: the decay rate of the momentum.
         dampening: the fraction of the gradient that is kept out of the momentum.
         nesterov: look ahead along the momentum.

@@ -90,7 +90,6 @@ class AveragedModel(Module):
     memory. So other tasks can use the copy while it is updated.
 
     Args:
-        model: the model to copy.
         device: the device of the copy; the model's if None.
         avg_fn: a function of the average, the new value and the number averaged that returns the
             new average; the plain mean if None.

@@ -136,7 +136,6 @@ def joined(
 
     Args:
         known: what there is, by the number of a group.
-        number: the number of the group.
         parts: the updates of the parameters.
         names: the names of the entries, in the order of the arrays.
     """

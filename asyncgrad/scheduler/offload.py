@@ -33,7 +33,6 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
 
     Args:
         function: what to run, a forward pass for example.
-        args, kwargs: its arguments.
 
     Raises:
         CancelledError: once the function has ended, if the caller is cancelled meanwhile.

@@ -34,7 +34,6 @@ def save_safetensors(
 
     Args:
         tensors: for example, a state dict. Tensors that share memory are written separately.
-        filename: the path.
         metadata: strings to store in the file.
 
     Raises:
@@ -60,10 +59,6 @@ def save_safetensors(
 
 def load_safetensors(filename: str | os.PathLike[str], device: str = "cpu") -> dict[str, Any]:
     """Read the tensors in a file, by name.
-
-    Args:
-        filename: the path.
-        device: the device of the tensors.
 
     Raises:
         SafetensorError: if the file is damaged.

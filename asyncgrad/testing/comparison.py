@@ -56,10 +56,7 @@ def assert_close(
         rtol: the relative tolerance; None means the dtype's.
         atol: the absolute tolerance; None means the dtype's.
         equal_nan: treat NaN as equal to NaN.
-        check_device: require equal devices.
-        check_dtype: require equal dtypes.
-        check_layout: require equal layouts.
-        check_stride: require equal strides.
+        check_device, check_dtype, check_layout, check_stride: require equal ones.
         msg: the error's message, or a function that makes it from the default message.
 
     Raises:

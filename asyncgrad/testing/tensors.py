@@ -29,7 +29,6 @@ def make_tensor(
 
     Args:
         shape: the shape, as one sequence or as several numbers.
-        dtype: the dtype.
         device: the device of the tensor; the default device if None.
         low: the lower bound; if None, -9, and 0 for bool and uint8.
         high: the upper bound, exclusive; if None, 9 for floating, 10 for integers, 2 for bool.

@@ -255,10 +255,8 @@ def checkpoint_sequential(
     Args:
         functions: a `Sequential`, or a sequence of functions of one argument. If some are
             coroutine functions, the call returns a coroutine.
-        segments: the number of segments.
         input: the argument of the first function.
-        use_reentrant: as for `checkpoint`.
-        preserve_rng_state: as for `checkpoint`.
+        use_reentrant, preserve_rng_state: as for `checkpoint`.
         kwargs: refused.
 
     Returns:

@@ -49,7 +49,6 @@ def simulate(devices: int = 8, **options: Value) -> Iterator[Machine]:
     """Simulate another machine: within the block all `sim` devices belong to it.
 
     Args:
-        devices: the number of devices.
         options: those of `Machine`: latency, bandwidth, duration, clock, schedule, memory and
             detect_races.
 

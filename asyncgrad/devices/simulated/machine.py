@@ -44,7 +44,6 @@ class Machine:
     """All simulated devices of one simulation.
 
     Args:
-        devices: the number of devices.
         latency: the least duration of an operation in seconds.
         bandwidth: the bytes that an operation reads and writes in a second.
         duration: the seconds of an operation as a function of its name and bytes; replaces both.

@@ -73,7 +73,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
     Args:
         module: the module that has the tensor.
-        name: its name.
         dim: the axis along which each slice has its own length; one length for all if None.
 
     Example:
@@ -165,7 +164,6 @@ def spectral_norm(
 
     Args:
         module: the module that has the tensor.
-        name: its name.
         n_power_iterations: the number of power iterations at each look-up in training.
         eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
@@ -290,7 +288,6 @@ def orthogonal(
 
     Args:
         module: the module that has the matrix, or a batch of them.
-        name: its name.
         orthogonal_map: maps any matrix to an orthogonal one: "matrix_exp", "cayley", or for real
             ones "householder". If None, "matrix_exp" for square and complex matrices, else
             "householder".

@@ -285,7 +285,6 @@ def remove_parametrizations(
 
     Args:
         module: the module; without any parametrizations left, it gets its old class back.
-        tensor_name: the name of the tensor.
         leave_parametrized: keep the computed values instead of the original's.
 
     Raises:

@@ -57,10 +57,8 @@ class BasePruningMethod:
 
         Args:
             module: the module that has the parameter.
-            name: its name.
-            args: arguments of the method.
             importance_scores: of the parameter's shape; if None, the parameter itself.
-            kwargs: keyword arguments of the method.
+            args, kwargs: further arguments of the method.
         """
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
@@ -89,7 +87,6 @@ class BasePruningMethod:
         """A tensor whose chosen elements are zero.
 
         Args:
-            t: the tensor.
             default_mask: the mask so far; ones if None.
             importance_scores: of the tensor's shape; if None, the tensor itself.
         """
@@ -110,11 +107,7 @@ class BasePruningMethod:
 
 
 class PruningContainer(BasePruningMethod):
-    """Methods that prune a parameter in turn, each among the elements that remain.
-
-    Args:
-        args: the methods.
-    """
+    """Methods that prune a parameter in turn, each among the elements that remain."""
 
     def __init__(self, *args: BasePruningMethod) -> None:
         self._pruning_methods: tuple[BasePruningMethod, ...] = ()

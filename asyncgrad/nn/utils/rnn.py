@@ -161,7 +161,6 @@ def pad_packed_sequence(
     """Undo `pack_padded_sequence`: return the padded sequences and their lengths.
 
     Args:
-        sequence: the packed sequence.
         batch_first: the result is (n, length, ...) instead of (length, n, ...).
         padding_value: the value of padding elements.
         total_length: the length of the result; that of the longest sequence if None.

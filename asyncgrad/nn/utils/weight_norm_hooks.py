@@ -105,7 +105,6 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
     Args:
         module: the module that has the parameter.
-        name: its name.
         dim: the axis along which each slice has its own length; one length for all if None.
 
     Raises:
@@ -146,7 +145,6 @@ def spectral_norm(
 
     Args:
         module: the module that has the parameter, which becomes `name_orig`.
-        name: its name.
         n_power_iterations: the number of power iterations at each call in training.
         eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,

@@ -228,7 +228,6 @@ def group_norm(
 
     Args:
         input: of shape (n, channels, ...).
-        num_groups: the number of groups.
         weight: the factors, of shape (channels,).
         bias: the summands, of that shape.
         eps: added to the variance.
@@ -264,7 +263,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
     Args:
         input: of shape (..., channels * factor**2, height, width).
-        upscale_factor: the factor.
     """
     x = as_tensor_operand(input, "pixel_shuffle", 1)
     r = one_int("pixel_shuffle", "upscale_factor", upscale_factor)

@@ -83,7 +83,6 @@ def from_dlpack(
 
     Args:
         ext_tensor: an object with `__dlpack__` and `__dlpack_device__`.
-        device: the device of the result.
         copy: True to require a copy, False to forbid one; None for either.
 
     Raises:

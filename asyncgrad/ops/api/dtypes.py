@@ -73,9 +73,6 @@ class finfo:
 class iinfo:
     """The limits of an integer dtype.
 
-    Args:
-        type: the dtype.
-
     Raises:
         TypeError: if it is not an integer dtype.
     """

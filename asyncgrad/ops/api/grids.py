@@ -450,7 +450,6 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
 
     Args:
         indices: integers.
-        shape: the shape.
 
     Raises:
         TypeError: if `indices` is not a tensor of integers.

@@ -340,8 +340,6 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
     """The sums of products over axes of two tensors.
 
     Args:
-        a: the first tensor.
-        b: the second.
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
 
     Raises:

@@ -250,11 +250,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 @writes
 def kron(input: Tensor, other: Tensor) -> Tensor:
-    """The Kronecker product: a block of the second tensor for each element of the first.
-
-    Args:
-        other: a tensor.
-    """
+    """The Kronecker product: a block of the second tensor for each element of the first."""
     x, y = tensor_operands("kron", input, other)
     # In type promotion, a tensor without dimensions has full weight here.
     dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)

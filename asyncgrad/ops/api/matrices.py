@@ -277,7 +277,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 
     Args:
         A: a tensor whose first axes are those of `B`.
-        B: a tensor.
         dims: axes of `A` to move to its end first.
 
     Raises:

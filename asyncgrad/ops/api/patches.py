@@ -160,7 +160,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
     Args:
         input: of shape (n, channels, ...).
-        groups: the number of groups.
     """
     x = as_tensor_operand(input, "channel_shuffle", 1)
     if x.ndim < 3:

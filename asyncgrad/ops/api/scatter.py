@@ -417,7 +417,6 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: bool = False) -> Ten
 
     Args:
         input: a tensor of two axes, or of more axes of equal length.
-        fill_value: the number.
         wrap: in a tall matrix, start the diagonal again after its end.
     """
     x = as_tensor_operand(input, "fill_diagonal_", 1)

@@ -222,12 +222,7 @@ def istft(
 
     Args:
         input: a complex tensor of shape (frequencies, frames) or (batch, frequencies, frames).
-        n_fft: as for `stft`.
-        hop_length: likewise.
-        win_length: likewise.
-        window: likewise.
-        center: likewise.
-        normalized: likewise.
+        n_fft, hop_length, win_length, window, center, normalized: as for `stft`.
         onesided: the conjugate half is missing; if None, the number of frequencies tells.
         length: the length of the signal.
         return_complex: the signal is complex.

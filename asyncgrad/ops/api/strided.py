@@ -69,9 +69,7 @@ def as_strided_scatter(
 
     Args:
         src: the values, of the shape `size`.
-        size: as in `as_strided`.
-        stride: the same.
-        storage_offset: the same.
+        size, stride, storage_offset: as in `as_strided`.
     """
     x, y = as_tensor_operand(input, "as_strided_scatter", 1), as_tensor_operand(src, "src", 2)
     check_device("as_strided_scatter", x, y)

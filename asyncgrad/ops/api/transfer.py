@@ -85,9 +85,6 @@ def record_stream(input: Tensor, stream: Stream) -> None:
     """Keep the tensor's memory until a stream has finished its present and upcoming work.
 
     Call it after using a tensor in another stream than the one it was made in.
-
-    Args:
-        stream: the other stream.
     """
     if not isinstance(stream, Stream):
         raise AutogradError(

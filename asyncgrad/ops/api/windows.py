@@ -105,7 +105,6 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """A view of all windows along an axis, whose elements come last.
 
     Args:
-        dimension: the axis.
         size: the length of a window.
         step: the distance between the starts of windows.
     """

@@ -158,10 +158,7 @@ class Generator:
         """Call a method of NumPy's generator.
 
         Args:
-            method: the method's name.
-            args: its arguments.
             many: how many values it returns; if they are many, the lock is released meanwhile.
-            kwargs: its keyword arguments.
         """
         with self._lock:
             if many < _LARGE:
@@ -177,10 +174,7 @@ class Generator:
         """Many numbers that a device draws from a seed; None if they are few, or it draws none.
 
         Args:
-            device: the device.
             kind: "uniform" or "normal".
-            shape: the shape of the numbers.
-            dtype: their dtype.
             scale: what they are multiplied by.
             offset: what is then added.
         """

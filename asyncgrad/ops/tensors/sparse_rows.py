@@ -29,7 +29,6 @@ class Rows(NDArrayOperatorsMixin):
     Args:
         indices: the row numbers, int64 of shape (n,).
         values: the rows, of shape (n, ...).
-        shape: the shape of the array.
         coalesced: whether each row is stored once, in ascending order.
     """
 

@@ -141,7 +141,6 @@ class Subset(Dataset[_Sample_co]):
     """A dataset of some samples of another dataset.
 
     Args:
-        dataset: the other dataset.
         indices: the indices of the samples in it.
     """
 
@@ -173,7 +172,6 @@ def random_split(
     """Split a dataset randomly into parts.
 
     Args:
-        dataset: the dataset.
         lengths: the lengths of the parts; or fractions that sum up to 1. Samples left over by
             rounding go to the first parts.
         generator: the random generator; the default one if None.

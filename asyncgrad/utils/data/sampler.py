@@ -41,7 +41,6 @@ class RandomSampler(Sampler[int]):
     """Random indices of a dataset.
 
     Args:
-        data_source: the dataset.
         replacement: draw each index independently; otherwise none repeats until all have come.
         num_samples: the number of indices to draw; the dataset's length if None.
         generator: the random generator; the default one if None.
@@ -165,7 +164,6 @@ class DistributedSampler(Sampler[int]):
     All shares have the same length. Where the number of indices can't be divided, some come twice.
 
     Args:
-        dataset: the dataset.
         num_replicas: the number of workers; that of the running `World.run` if None.
         rank: which of them this is; its rank in the running `World.run` if None.
         shuffle: put the indices in another order in each epoch, the same for all workers.
@@ -226,8 +224,6 @@ class BatchSampler(Sampler["list[int]"]):
     """The indices of another sampler, in lists of equal length.
 
     Args:
-        sampler: the other sampler.
-        batch_size: the length of a list.
         drop_last: leave out the last list if it is shorter.
     """
 
