@@ -23,7 +23,6 @@ from asyncgrad.records import NamedTuple
 from asyncgrad.replay.device_arrays import constant, copying, is_array
 from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.order import is_change
 from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.regions import Region
 from asyncgrad.replay.steps import (
@@ -114,9 +113,10 @@ class KnownArrays:
         self.returned: set[int] = set()
         #: How many passes have started in this call.
         self.passes = 0
-        #: The version counters of returned tensors, and the `.grad`s that were read.
+        #: The version counters of returned tensors.
         self._counters: list[Any] = []
-        self.gradients: list[Any] = []
+        #: By identity: the `.grad`s that were read, each with its leaf.
+        self.gradients: dict[int, tuple[Any, Source]] = {}
         for number, tensor in enumerate(call.arguments):
             self.sources[id(tensor)] = Source(tensor, number)
         for tensor in call.reached:
@@ -240,8 +240,7 @@ class KnownArrays:
         Args:
             tensors: keep tensors; otherwise they become their arrays.
         """
-        known = self.found(value)
-        if known is not None:
+        if (known := self.found(value)) is not None:
             return known
         kind = type(value)
         if kind in _CONSTANTS:
@@ -251,13 +250,7 @@ class KnownArrays:
         if issubclass(kind, (type, np.dtype)):
             return value
         if isinstance(value, Variable):
-            source = self.sources.get(id(value))
-            if tensors and source is not None:
-                return source
-            if tensors and (requires_grad(value) or view_of(value) is not None):
-                raise UnrepeatableError("it is given a tensor with a history")
-            place = self.array_of(value)
-            return Made(place, value._metadata) if tensors else place
+            return self._given(value) if tensors else self.array_of(value)
         if kind is slice:
             return slice(*[self.template(x) for x in (value.start, value.stop, value.step)])
         if isinstance(value, tuple):
@@ -274,6 +267,20 @@ class KnownArrays:
             return value
         raise UnrepeatableError(f"a value of type {kind.__name__} may be another in a later call")
 
+    def _given(self, tensor: Any) -> Any:
+        """The template of a tensor that a function is given."""
+        source = self.sources.get(id(tensor))
+        if source is not None:
+            return source
+        if id(tensor) in self.gradients:
+            return self._gradient(*self.gradients[id(tensor)])
+        if requires_grad(tensor) or view_of(tensor) is not None:
+            raise UnrepeatableError("it is given a tensor with a history")
+        place = self.array_of(tensor)
+        if place in self.given:
+            raise UnrepeatableError("it is given a tensor that others have been given, too")
+        return Made(place, tensor._metadata)
+
     def values_of(self, value: Any) -> Any:
         """The template of an argument of a function that reads no history of tensors."""
         if isinstance(value, Variable):
@@ -283,8 +290,7 @@ class KnownArrays:
     def result(self, result: Any) -> Any:
         """The template of what a function has returned."""
         if is_array(result):
-            known = self.found(result)
-            return self.new(result) if known is None else known
+            return self.found(result) or self.new(result)
         if isinstance(result, Variable):
             if result._batched:
                 raise UnrepeatableError("it returns a batch")
@@ -324,29 +330,24 @@ class KnownArrays:
             raise UnrepeatableError("it returns a dictionary with a key that it has made or got")
         return key
 
-    def _gradient(self, value: Any) -> Gradient:
-        """The template of a `.grad` that is returned: the one that is there when a replay ends."""
-        known = self.known.get(id(value._array))
-        for step in reversed(self.steps):
-            if is_change(step):
-                break
-            if step.__class__ is Load and step.gradient and step.out is known:
-                return Gradient(step.source)
-        raise UnrepeatableError("it returns a .grad that it has changed later")
+    def _gradient(self, value: Any, source: Source) -> Gradient:
+        """The template of a tensor that is the `.grad` of a leaf at this point."""
+        if source.tensor._autograd.grad is value:
+            return Gradient(source)
+        raise UnrepeatableError("it uses a .grad that is none any more")
 
     def _tensor(self, value: Any) -> Any:
         """The template of a tensor that is returned."""
         source = self.sources.get(id(value))
         if source is not None:
             return source
-        if any(value is grad for grad in self.gradients):
-            return self._gradient(value)
+        if id(value) in self.gradients:
+            return self._gradient(*self.gradients[id(value)])
         if value._edge is None and requires_grad(value):
             raise UnrepeatableError("it returns a leaf that it has made")
         if is_inference(value) and view_of(value) is not None:
             raise UnrepeatableError("it returns a view")
-        known = self._outputs.get(id(value))
-        if known is None:
+        if (known := self._outputs.get(id(value))) is None:
             self._check_alone(value)
             if (place := self.array_of(value)) in self.given:
                 raise UnrepeatableError("it returns a tensor that is a .grad, too")

@@ -1,30 +1,25 @@
-"""What a recorded call changes: in place, by functions that are called anew, and `.grad`."""
+"""What a recorded call changes by functions that are called anew, and its `.grad`s."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncgrad.core import versions
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.node import next_sequence_nr
-from asyncgrad.core.variable import Variable, bump_version, is_inference, requires_grad, view_of
+from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.nn.module import Module
-from asyncgrad.ops.memory import unlocked
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.arrays import KnownArrays
-from asyncgrad.replay.device_arrays import copying, is_array
+from asyncgrad.replay.changed_memory import ChangedMemory, grad_of
+from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.looks import line
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.regions import Put, Region
 from asyncgrad.replay.steps import (
     CHANGED,
     GRADIENTS_ONLY,
-    IN_PLACE,
     Again,
     Compute,
     Load,
@@ -38,183 +33,25 @@ from asyncgrad.replay.steps import (
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import Recorded
 
-#: Why a call can't be repeated that changes what others may see.
-_SHARED = "it changes a tensor in place that shares its memory"
 #: Why a call can't be repeated in which `is_outgrown` holds for a node that is still needed.
 OUTGROWN = "an optimiser steps between an operation and a pass through it"
 
 
-class Changes(KnownArrays):
-    """The part of a recorder that is told of changes. Abstract, as `KnownArrays` is."""
+class Changes(ChangedMemory):
+    """The part of a recorder that calls functions anew. Abstract, as `KnownArrays` is."""
 
     def __init__(self, call: Recorded) -> None:
         super().__init__(call)
         #: The lines at which values may have decided what follows.
         self.looks: list[str] = []
-        #: The leaves whose `.grad` the call has added to, and whether anything has changed so far.
+        #: The leaves whose `.grad` the call has added to.
         self._committed_to: set[Source] = set()
-        self._changed = False
-        #: The tensor that is being changed in place.
-        self._changing: Any = None
-        #: Places of memory that was there before the call, other than that of tensors.
-        self._there: set[Place] = set()
-        #: By the identity of the array that owns some memory: the identity of the only known array
-        #: there, or 0 if there are several. And how many places were looked at for that.
-        self._roots: dict[int, int] = {}
-        self._compared = 0
+        #: By leaf: the layout of its `.grad` before the call. And those that are looked for.
+        self._layouts_before = {x: _layout(grad_of(x.tensor)) for x in self.sources.values()}
+        self._layouts: set[Any] = set()
         #: By the identity of the version counter of a parameter that graphs held when an optimiser
         #: stepped: nodes that were made before have lower numbers than this.
         self.outgrown: dict[int, int] = {}
-
-    def changing(self, tensor: Any) -> None:
-        """Take note of a tensor that is about to be changed in place."""
-        if self.reason is not None:
-            return
-        source = self.sources.get(id(tensor))
-        array = tensor._array
-        if is_inference(tensor):
-            own = False
-        elif source is None:
-            array = self._owner(array)
-            own = array is not None
-        else:
-            counter = tensor._counter
-            own = tensor._edge is None and (counter is None or not counter.sharers() - {tensor})
-            own = own and view_of(tensor) is None
-        if own:
-            self._changing = tensor
-            place = self.known.get(id(array))
-            if place in self.constants:
-                # A replay starts with the values that it has now.
-                place.sample = array.copy()
-        else:
-            self.refuse(_SHARED)
-
-    def _owner(self, array: Any) -> Any:
-        """The array that the call has made and in whose memory another one lies, perhaps itself.
-
-        None if others see that memory.
-        """
-        base = array.base if isinstance(array, np.ndarray) else None
-        owner = base if isinstance(base, np.ndarray) and id(base) in self.known else array
-        place = self.known.get(id(owner))
-        if place is None or place in self.loaded.values():
-            return None
-        shared = [x.sample for x in (*self._there, *self.given)]
-        if any(x is owner or getattr(x, "base", None) is owner for x in shared):
-            return None
-        is_view = isinstance(getattr(owner, "base", None), np.ndarray)
-        if isinstance(owner, np.ndarray) and owner.flags.c_contiguous and not is_view:
-            return owner
-        return owner if owner is array and self._is_alone(array) else None
-
-    def _is_alone(self, array: Any) -> bool:
-        """Whether the call has made no other array in the same memory."""
-        roots = self._roots
-        for other in self.places[self._compared :]:
-            found = other.sample
-            if is_array(found) and not isinstance(found, np.generic):
-                root = found if found.base is None else found.base
-                roots[id(root)] = id(found) if roots.get(id(root), id(found)) == id(found) else 0
-        self._compared = len(self.places)
-        return roots.get(id(array if array.base is None else array.base)) == id(array)
-
-    def assigned(self, tensor: Any, result: Any) -> None:
-        """Take the report of the values that a tensor gets in place."""
-        changing, self._changing = self._changing, None
-        if self.reason is not None:
-            return
-        source, array = self.sources.get(id(tensor)), tensor._array
-        if changing is not tensor or (source is not None and requires_grad(result)):
-            self.refuse("it changes a tensor in place")
-            return
-        try:
-            values = self.array_of(result)
-        except UnrepeatableError as error:
-            self.refuse(str(error))
-            return
-        if source is not None:
-            step = Again(IN_PLACE, _put, (source, values), {}, Same(None), True)
-            self._effect(step)
-        elif result._array.dtype != array.dtype:
-            self.refuse("it changes a tensor in place by values of another dtype")
-        else:
-            self._assign(array, values)
-
-    def put(self, array: Any, step: Compute) -> None:
-        """Add a step that makes the values that an array has from now on, in new memory.
-
-        Nobody else can see that memory, so later steps may read the new array instead.
-        """
-        owner = self._owner(array)
-        if owner is None:
-            self.refuse(_SHARED)
-        elif owner is array:
-            self._change(owner)
-            step.outs = self.new(owner)
-            self.steps.append(step)
-        else:
-            step.outs = self.new(array.copy())
-            self.steps.append(step)
-            self._assign(array, step.outs)
-
-    def _assign(self, array: Any, values: Place) -> None:
-        """Add a step that gives an array other values."""
-        owner = self._owner(array)
-        if owner is array:
-            if not array.flags.c_contiguous:
-                self.refuse("it changes a tensor in place by values of another layout")
-                return
-            self._change(owner)
-            self._copy(values, array)
-        else:
-            before = self._change(owner)
-            put = Put(Region(owner, array))
-            cost = 500 + array.size
-            self.steps.append(Compute("put", put, (before, values), self.new(owner), cost))
-
-    def _change(self, owner: Any) -> Place:
-        """Give what was read so far of an array memory of its own; returns its place so far."""
-        before = self.known[id(owner)]
-        if isinstance(owner, np.ndarray):
-            views = [
-                x for x in self.places[before.number :] if getattr(x.sample, "base", None) is owner
-            ]
-            if before not in self.constants:
-                before.sample = np.empty_like(owner)
-            for place in views:
-                view = place.sample
-                if self.known.pop(id(view), None) is not None:
-                    self.views[id(view)] = (owner, view)
-                place.sample = Region(owner, view).of(before.sample)
-        return before
-
-    def copied(self, array: Any, copy: Any) -> None:
-        """Take the report of a copy of an array that is known."""
-        known = self.found(array) if self.reason is None else None
-        if known is not None:
-            self._copy(known, copy)
-
-    def _copy(self, place: Place, copy: Any) -> None:
-        function = copying(copy)
-        if place.sample.strides != copy.strides:
-            function = partial(function, order="C")
-        self.steps.append(Compute("copy", function, (place,), self.new(copy), 500 + copy.size))
-
-    def _effect(self, step: Again) -> None:
-        """Add a step after which arrays have to be read again."""
-        self._changed = True
-        if self._shared:
-            self.refuse("it changes something, and two of its tensors are one array")
-        self.load_again()
-        self.steps.append(step)
-
-    def load_again(self) -> None:
-        """Forget which arrays tensors have: a replay may find others there."""
-        for source, place in tuple(self.loaded.items()):
-            self.known.pop(id(place.sample), None)
-            del self.loaded[source]
-        self.find_holders()
 
     def call_anew(self, step: Again) -> None:
         """Add a step that calls user code. A replay finds out what the code changes."""
@@ -269,7 +106,7 @@ class Changes(KnownArrays):
                 step = Again(name, function, arguments, keywords, outs, effect)
                 parts = outs if outs.__class__ is tuple else (outs,)
                 if effect:
-                    self._effect(step)
+                    self.effect(step)
                 elif parts and all(part.__class__ is Place for part in parts):
                     cost = 2_000 + 10 * sum([part.sample.size for part in parts])
                     self.steps.append(Compute(name, function, arguments, outs, cost))
@@ -326,15 +163,23 @@ class Changes(KnownArrays):
         if source is None:
             self.refuse("it reads .grad of a tensor that it has made")
             return
-        present = grad is not None
-        if not self._changed:
-            outs = Same(present)
-            self.steps.append(Again(".grad", _has_gradient, (source,), {}, outs, False))
-        elif not present or source not in self._committed_to:
-            self.refuse("it reads .grad after a change")
+        if grad is not None and requires_grad(grad):
+            self.refuse("it reads a .grad with a graph")
             return
-        if present:
-            self.gradients.append(grad)
+        layouts: tuple[Any, ...] = (_layout(grad),)
+        if self._changed:
+            if grad is None or source not in self._committed_to:
+                self.refuse("it reads .grad after a change")
+                return
+            # The pass adds in place, or makes the layout of the recorded call.
+            layouts = (*layouts, self._layouts_before[source])
+        if (source, layouts) not in self._layouts:
+            self._layouts.add((source, layouts))
+            self.looks.append(line())
+            arguments = (source, Same(layouts))
+            self.steps.append(Again(".grad", _has_layout, arguments, {}, Same(True), False))
+        if grad is not None:
+            self.gradients[id(grad)] = grad, source
             place = self.new(grad._array)
             self._there.add(place)
             self.steps.append(Load(source, place, True))
@@ -348,12 +193,10 @@ def _calls_users_code(owner: Any) -> bool:
     return isinstance(owner, LRScheduler)
 
 
-def _put(tensor: Any, values: Any) -> None:
-    """Change a tensor in place."""
-    bump_version(tensor)
-    tensor._metadata.F.assign(unlocked(tensor._array), values)
+def _layout(grad: Any) -> Any:
+    """What a program depends on of a `.grad`, or None if there is none."""
+    return None if grad is None else (grad._metadata, grad._array.strides, requires_grad(grad))
 
 
-def _has_gradient(tensor: Any) -> bool:
-    meta = tensor._autograd
-    return meta is not None and meta.grad is not None
+def _has_layout(tensor: Any, layouts: Any) -> bool:
+    return _layout(grad_of(tensor)) in layouts

@@ -68,18 +68,21 @@ def checks_first(steps: list[Any]) -> list[Any]:
 
     Steps that compute what a check reads move with it. A check stays where it is if it depends on a
     tensor that a function with effects is given, or may have changed by then. The latter is no
-    obstacle for integers, which optimisers don't change. But an argument that changes in place may
-    share its memory with another one.
+    obstacle for integers, which optimisers don't change. But what changes in place may share its
+    memory with other tensors.
     """
     given = {
         source
         for step in steps
         if step.__class__ is Again and step.effect
-        for source in (*step.arguments, *step.keywords.values())
+        for part in (*step.arguments, *step.keywords.values())
+        for source in (part if part.__class__ is tuple else (part,))
         if source.__class__ is Source
     }
     shared = any(
-        step.__class__ is Again and step.name == IN_PLACE and step.arguments[0].argument is not None
+        step.__class__ is Again
+        and step.name == IN_PLACE
+        and any(place.sample.dtype.kind in "iub" for place in read_by(step))
         for step in steps
     )
     makers: dict[Place, Any] = {}

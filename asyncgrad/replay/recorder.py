@@ -137,12 +137,7 @@ class Recorder(Passes):
             raise UnrepeatableError(f"{name} is not repeated")
         kernel = metadata.kernels[name]
         changes = name in {"put", "put_add"}
-        if changes:
-            if id(inputs[0]) in self.sources:
-                raise UnrepeatableError("it changes elements of a tensor that it has not made")
-            self._changing = None
-            kernel = partial(_of_copy, kernel)
-        elif self.found(out._array) is not None:
+        if not changes and self.found(out._array) is not None:
             # The op has returned the array of an operand.
             return
         arrays: Any = [self.array_of(x) for x in inputs]
@@ -163,7 +158,7 @@ class Recorder(Passes):
         if op.cost is not None and op.inputs != ("*xs",):
             cost = op.cost(*inputs, *attributes)
         if changes:
-            self.put(out._array, Compute(name, kernel, arguments, None, cost))
+            self.put(inputs, name, kernel, arguments, cost)
             return
         self.steps.append(Compute(name, kernel, arguments, self.new(out._array), cost))
         if kept.__class__ is list:
@@ -230,11 +225,6 @@ class Recorder(Passes):
             self.constant(array)
         else:
             self.refuse(f"{name}() is not repeated")
-
-
-def _of_copy(function: Any, x: Any, *args: Any) -> Any:
-    """The result of a function that changes its first argument."""
-    return function(x.copy(), *args)
 
 
 def _array_of(function: Any, *args: Any) -> Any:

@@ -144,6 +144,8 @@ class Writer:
             return self._constant(template.value)
         if kind is Source:
             return self._source(template)
+        if kind is Gradient:
+            return f"{self._source(template.source)}._autograd.grad"
         if kind in {Made, Output}:
             array = self._expression(template.place, kept=kept)
             return f"wrap({array}, {self._constant(template.metadata)})"
@@ -372,6 +374,6 @@ def _is_varied(template: Any) -> bool:
     """Whether a template is more than a constant."""
     if isinstance(template, (tuple, list)):
         return template.__class__ is list or any(map(_is_varied, template))
-    return template.__class__ in {Place, Source, Made, Same, Output, dict} or bool(
+    return template.__class__ in {Place, Source, Gradient, Made, Same, Output, dict} or bool(
         places_in(template)
     )

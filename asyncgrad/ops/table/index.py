@@ -14,7 +14,7 @@ import numpy as np
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.op import Op, Refused, linear, operation
+from asyncgrad.ops.op import Op, Refused, linear, operation, raising
 from asyncgrad.ops.tensors.sparse_rows import Rows
 
 if TYPE_CHECKING:
@@ -349,13 +349,15 @@ OPS = (
         host_indices=True,
         repeats=False,
     ),
-    linear(
-        "index",
-        _pick,
-        lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
-        node="IndexBackward0",
-        batch=batch_rules.index,
-        host_indices=True,
+    *raising(
+        linear(
+            "index",
+            _pick,
+            lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
+            node="IndexBackward0",
+            batch=batch_rules.index,
+            host_indices=True,
+        )
     ),
     _into_zeros("zeros_plus", _zeros_plus),
     # The gradient of `lookup` holds only the rows that were looked up, and no zeros.
@@ -394,8 +396,10 @@ OPS = (
     ),
     _into_zeros("zeros_put", _zeros_put),
     # These two change their first input in place; the second has the shape of the indexed part.
-    _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
-    _into("put_add", _put_add, lambda F, g: g, "zeros_plus", fresh=False),
+    *raising(
+        _into("put", _put, lambda F, g, index: F.zero_at(g, index), "zeros_put"),
+        _into("put_add", _put_add, lambda F, g: g, "zeros_plus", fresh=False),
+    ),
     # What `scatter` with a reduction gives, which PyTorch has no derivative of.
     operation(
         "scattered",

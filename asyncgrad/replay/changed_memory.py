@@ -1,0 +1,291 @@
+"""What a recorded call changes in place: memory that it has made, and memory that others see.
+
+Nobody else sees the former. So a replay computes the new values in new arrays, or in the same where
+nothing reads the old values, and later steps read those. The latter is changed for real.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import bump_version, is_inference, requires_grad
+from asyncgrad.ops.memory import unlocked
+from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.device_arrays import copying, is_array
+from asyncgrad.replay.regions import Put, Region
+from asyncgrad.replay.steps import (
+    IN_PLACE,
+    Again,
+    Compute,
+    Gradient,
+    Place,
+    Same,
+    Source,
+    UnrepeatableError,
+)
+
+if TYPE_CHECKING:
+    from asyncgrad.replay.arrays import Recorded
+
+#: Why a call can't be repeated that changes what others may see.
+_SHARED = "it changes a tensor in place that shares its memory"
+
+
+class ChangedMemory(KnownArrays):
+    """The part of a recorder that is told of changes in place. Abstract, as `KnownArrays` is."""
+
+    def __init__(self, call: Recorded) -> None:
+        super().__init__(call)
+        #: Whether the call has changed which tensors have a `.grad`, so far.
+        self._changed = False
+        #: The tensor that is being changed in place.
+        self._changing: Any = None
+        #: Places of memory that was there before the call, other than that of tensors.
+        self._there: set[Place] = set()
+        #: By the identity of the array that owns some memory: the identity of the only known array
+        #: there, or 0 if there are several. And how many places were looked at for that.
+        self._roots: dict[int, int] = {}
+        self._compared = 0
+
+    def changing(self, tensor: Any) -> None:
+        """Take note of a tensor that is about to be changed in place."""
+        if self.reason is not None:
+            return
+        array = tensor._array
+        if is_inference(tensor):
+            own = False
+        elif not self._owners(array):
+            array = self._owner(array)
+            own = array is not None
+        else:
+            own = tensor._edge is None and not (current().grad and requires_grad(tensor))
+        if own:
+            self._changing = tensor
+            place = self.known.get(id(array))
+            if place in self.constants:
+                # A replay starts with the values that it has now.
+                place.sample = array.copy()
+        else:
+            self.refuse(_SHARED)
+
+    def _owners(self, array: Any) -> tuple[Source | Gradient, ...]:
+        """The tensors that were there before the call, and `.grad`s, in whose memory an array lies.
+
+        A `.grad` counts as long as its leaf has it.
+        """
+        root = _root(array)
+        found: list[Source | Gradient] = [
+            source for source in self.sources.values() if _root(source.tensor._array) is root
+        ]
+        found += [
+            Gradient(source)
+            for grad, source in self.gradients.values()
+            if _root(grad._array) is root and grad_of(source.tensor) is grad
+        ]
+        return tuple(found)
+
+    def _write(self, tensor: Any, put: Any, values: tuple[Any, ...]) -> None:
+        """Add a step that changes memory which others see.
+
+        Args:
+            tensor: one in that memory.
+            put: the function that changes the tensor's array.
+            values: the templates of its other arguments.
+        """
+        owners = self._owners(tensor._array)
+        counter = tensor._counter
+        holder: Any = None
+        for owner in owners:
+            held = owner.tensor if isinstance(owner, Source) else grad_of(owner.source.tensor)
+            if held is tensor or (counter is not None and held._counter is counter):
+                holder = owner
+        arguments = (holder, owners, Same(put), self.array_of(tensor), *values)
+        self.effect(Again(IN_PLACE, _put, arguments, {}, Same(None), True))
+
+    def _owner(self, array: Any) -> Any:
+        """The array that the call has made and in whose memory another one lies, perhaps itself.
+
+        None if others see that memory.
+        """
+        base = array.base if isinstance(array, np.ndarray) else None
+        owner = base if isinstance(base, np.ndarray) and id(base) in self.known else array
+        place = self.known.get(id(owner))
+        if place is None or place in self.loaded.values():
+            return None
+        shared = [x.sample for x in (*self._there, *self.given)]
+        if any(x is owner or getattr(x, "base", None) is owner for x in shared):
+            return None
+        is_view = isinstance(getattr(owner, "base", None), np.ndarray)
+        if isinstance(owner, np.ndarray) and owner.flags.c_contiguous and not is_view:
+            return owner
+        return owner if owner is array and self._is_alone(array) else None
+
+    def _is_alone(self, array: Any) -> bool:
+        """Whether the call has made no other array in the same memory."""
+        roots = self._roots
+        for other in self.places[self._compared :]:
+            found = other.sample
+            if is_array(found) and not isinstance(found, np.generic):
+                root = found if found.base is None else found.base
+                roots[id(root)] = id(found) if roots.get(id(root), id(found)) == id(found) else 0
+        self._compared = len(self.places)
+        return roots.get(id(array if array.base is None else array.base)) == id(array)
+
+    def assigned(self, tensor: Any, result: Any) -> None:
+        """Take the report of the values that a tensor gets in place."""
+        changing, self._changing = self._changing, None
+        if self.reason is not None:
+            return
+        array = tensor._array
+        outside = bool(self._owners(array))
+        if changing is not tensor or (outside and current().grad and requires_grad(result)):
+            self.refuse("it changes a tensor in place")
+            return
+        try:
+            values = self.array_of(result)
+            if outside:
+                self._write(tensor, partial(_assign, tensor._metadata.F), (values,))
+                return
+        except UnrepeatableError as error:
+            self.refuse(str(error))
+            return
+        if result._array.dtype != array.dtype:
+            self.refuse("it changes a tensor in place by values of another dtype")
+        else:
+            self._assign(array, values)
+
+    def put(
+        self, inputs: tuple[Any, ...], name: str, kernel: Any, arguments: Any, cost: int
+    ) -> None:
+        """Take the report of an op that changes elements of its first input.
+
+        If nobody else can see that memory, the step makes a new array, which later steps read.
+        """
+        changing, self._changing = self._changing, None
+        tensor, array = inputs[0], inputs[0]._array
+        if self._owners(array):
+            if changing is tensor and not (current().grad and any(map(requires_grad, inputs))):
+                self._write(tensor, kernel, arguments[1:])
+            else:
+                self.refuse(_SHARED)
+            return
+        step = Compute(name, partial(_of_copy, kernel), arguments, None, cost)
+        owner = self._owner(array)
+        if owner is None:
+            self.refuse(_SHARED)
+        elif owner is array:
+            self._change(owner)
+            step.outs = self.new(owner)
+            self.steps.append(step)
+        else:
+            step.outs = self.new(array.copy())
+            self.steps.append(step)
+            self._assign(array, step.outs)
+
+    def _assign(self, array: Any, values: Place) -> None:
+        """Add a step that gives an array other values."""
+        owner = self._owner(array)
+        if owner is array:
+            if not array.flags.c_contiguous:
+                self.refuse("it changes a tensor in place by values of another layout")
+                return
+            self._change(owner)
+            self._copy(values, array)
+        else:
+            before = self._change(owner)
+            put = Put(Region(owner, array))
+            cost = 500 + array.size
+            self.steps.append(Compute("put", put, (before, values), self.new(owner), cost))
+
+    def _change(self, owner: Any) -> Place:
+        """Give what was read so far of an array memory of its own; returns its place so far."""
+        before = self.known[id(owner)]
+        if isinstance(owner, np.ndarray):
+            views = [
+                x for x in self.places[before.number :] if getattr(x.sample, "base", None) is owner
+            ]
+            if before not in self.constants:
+                before.sample = np.empty_like(owner)
+            for place in views:
+                view = place.sample
+                if self.known.pop(id(view), None) is not None:
+                    self.views[id(view)] = (owner, view)
+                place.sample = Region(owner, view).of(before.sample)
+        return before
+
+    def copied(self, array: Any, copy: Any) -> None:
+        """Take the report of a copy of an array that is known."""
+        known = self.found(array) if self.reason is None else None
+        if known is not None:
+            self._copy(known, copy)
+
+    def _copy(self, place: Place, copy: Any) -> None:
+        function = copying(copy)
+        if place.sample.strides != copy.strides:
+            function = partial(function, order="C")
+        self.steps.append(Compute("copy", function, (place,), self.new(copy), 500 + copy.size))
+
+    def effect(self, step: Again) -> None:
+        """Add a step after which arrays have to be read again."""
+        if step.name != IN_PLACE:
+            self._changed = True
+        if self._shared:
+            self.refuse("it changes something, and two of its tensors are one array")
+        self.load_again()
+        self.steps.append(step)
+
+    def load_again(self) -> None:
+        """Forget which arrays tensors have: a replay may find others there."""
+        for source, place in tuple(self.loaded.items()):
+            self.known.pop(id(place.sample), None)
+            del self.loaded[source]
+        self.find_holders()
+
+
+def _root(array: Any) -> Any:
+    """The array that owns an array's memory."""
+    while is_array(base := getattr(array, "base", None)):
+        array = base
+    return array
+
+
+def _put(holder: Any, owners: Any, put: Any, array: Any, *args: Any) -> None:
+    """Change an array in place.
+
+    Args:
+        holder: a tensor that has the version counter, None if others don't see that.
+        owners: all tensors that are known to lie in that memory.
+        put: the function that changes the array.
+        array: the array.
+        args: the function's other arguments.
+    """
+    if holder is not None:
+        bump_version(holder)
+        if holder._counter.views:
+            holder._counter.forget_edges()
+    try:
+        put(array, *args)
+    except IndexError:
+        # As in an eager call, an index out of range is no change.
+        if holder is not None:
+            holder._counter.value -= 1
+        raise
+
+
+def _assign(F: Any, array: Any, values: Any) -> None:
+    F.assign(unlocked(array), values)
+
+
+def _of_copy(function: Any, x: Any, *args: Any) -> Any:
+    """The result of a function that changes its first argument."""
+    return function(x.copy(), *args)
+
+
+def grad_of(tensor: Any) -> Any:
+    """The `.grad` of a tensor, of which no recorder is told."""
+    meta = tensor._autograd
+    return None if meta is None else meta.grad
