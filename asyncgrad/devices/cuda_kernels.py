@@ -230,17 +230,8 @@ def _layer_norm_gradient(
     return K.layer_norm_gradient(dim, g, x, mean, inverse, weight)
 
 
-def _adapt(
-    K: Namespace, p: Array, g: Array, mean: Array, square: Array, lr: float, beta1: float,
-    beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool, length: float,
-    correction: float,
-) -> None:  # fmt: skip
-    shrink = 1 - lr * weight_decay if decoupled else 1.0
-    decay = 0.0 if decoupled else weight_decay
-    K.adam(
-        g, -1.0 if maximize else 1.0, shrink, decay, beta1, beta2, eps, length, correction,
-        p, mean, square,
-    )  # fmt: skip
+def _adapt(K: Namespace, p: Array, g: Array, mean: Array, square: Array, *numbers: Value) -> None:
+    K.adam(g, *numbers, p, mean, square)
 
 
 def _alone(name: str) -> Callable[..., Any]:

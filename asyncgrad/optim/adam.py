@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, Numbers
 from asyncgrad.optim.updates import (
     Array,
     Betas,
@@ -62,28 +62,31 @@ class Adam(ElementwiseOptimizer):
     def _wanted(self, group: Group) -> tuple[str, ...]:
         return (*self._entries, "max_exp_avg_sq") if group["amsgrad"] else self._entries
 
-    def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
-        compiled = parameter._metadata.device.compiled.get("adapt")
-        if compiled is None or group["amsgrad"]:
-            super()._update(group, parameter, gradient)
-            return
-        state, step, arrays = self._operands(group, parameter, gradient)
-        lr = float(group["lr"])
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
         beta1, beta2 = map(float, group["betas"])
-        done = compiled(
-            *arrays, lr, beta1, beta2, group["eps"], group["weight_decay"],
-            group["decoupled_weight_decay"], group["maximize"],
-            lr / (1 - beta1**step), math.sqrt(1 - beta2**step),
-        )  # fmt: skip
-        if done is NotImplemented:
-            self._run_kernel(group, state, step, arrays)
-
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
-        beta1, beta2 = map(float, group["betas"])
-        # What corrects the mean square is multiplied into numbers instead of its elements.
+        length = float(group["lr"]) / (1 - beta1**step)
         correction = math.sqrt(1 - beta2**step)
-        eps = group["eps"] * correction
-        length = float(group["lr"]) / (1 - beta1**step) * correction
+        # What corrects the mean square is multiplied into numbers instead of its elements.
+        return length * correction, group["eps"] * correction, length, correction
+
+    def _apply(
+        self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
+    ) -> None:
+        compiled = parameter._metadata.device.compiled.get("adapt")
+        if compiled is not None and not group["amsgrad"]:
+            decoupled = group["decoupled_weight_decay"] and group["weight_decay"]
+            done = compiled(
+                *arrays, -1.0 if group["maximize"] else 1.0, numbers[-1] if decoupled else 1.0,
+                0.0 if decoupled else float(group["weight_decay"]), *map(float, group["betas"]),
+                group["eps"], numbers[2], numbers[3],
+            )  # fmt: skip
+            if done is not NotImplemented:
+                return
+        self._run_kernel(group, numbers, arrays)
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        beta1, beta2 = map(float, group["betas"])
+        length, eps = numbers[0], numbers[1]
 
         def adapt(
             p: Array, g: Array, mean: Array, square: Array, greatest: Array | None = None
@@ -155,10 +158,12 @@ class Adamax(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay")
         self._declare(locals())
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        return (float(group["lr"]) / (1 - group["betas"][0] ** step),)
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
         beta1, beta2 = group["betas"]
-        length = float(group["lr"]) / (1 - beta1**step)
-        eps: float = group["eps"]
+        length, eps = numbers[0], group["eps"]
 
         def adapt(p: Array, g: Array, mean: Array, greatest: Array) -> Array:
             t = follow_mean(g, mean, beta1)
@@ -194,8 +199,8 @@ class NAdam(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay", "momentum_decay")
         self._declare(locals())
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
-        lr, eps = float(group["lr"]), group["eps"]
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        lr = float(group["lr"])
         beta1, beta2 = group["betas"]
         now, ahead = (
             beta1 * (1.0 - 0.5 * 0.96 ** (number * group["momentum_decay"]))
@@ -207,7 +212,12 @@ class NAdam(ElementwiseOptimizer):
         product *= now
         length = lr * (1.0 - now) / (1.0 - float(product))
         length_ahead = lr * ahead / (1.0 - float(product) * ahead)
-        correction = 1 - beta2**step
+        return length, length_ahead, 1 - beta2**step
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        eps = group["eps"]
+        beta1, beta2 = group["betas"]
+        length, length_ahead, correction = numbers[0], numbers[1], numbers[2]
 
         def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
             t = follow(g, mean, square, beta1, beta2)
@@ -239,18 +249,25 @@ class RAdam(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay")
         self._declare(locals())
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
         beta1, beta2 = group["betas"]
-        eps, length = group["eps"], float(group["lr"]) / (1 - beta1**step)
+        length = float(group["lr"]) / (1 - beta1**step)
         rectification = _rectification(step, beta2)
+        return (length * rectification, beta2) if rectification else (length,)
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        beta1, beta2 = group["betas"]
+        eps, length = group["eps"], numbers[0]
+        # With the shrinking factor these are three.
+        rectified = len(numbers) > 2
 
         def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
             t = follow(g, mean, square, beta1, beta2)
-            if rectification:
+            if rectified:
                 np.sqrt(square, out=t)
                 t += eps
                 np.divide(mean, t, out=t)
-                t *= length * rectification
+                t *= length
             else:
                 np.multiply(mean, length, out=t)
             return t

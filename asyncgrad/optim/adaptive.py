@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, Numbers
 from asyncgrad.optim.updates import (
     Array,
     Group,
@@ -49,8 +49,8 @@ class Adadelta(ElementwiseOptimizer):
         check_options(locals(), "eps", "weight_decay")
         self._declare(locals())
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
-        lr, rho, eps = float(group["lr"]), group["rho"], group["eps"]
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        lr, rho, eps = numbers[0], group["rho"], group["eps"]
 
         def advance(p: Array, g: Array, square: Array, steps: Array) -> Array:
             t = follow_square(g, square, rho)
@@ -102,9 +102,11 @@ class Adagrad(ElementwiseOptimizer):
     def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
         return filled_like(parameter, group["initial_accumulator_value"])
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
-        length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
-        eps = group["eps"]
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        return (float(group["lr"]) / (1 + (step - 1) * group["lr_decay"]),)
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        length, eps = numbers[0], group["eps"]
 
         def divide(p: Array, g: Array, total: Array) -> Array:
             t = g * g
@@ -124,7 +126,7 @@ class Adagrad(ElementwiseOptimizer):
         state, step, arrays = self._operands(group, parameter, None)
         values, _, total = arrays
         parts = [values[rows.indices], rows.values.copy(), total[rows.indices]]
-        self._run_kernel(group, state, step, parts)
+        self._run_kernel(group, self._all_numbers(group, state, step), parts)
         values[rows.indices], _, total[rows.indices] = parts
 
 
@@ -157,8 +159,8 @@ class RMSprop(ElementwiseOptimizer):
             wanted.append("grad_avg")
         return tuple(wanted)
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
-        lr, alpha, eps = float(group["lr"]), group["alpha"], group["eps"]
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        lr, alpha, eps = numbers[0], group["alpha"], group["eps"]
         momentum, centered = group["momentum"], group["centered"]
 
         def scale(p: Array, g: Array, square: Array, *more: Array) -> Array:
@@ -215,18 +217,19 @@ class Rprop(ElementwiseOptimizer):
             return zeros_like(parameter)
         return filled_like(parameter, float(group["lr"]))
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
         (shrink, grow), limits = group["etas"], group["step_sizes"]
 
         def turn(p: Array, g: Array, previous: Array, sizes: Array) -> Array:
             previous *= g
             turned = previous < 0
             stayed = previous > 0
-            sizes[turned] *= shrink
-            sizes[stayed] *= grow
+            # An index of booleans would have the host wait for a device.
+            np.copyto(sizes, sizes * shrink, where=turned)
+            np.copyto(sizes, sizes * grow, where=stayed)
             np.clip(sizes, *limits, out=sizes)
-            previous[...] = g
-            previous[turned] = 0
+            np.copyto(previous, g)
+            np.copyto(previous, 0, where=turned)
             change: Array = np.sign(previous) * sizes
             return change
 

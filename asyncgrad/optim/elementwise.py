@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.core.variable import bump_version
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The update of one step, a function of arrays.
 Kernel: TypeAlias = Callable[..., Array]
+#: The numbers of one step.
+Numbers: TypeAlias = Sequence[Any]
 
 
 class ElementwiseOptimizer(Optimizer):
@@ -38,8 +40,19 @@ class ElementwiseOptimizer(Optimizer):
         """An entry of the state before the first step."""
         return zeros_like(parameter)
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        """The numbers of a step's kernel that may change from step to step.
+
+        How many they are may say what the kernel does.
+        """
+        return (float(group["lr"]),)
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
         """The update of one step.
+
+        Args:
+            group: the options, of which it uses those that seldom change.
+            numbers: floats, or arrays without dimensions on the device.
 
         Returns:
             A function of arrays: the values, the direction to descend along (the gradient with
@@ -49,12 +62,21 @@ class ElementwiseOptimizer(Optimizer):
         """
         raise NotImplementedError
 
+    def _coming(self, state: State) -> int:
+        """The number of a parameter's next step."""
+        step = state.get("step")
+        return 1 if step is None else int(step._array) + 1
+
+    def _count(self, state: State) -> int:
+        """Count a step of a parameter; returns its number."""
+        return count_step(state)
+
     def _operands(
         self, group: Group, parameter: Tensor, gradient: Array | None
     ) -> tuple[State, int, list[Array]]:
         """Count the step; returns the state, the step's number and the arrays of the update."""
         state = self.state[parameter]
-        step = count_step(state)
+        step = self._count(state)
         arrays: list[Any] = [self._values(parameter), gradient]
         for name in self._wanted(group):
             if name not in state:
@@ -68,7 +90,7 @@ class ElementwiseOptimizer(Optimizer):
         if self._alike and is_small(*arrays[:2]):
             self._small.append((step, parameter, state, arrays))
         else:
-            self._run_kernel(group, state, step, arrays)
+            self._apply(group, parameter, self._all_numbers(group, state, step), arrays)
 
     def _update_group(self, number: int, group: Group, beside: bool) -> None:
         if not beside and self._update_at_once(number, group):
@@ -100,7 +122,7 @@ class ElementwiseOptimizer(Optimizer):
         together = joined(self._together, number, small, self._wanted(group))
         if together is None:
             for step, _, state, arrays in small:
-                self._run_kernel(group, state, step, arrays)
+                self._run_kernel(group, self._all_numbers(group, state, step), arrays)
         else:
             values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
             self._run_together(group, together, small[0][0], values, gradients)
@@ -109,17 +131,26 @@ class ElementwiseOptimizer(Optimizer):
         """Everything but what a copy makes anew: hooks, and the common memory of states."""
         return {**super().__getstate__(), "_together": {}}
 
-    def _descent(self, group: Group, state: State, step: int) -> tuple[float, bool, Kernel]:
+    def _all_numbers(self, group: Group, state: State, step: int) -> Numbers:
+        """The numbers of a step, and last the factor of a decoupled weight decay."""
+        weight_decay = group.get("weight_decay")
+        shrink = 1.0
+        if weight_decay and group.get("decoupled_weight_decay"):
+            shrink -= float(group["lr"]) * weight_decay
+        return (*self._numbers(group, state, step), shrink)
+
+    def _descent(self, group: Group, numbers: Numbers) -> tuple[Any, bool, Kernel]:
         """The kernel of a gradient, and what else a step does to the values.
 
         Returns:
-            The factor that they shrink by before, whether the kernel uses them, and the kernel.
+            The factor that they shrink by before, or None, whether the kernel uses them, and the
+            kernel.
         """
-        kernel = self._kernel(group, state, step)
+        kernel = self._kernel(group, numbers)
         weight_decay, maximize = group.get("weight_decay"), group["maximize"]
-        kept = 1.0
+        kept = None
         if weight_decay and group.get("decoupled_weight_decay"):
-            kept -= float(group["lr"]) * weight_decay
+            kept = numbers[-1]
             weight_decay = 0
         if not (weight_decay or maximize):
             return kept, not self._alike, kernel
@@ -133,11 +164,17 @@ class ElementwiseOptimizer(Optimizer):
 
         return kept, bool(weight_decay) or not self._alike, descend
 
-    def _run_kernel(self, group: Group, state: State, step: int, arrays: list[Array]) -> None:
-        kept, _, kernel = self._descent(group, state, step)
+    def _apply(
+        self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
+    ) -> None:
+        """Update one parameter by itself."""
+        self._run_kernel(group, numbers, arrays)
+
+    def _run_kernel(self, group: Group, numbers: Numbers, arrays: list[Array]) -> None:
+        kept, _, kernel = self._descent(group, numbers)
 
         def change(p: Array, *others: Array) -> None:
-            if kept != 1.0:
+            if kept is not None:
                 p *= kept
             p -= kernel(p, *others)
 
@@ -148,7 +185,8 @@ class ElementwiseOptimizer(Optimizer):
         gradients: list[Array],
     ) -> None:  # fmt: skip
         """Update small parameters by one call of the kernel."""
-        kept, uses_values, kernel = self._descent(group, {}, step)
+        numbers = self._all_numbers(group, {}, step)
+        kept, uses_values, kernel = self._descent(group, numbers)
         if uses_values:
             together.gather(0, targets)
         together.gather(1, gradients)
@@ -157,7 +195,7 @@ class ElementwiseOptimizer(Optimizer):
             p[...] = kernel(p, *others)
 
         in_tiles(change, together.arrays)
-        if kept != 1.0:
+        if kept is not None:
             for values in targets:
                 values *= kept
         together.subtract(targets)

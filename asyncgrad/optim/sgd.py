@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, Numbers
 from asyncgrad.optim.updates import Array, Group, Params, Rate, State, check_options, host_number
 
 if TYPE_CHECKING:
@@ -36,6 +36,15 @@ class SGD(ElementwiseOptimizer):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         self._declare(locals())
 
+    def _wanted(self, group: Group) -> tuple[str, ...]:
+        return ("momentum_buffer",) if group["momentum"] else ()
+
+    def _coming(self, state: State) -> int:
+        # Steps are not counted; only the first one differs from the others.
+        return 2
+
+    _count = _coming
+
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         arrays = [self._values(parameter), gradient]
         fresh = False
@@ -46,10 +55,17 @@ class SGD(ElementwiseOptimizer):
                 array = parameter._metadata.F.xp.empty_like(parameter._array)
                 state["momentum_buffer"] = wrap(array, parameter._metadata)
             arrays.append(state["momentum_buffer"]._array)
-        self._run_kernel(group, {}, 1 if fresh else 2, arrays)
+        self._run_kernel(group, self._all_numbers(group, {}, 1 if fresh else 2), arrays)
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
-        lr, momentum = float(group["lr"]), group["momentum"]
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        lr = float(group["lr"])
+        return (lr, 1.0) if step == 1 else (lr,)
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        lr: Array = numbers[0]
+        momentum = group["momentum"]
+        # With the shrinking factor these are three.
+        first = len(numbers) > 2
         if not momentum:
 
             def descend(p: Array, g: Array) -> Array:
@@ -59,7 +75,7 @@ class SGD(ElementwiseOptimizer):
         dampening, nesterov = group["dampening"], group["nesterov"]
 
         def follow(p: Array, g: Array, buffer: Array) -> Array:
-            if step == 1:
+            if first:
                 buffer[...] = g
             else:
                 buffer *= momentum
@@ -109,7 +125,7 @@ class ASGD(ElementwiseOptimizer):
         check_options(locals(), "lr", "weight_decay")
         self._declare(locals())
 
-    def _kernel(self, group: Group, state: State, step: int) -> Kernel:
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
         lr, lambd = float(group["lr"]), group["lambd"]
         if "eta" not in state:
             state["eta"] = host_number(lr)
@@ -119,15 +135,22 @@ class ASGD(ElementwiseOptimizer):
         # The next step uses these. As in PyTorch, they have single precision.
         eta[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
         mu[...] = np.float32(1 / max(1, step - group["t0"]))
+        numbers = length, 1 - lambd * length
+        return numbers if weight == 1 else (*numbers, weight)
+
+    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
+        length, shrink = numbers[0], numbers[1]
+        # With the factor of decoupled weight decay these are four.
+        averages = len(numbers) > 3
 
         def descend(p: Array, g: Array, average: Array) -> Array:
-            p *= 1 - lambd * length
+            p *= shrink
             change: Array = length * g
             new = p - change
-            if weight == 1:
-                average[...] = new
+            if averages:
+                average += numbers[2] * (new - average)
             else:
-                average += weight * (new - average)
+                average[...] = new
             return change
 
         return descend
