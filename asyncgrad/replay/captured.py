@@ -16,7 +16,7 @@ from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.replay.device_arrays import is_host_work
 from asyncgrad.replay.order import ends_of, made_by, read_by
-from asyncgrad.replay.steps import Compute, Place, filled
+from asyncgrad.replay.steps import Compute, Load, Place, filled
 
 #: How often steps are captured again because an array was replaced that had always been the same.
 _MOST = 4
@@ -35,16 +35,18 @@ def with_graphs(
         The steps, and those among them that stand for several.
     """
     ends = ends_of(steps, outputs)
+    lists = lists_in(steps)
+    loaded = {step.out for step in steps if step.__class__ is Load and _is_fixed(step.source)}
     found: list[Any] = []
     groups: list[CapturedSteps] = []
     start = 0
     while start < len(steps):
         end = start
-        while end < len(steps) and _is_work_of_the_device(steps[end]):
+        while end < len(steps) and is_work_of_the_device(steps[end], lists):
             end += 1
         if end > start:
             group = CapturedSteps(device, steps[start:end], ends, end)
-            if group.pays(families):
+            if group.pays(families, loaded):
                 groups.append(group)
                 found.append(group.step())
             else:
@@ -54,16 +56,55 @@ def with_graphs(
     return found, groups
 
 
-def _is_work_of_the_device(step: Any) -> bool:
+def _is_fixed(source: Any) -> bool:
+    """Whether a source is a tensor that most often has the same array in each call."""
+    return source.argument is None
+
+
+def lists_in(steps: list[Any]) -> set[Place]:
+    """The lists in which operations leave intermediate values for their gradients."""
+    return {step.outs for step in steps if step.__class__ is Compute and step.function is list}
+
+
+def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:
     """Whether a step only puts work on arrays of the device into the stream."""
     return (
         step.__class__ is Compute
         and not is_host_work(step.function)
         and all(
-            place.sample.is_array and not place.sample.on_host
+            place in lists or (place.sample.is_array and not place.sample.on_host)
             for place in (*read_by(step), *made_by(step))
         )
     )
+
+
+def last_uses(steps: list[Any], outs: list[Place]) -> list[list[Place]]:
+    """For each step the places that are not needed after it."""
+    last = {place: step for step in steps for place in (*read_by(step), *made_by(step))}
+    kept = set(outs)
+    return [[x for x, at in last.items() if at is step and x not in kept] for step in steps]
+
+
+def take_steps(
+    steps: list[Any], over: list[list[Place]], known: dict[Any, Any], other: Any = None
+) -> None:
+    """Take steps one by one.
+
+    Args:
+        over: what is dropped after each step.
+        known: the arrays by their places, to which results are added.
+        other: takes a step that is no operation.
+    """
+    for step, dropped in zip(steps, over, strict=True):
+        if step.__class__ is Compute:
+            result = step.function(*filled(step.arguments, known))
+            outs = (step.outs,) if step.outs.__class__ is Place else step.outs
+            results = (result,) if step.outs.__class__ is Place else result
+            known.update(zip(outs, results, strict=True))
+        else:
+            other(step)
+        for place in dropped:
+            known.pop(place, None)
 
 
 class CapturedSteps:
@@ -77,12 +118,7 @@ class CapturedSteps:
         #: The places that the steps read and don't make, and those that later steps read.
         self._inputs = [place for place in read if place not in made]
         self._outs = [place for step in steps for place in made_by(step) if ends[place] >= end]
-        last = {place: step for step in steps for place in (*read_by(step), *made_by(step))}
-        kept = set(self._outs)
-        #: What is dropped after each step.
-        self._over = [
-            [x for x, at in last.items() if at is step and x not in kept] for step in steps
-        ]
+        self._over = last_uses(steps, self._outs)
         self._lock = Lock()
         self._graph: Any = None
         #: The arrays of the last call; for each input whether it was always the same array.
@@ -97,13 +133,20 @@ class CapturedSteps:
         #: Why there is no graph, None while there may be one.
         self.reason: str | None = None
 
-    def pays(self, families: Any) -> bool:
-        """Whether the steps may be captured, and are more than the copies that a graph needs."""
+    def pays(self, families: Any, loaded: set[Place]) -> bool:
+        """Whether the steps may be captured, and are more than the copies that a graph needs.
+
+        Args:
+            loaded: places of arrays that are not copied.
+        """
+        if any(not place.sample.is_array for place in (*self._inputs, *self._outs)):
+            return False
+        copied = set(self._inputs) - loaded
         roots = [families.of(place) for place in self._outs]
         shared = {families.of(place) for place in self._inputs}
         # The results are copied. So none of them may be a view of an input, or of another result.
         alone = len(set(roots)) == len(roots) and shared.isdisjoint(roots)
-        return alone and len(self._steps) > len(self._inputs) + len(self._outs)
+        return alone and len(self._steps) > len(copied) + len(self._outs)
 
     def step(self) -> Compute:
         """The step that takes the place of all of them."""
@@ -127,13 +170,7 @@ class CapturedSteps:
     def _take(self, *arrays: Any) -> tuple[Any, ...]:
         """Take the steps one by one."""
         known: dict[Any, Any] = dict(zip(self._inputs, arrays, strict=True))
-        for step, over in zip(self._steps, self._over, strict=True):
-            result = step.function(*filled(step.arguments, known))
-            outs = (step.outs,) if step.outs.__class__ is Place else step.outs
-            results = (result,) if step.outs.__class__ is Place else result
-            known.update(zip(outs, results, strict=True))
-            for place in over:
-                del known[place]
+        take_steps(self._steps, self._over, known)
         return tuple([known[place] for place in self._outs])
 
     def _is_ready(self, arrays: tuple[Any, ...]) -> bool:

@@ -11,6 +11,7 @@ from asyncgrad.core.modes import Mode
 from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.nn.module import Module
+from asyncgrad.ops.device_check import device_of
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.changed_memory import ChangedMemory, grad_of
@@ -23,6 +24,7 @@ from asyncgrad.replay.steps import (
     Again,
     Compute,
     Load,
+    Made,
     Place,
     Same,
     Source,
@@ -102,6 +104,7 @@ class Changes(ChangedMemory):
             raise
         if self.reason is None:
             try:
+                count = len(self.places)
                 outs = self.result(result)
                 step = Again(name, function, arguments, keywords, outs, effect)
                 parts = outs if outs.__class__ is tuple else (outs,)
@@ -110,6 +113,9 @@ class Changes(ChangedMemory):
                 elif parts and all(part.__class__ is Place for part in parts):
                     cost = 2_000 + 10 * sum([part.sample.size for part in parts])
                     self.steps.append(Compute(name, function, arguments, outs, cost))
+                elif _are_made(outs, count):
+                    function, places = partial(_arrays_of, function), tuple(places_in(outs))
+                    self.steps.append(Compute(name, function, arguments, places, 2_000))
                 else:
                     if not step.only_raises:
                         self.looks.append(line())
@@ -183,6 +189,24 @@ class Changes(ChangedMemory):
             place = self.new(grad._array)
             self._there.add(place)
             self.steps.append(Load(source, place, True))
+
+
+def _are_made(outs: Any, count: int) -> bool:
+    """Whether a function has made arrays of a device and nothing else, in places from `count` on.
+
+    Then it has looked at no values.
+    """
+    return (
+        outs.__class__ is tuple
+        and all(x.__class__ is Place or x.__class__ is Made for x in outs)
+        and all(x.number >= count and device_of(x.sample) is not None for x in places_in(outs))
+    )
+
+
+def _arrays_of(function: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """The arrays, and those of tensors, that a function returns."""
+    found = function(*args, **kwargs)
+    return tuple([x._array if isinstance(x, Variable) else x for x in found])
 
 
 def _calls_users_code(owner: Any) -> bool:

@@ -317,7 +317,10 @@ class Compiled(Generic[_P, _R]):
         obstacle = self._obstacle(entry)
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
-        if program.within or program.streamed:
+        whole = program.whole
+        if whole is not None and not whole.is_ready():
+            whole = None
+        if whole is None and (program.within or program.streamed):
             try:
                 result = replay_blocking(program, tensors)
             except UnrepeatableError as error:
@@ -325,8 +328,8 @@ class Compiled(Generic[_P, _R]):
             return self._replayed(entry, result, tensors)
         why = ""
         state = [0]
-        run = program.run
-        memory = program.take_memory()
+        run = program.run if whole is None else whole.run
+        memory = program.take_memory() if whole is None else whole.memory()
         for token in fp_errors_ignored:
             try:
                 if program.device is None:
@@ -344,7 +347,8 @@ class Compiled(Generic[_P, _R]):
                 break
             finally:
                 restore_fp_errors(token)
-            program.give_memory(memory)
+            if whole is None:
+                program.give_memory(memory)
             return self._replayed(entry, result, tensors)
         # The function is called, so that an error comes from its own lines.
         return self._eagerly(why, args, kwargs)
@@ -473,9 +477,7 @@ class Compiled(Generic[_P, _R]):
             if entry.graph is not None:
                 count = len(entry.graph.backwards)
                 lines.append(f"    with a graph, through which {count} kinds of passes are known")
-            lines += [f"    {graph.words()}" for graph in program.graphs]
-            if program.anew:
-                lines.append(f"    called anew: {', '.join(program.anew)}")
+            lines += [f"    {words}" for words in program.words()]
         if self._dropped:
             lines.append(f"  {self._dropped} signatures were dropped for later ones")
         lines += [f"  eager: {why} ({count} calls)" for why, count in self._eager.items()]

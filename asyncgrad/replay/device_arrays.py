@@ -51,6 +51,15 @@ def _copy_after(device: Any, made_in: Any, event: Any, array: Any) -> Any:
     return device.xp.array(array)
 
 
+def kept_constant(step: Any) -> tuple[Any, Any] | None:
+    """The array of a step that `constant` has made, and an event after which it is there."""
+    function = getattr(step, "function", None)
+    if not isinstance(function, partial) or function.func is not _copy_after:
+        return None
+    _, _, event, array = function.args
+    return array, event
+
+
 def is_host_work(function: Any) -> bool:
     """Whether a step's function is one that `constant` or `transfer` has made."""
     return isinstance(function, partial) and function.func in {_copy_after, _moved}

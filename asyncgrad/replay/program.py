@@ -22,6 +22,7 @@ from asyncgrad.replay.order import (
     useful,
 )
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError, places_in
+from asyncgrad.replay.whole import WholeCall
 from asyncgrad.replay.writer import Writer
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ class Program:
                     step.cost = device.launch_cost
         #: Steps that are launched as one, where the device can.
         self.graphs: list[CapturedSteps] = []
+        #: The whole call as one launch, if that can be.
+        self.whole: WholeCall | None = None
+        self._divided: str | None = None
         self.streamed = any(step.streamed for step in commits)
         self.cost = sum([step.cost for step in computed])
         self._code: Callable[[Any, Any, Any], Any] | None = None
@@ -151,6 +155,7 @@ class Program:
             steps = loads_first(checks_first(useful(self._steps, self._outputs)))
             steps = [one for step in steps for one in inliner.steps(step)]
             steps = sums_early(steps, ends_of(steps, self._outputs))
+            self._find_whole(steps)
             if self.device is not None and self.device.captures:
                 steps, self.graphs = with_graphs(steps, self._outputs, self._families, self.device)
             self._steps = steps
@@ -161,6 +166,32 @@ class Program:
         return Writer(
             self._constants, self._steps, self._outputs, plan, self._ends, divided=divided
         )
+
+    def _find_whole(self, steps: list[Any]) -> None:
+        """Note whether the whole call can be launched as one."""
+        if self.device is None or not self.device.captures or not self.streamed:
+            return
+        owned = Plan(steps, self._outputs, self._families, ends_of(steps, self._outputs)).owned
+        try:
+            self.whole = WholeCall(
+                self.device, steps, self._outputs, self._families, owned, self._constants
+            )
+        except UnrepeatableError as error:
+            self._divided = f"not one CUDA graph: {error}"
+
+    def words(self) -> list[str]:
+        """What `explain()` says of graphs and of what is called anew."""
+        whole = self.whole
+        found = []
+        if whole is not None:
+            found.append(whole.words())
+        elif self._divided is not None:
+            found.append(self._divided)
+        if whole is None or not whole.is_captured:
+            found += [graph.words() for graph in self.graphs]
+            whole = None
+        anew = self.anew if whole is None else whole.anew
+        return [*found, f"called anew: {', '.join(anew)}"] if anew else found
 
     def take_memory(self) -> Any:
         """The buffers for one replay."""

@@ -27,7 +27,13 @@ from asyncgrad.devices import cuda_products
 from asyncgrad.devices.base import READY
 from asyncgrad.devices.cuda_kernels import SOURCES
 from asyncgrad.devices.simulated import array
-from asyncgrad.devices.simulated.array import SimArray, _computed, adopt, launch
+from asyncgrad.devices.simulated.array import (
+    _WRITES_FIRST,
+    SimArray,
+    _computed,
+    adopt,
+    launch,
+)
 from asyncgrad.devices.simulated.library import Library
 from asyncgrad.devices.simulated.machine import Machine
 from asyncgrad.devices.simulated.memory import Access
@@ -208,6 +214,9 @@ class StandIn:
             def end_capture(self):
                 graph = stand_in._thread.captured
                 stand_in._thread.captured = None
+                # Nothing is done while a stream captures.
+                for written, values in reversed(graph.before):
+                    written[...] = values
                 return graph
 
         class Null(Stream):
@@ -329,6 +338,11 @@ class StandIn:
         graph = self.capturing()
         if function.__name__ == "matmul" and max(x.ndim for x in values) > 2:
             assert values[0].dtype != BFLOAT16, "data type 'E' not understood"
+        if graph is not None:
+            written = [*_listed(named.get("out", ())), *values[getattr(function, "nin", 99) :]]
+            if function.__name__ in _WRITES_FIRST:
+                written.append(values[0])
+            graph.before += [(x, x.copy()) for x in written if isinstance(x, np.ndarray)]
         result = _computed(function, values, named)
         if graph is not None:
             assert self._thread.private, "the memory would be used by others"
@@ -414,9 +428,9 @@ class StandIn:
     def empty_pinned(self, shape, dtype):
         return np.empty(shape, dtype)
 
-    def empty(self, shape, dtype=float):
+    def empty(self, shape, dtype=float, order="C"):
         place = self.places[self.device()]
-        return adopt(np.empty(shape, dtype), place, place.current_raw(), [])
+        return adopt(np.empty(shape, dtype, order), place, place.current_raw(), [])
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -465,6 +479,8 @@ class _Graph:
         self._stand_in = stand_in
         self.calls = []
         self.accesses = []
+        #: What was written to, and the values before.
+        self.before = []
 
     def launch(self, stream):
         for function, values, named, result in self.calls:

@@ -132,7 +132,7 @@ def _by_weight(xp: Library, g: Array, x: Array, count: int, kept: list[Any]) -> 
     total: Any = 0
     for block in blocks_of(x):
         y = xp.subtract(x[block], mean[block])
-        total = total + inverse[block, 0].dot(xp.multiply(y, g[block], y))
+        total = total + xp.dot(inverse[block, 0], xp.multiply(y, g[block], y))
     return total
 
 
@@ -255,7 +255,7 @@ def _rms_by_weight(
     g, x, inverse = _rows(g, count), _rows(x, count), kept[0]
     total = xp.zeros(x.shape[1], x.dtype)
     for block in blocks_of(x):
-        total += inverse[block, 0].dot(xp.multiply(x[block], g[block]))
+        total += xp.dot(inverse[block, 0], xp.multiply(x[block], g[block]))
     return total.reshape(shape)
 
 

@@ -1,0 +1,205 @@
+"""The step of an optimiser as work that a device captures once and then repeats.
+
+What changes from step to step are numbers: rates, and what follows from the number of the step. The
+captured work reads them from arrays of the device, which are filled before each launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.array_holders import is_held
+from asyncgrad.core.variable import Variable, bump_version
+from asyncgrad.optim.updates import host_number
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Set
+
+    from asyncgrad.devices import Device
+    from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
+    from asyncgrad.optim.updates import Group, State
+    from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array
+
+#: The options that may change without a new capture.
+_FREE = frozenset({"params", "lr", "initial_lr"})
+
+
+class Slots(Sequence[Any]):
+    """Numbers in memory of a device. Those that are asked for are filled before each launch."""
+
+    def __init__(self, device: Device, count: int, dtype: Any) -> None:
+        self._device = device
+        self._array = device.xp.zeros(count, dtype)
+        self._count = count
+        #: By index: the array of the number, and the number that it has now.
+        self._asked: dict[int, Any] = {}
+        self._filled: dict[int, float] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        """The array without dimensions that holds a number."""
+        index = range(self._count)[index]
+        found = self._asked.get(index)
+        if found is None:
+            found = self._asked[index] = self._array[index]
+        return found
+
+    def fill(self, numbers: Numbers) -> None:
+        """Write numbers that differ from those of the last launch."""
+        for index, array in self._asked.items():
+            number = numbers[index]
+            # Zeros are written again, because they have signs.
+            if number != self._filled.get(index) or not number:
+                self._device.launching(array.fill)(number)
+                self._filled[index] = number
+
+
+class Looked(NamedTuple):
+    """What a step is about to use."""
+
+    #: Arrays, parameters and states, which a captured step needs to be the same.
+    fixed: list[Any]
+    #: What it needs to be equal.
+    equal: list[Any]
+    #: The numbers, and for each parameter that has a gradient its group and which numbers it uses.
+    numbers: list[Numbers]
+    members: list[tuple[Group, Tensor, int]]
+
+    def fits(self, known: Looked) -> bool:
+        """Whether what was captured with `known` does this step with other numbers."""
+        return (
+            len(self.fixed) == len(known.fixed)
+            and all(map(_is, self.fixed, known.fixed))
+            and len(self.equal) == len(known.equal)
+            and all(map(_equal, self.equal, known.equal))
+        )
+
+
+class CapturedStep:
+    """The steps of an optimiser, which a device may capture."""
+
+    def __init__(self, optimizer: ElementwiseOptimizer, device: Device) -> None:
+        self._optimizer = optimizer
+        self._device = device
+        self._members: list[tuple[Group, Tensor, Slots]] = []
+        self._slots: list[dict[Any, Slots]] = []
+
+    def look(self, graded: Set[Tensor]) -> Looked | None:
+        """What the next step uses; None if it has to be taken as always.
+
+        Args:
+            graded: the parameters that have a gradient then.
+        """
+        optimizer = self._optimizer
+        if optimizer._pre_hooks or optimizer._post_hooks:
+            return None
+        looked = Looked([], [], [], [])
+        for group in optimizer.param_groups:
+            options = [value for name, value in group.items() if name not in _FREE]
+            looked.equal.extend(options)
+            if any(map(_is_tensor, options)):
+                return None
+            known: dict[Any, int] = {}
+            for parameter in group["params"]:
+                if parameter not in graded:
+                    if parameter._autograd is not None and parameter._autograd.grad is not None:
+                        return None
+                    continue
+                if is_held(parameter) or not self._add(looked, group, parameter, known):
+                    return None
+        return looked
+
+    def _add(self, looked: Looked, group: Group, parameter: Tensor, known: Any) -> bool:
+        """Add what a parameter's step uses; False if its state is not there yet."""
+        optimizer = self._optimizer
+        state = optimizer.state.get(parameter, {})
+        entries: list[Any] = [state.get(name) for name in optimizer._wanted(group)]
+        if parameter._metadata.device is not self._device or any(x is None for x in entries):
+            return False
+        step = optimizer._coming(state)
+        key = step if optimizer._alike else parameter
+        number = known.get(key)
+        if number is None:
+            number = known[key] = len(looked.numbers)
+            # The state itself changes after the launch.
+            found = optimizer._all_numbers(group, _copied(state), step)
+            looked.numbers.append(found)
+            looked.equal.append(len(found))
+        looked.equal.append(number)
+        looked.fixed.extend([parameter, parameter._array, *[one._array for one in entries]])
+        looked.members.append((group, parameter, number))
+        return True
+
+    def begin(self, looked: Looked) -> None:
+        """Make room for numbers, and have kernels compiled that take them from there."""
+        self._slots = [{} for _ in looked.numbers]
+        self._members = []
+        zeros = self._device.xp.zeros_like
+        for group, parameter, number in looked.members:
+            dtype = parameter._array.real.dtype
+            slots = self._slots[number].get(dtype)
+            if slots is None:
+                count = len(looked.numbers[number])
+                slots = self._slots[number][dtype] = Slots(self._device, count, dtype)
+            self._members.append((group, parameter, slots))
+            arrays = self._arrays(group, parameter, parameter._array)
+            self._put(group, parameter, slots, list(map(zeros, arrays)))
+
+    def _arrays(self, group: Group, parameter: Tensor, gradient: Array) -> list[Array]:
+        state = self._optimizer.state.get(parameter, {})
+        entries = [state[name]._array for name in self._optimizer._wanted(group)]
+        return [parameter._array, gradient, *entries]
+
+    def _put(self, *what: Any) -> None:
+        self._device.launching(self._optimizer._apply)(*what)
+
+    def put(self, gradients: Mapping[Tensor, Array]) -> None:
+        """Put the step into the current stream."""
+        for group, parameter, slots in self._members:
+            arrays = self._arrays(group, parameter, gradients[parameter])
+            self._put(group, parameter, slots, arrays)
+
+    def fill(self, looked: Looked) -> None:
+        """Write the numbers of a step to the device."""
+        for of_dtypes, numbers in zip(self._slots, looked.numbers, strict=True):
+            for slots in of_dtypes.values():
+                slots.fill(numbers)
+
+    def finish(self, looked: Looked) -> None:
+        """Count a step that was launched."""
+        optimizer = self._optimizer
+        for group, parameter, _ in looked.members:
+            bump_version(parameter)
+            state = optimizer.state.get(parameter, {})
+            step = optimizer._count(state)
+            if not optimizer._alike:
+                optimizer._numbers(group, state, step)
+        optimizer.steps_taken += 1
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and one == other and repr(one) == repr(other))
+
+
+def _is_tensor(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_tensor, value))
+    return isinstance(value, Variable)
+
+
+def _copied(state: State) -> State:
+    """A state with copies of the numbers that lie on the host."""
+    return {
+        name: host_number(float(entry._array)) if entry._metadata.size == 1 else entry
+        for name, entry in state.items()
+        if isinstance(entry, Variable) and not entry._metadata.device.streamed
+    }

@@ -1,0 +1,404 @@
+"""Training steps on CUDA devices that are captured into one CUDA graph."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from cupy_stand_in import installed
+
+import asyncgrad as ag
+from asyncgrad import nn
+from asyncgrad.errors import AcceleratorError
+
+F = nn.functional
+optim = ag.optim
+
+
+@pytest.fixture(params=["stand-in", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """A device whose work can be captured."""
+    if request.param == "cuda:0":
+        return request.param
+    installed(monkeypatch, devices=2)
+    return "cuda:1"
+
+
+def bits(value):
+    """A tensor, or a tree of them, to compare bit by bit."""
+    if isinstance(value, ag.Tensor):
+        return value.detach().cpu().numpy().tobytes(), tuple(value.shape), value._array.strides
+    if isinstance(value, dict):
+        return {key: bits(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [bits(part) for part in value]
+    return value
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+
+
+class Training:
+    """A model on a device, its optimiser, and a step over them."""
+
+    def __init__(self, device, make, model=mlp, loss=None, schedule=None):
+        ag.manual_seed(5)
+        self.model = model().to(device)
+        self.optimizer = make(self.model.parameters())
+        self.schedule = None if schedule is None else schedule(self.optimizer)
+        self.loss = loss or (lambda model, x, y: F.cross_entropy(model(x), y))
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, x, y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def state(self):
+        """All that a step may change."""
+        own = list(self.model.parameters())
+        return bits([
+            own, [p.grad for p in own], [p._version for p in own],
+            [p.grad._version for p in own if p.grad is not None],
+            self.optimizer.state_dict(), self.optimizer.steps_taken, list(self.model.buffers()),
+        ])  # fmt: skip
+
+
+def is_whole(fast):
+    """Whether the whole call is one graph, and no smaller parts are."""
+    text = fast.explain()
+    others = ("can be one CUDA graph", "no CUDA graph", "not one CUDA graph")
+    return "are one CUDA graph" in text and not any(words in text for words in others)
+
+
+def batches(device, count=8):
+    ag.manual_seed(7)
+    return [(ag.randn(5, 6).to(device), ag.randint(0, 4, (5,)).to(device)) for _ in range(count)]
+
+
+def compare(device, *what, step=Training.step, count=8, graph=True, **options):
+    """Steps give the bits of eager ones, and nothing that they give is overwritten later."""
+    eager, captured = (Training(device, *what, **options) for _ in range(2))
+    fast = ag.compile(lambda x, y: step(captured, x, y))
+    kept = []
+    for x, y in batches(device, count):
+        expected = step(eager, x, y)
+        found = fast(x, y)
+        assert bits(found) == bits(expected)
+        assert captured.state() == eager.state()
+        grads = [p.grad for p in captured.model.parameters()]
+        kept.append(([found, grads], bits([expected, [p.grad for p in eager.model.parameters()]])))
+        for one in (eager, captured):
+            if one.schedule is not None:
+                one.schedule.step()
+    for found, expected in kept if graph else ():
+        assert bits(found) == expected
+    assert is_whole(fast) is graph, fast.explain()
+    assert f"{count - 1} replayed" in fast.explain(), fast.explain()
+    return fast
+
+
+OPTIMIZERS = {
+    "SGD": lambda ps: optim.SGD(ps, lr=0.1),
+    "SGD with momentum": lambda ps: optim.SGD(
+        ps, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01
+    ),
+    "SGD by Nesterov": lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda ps: optim.Adam(ps, lr=0.01),
+    "Adam with options": lambda ps: optim.Adam(
+        ps, lr=0.01, amsgrad=True, weight_decay=0.01, maximize=True
+    ),
+    "AdamW": lambda ps: optim.AdamW(ps, lr=0.01, weight_decay=0.1),
+    "Adamax": lambda ps: optim.Adamax(ps, lr=0.01),
+    "NAdam": lambda ps: optim.NAdam(ps, lr=0.01),
+    "RAdam": lambda ps: optim.RAdam(ps, lr=0.01),
+    "ASGD": lambda ps: optim.ASGD(ps, lr=0.1, t0=4),
+    "Adagrad": lambda ps: optim.Adagrad(ps, lr=0.1, lr_decay=0.1),
+    "Adadelta": lambda ps: optim.Adadelta(ps),
+    "RMSprop": lambda ps: optim.RMSprop(ps, lr=0.01, momentum=0.9, centered=True),
+    "Rprop": lambda ps: optim.Rprop(ps, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_is_one_launch(device, name):
+    """Rates, counts and moments change from step to step, and nothing is captured anew."""
+    compare(device, OPTIMIZERS[name])
+
+
+def test_what_a_step_launches(monkeypatch):
+    """Copies in, numbers that have changed, the graph, and copies out."""
+    machine = installed(monkeypatch, devices=2).machine
+    training = Training("cuda:1", OPTIMIZERS["Adam"])
+    fast = ag.compile(training.step)
+    data = batches("cuda:1", 5)
+    for x, y in data[:3]:
+        fast(x, y)
+    names = []
+    launch = machine.launch
+    monkeypatch.setattr(
+        machine, "launch", lambda name, *rest: names.append(name) or launch(name, *rest)
+    )
+    for x, y in data[3:]:
+        names.clear()
+        fast(x, y)
+        assert [name for name in names if name != "empty_like"] == [
+            "copyto", "copyto", "fill", "fill", "graph", *["copyto"] * 7
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["SGD with momentum", "AdamW"])
+def test_a_schedule_captures_nothing_anew(device, name):
+    """Also one within the step, and one that ends far below where it began."""
+    captures = []
+    kind = type(ag.device(device))
+    capture = kind.capture
+
+    def counted(self, *what):
+        captures.append(what)
+        return capture(self, *what)
+
+    def step(self, x, y):
+        loss = self.step(x, y)
+        inner.step()
+        return loss
+
+    kind.capture = counted
+    try:
+        compare(
+            device, OPTIMIZERS[name], count=12,
+            schedule=lambda o: optim.lr_scheduler.ExponentialLR(o, 0.7),
+        )  # fmt: skip
+        assert len(captures) == 1
+        eager, captured = (Training(device, OPTIMIZERS[name]) for _ in range(2))
+        schedules = [optim.lr_scheduler.StepLR(t.optimizer, 2) for t in (eager, captured)]
+        inner = schedules[1]
+        fast = ag.compile(lambda x, y: step(captured, x, y))
+        for x, y in batches(device):
+            inner = schedules[0]
+            expected = step(eager, x, y)
+            inner = schedules[1]
+            assert bits(fast(x, y)) == bits(expected)
+            assert captured.state() == eager.state()
+    finally:
+        kind.capture = capture
+
+
+def groups(parameters):
+    """Two groups of other rates and decays, of which one has a parameter without a gradient."""
+    own = list(parameters)
+    return optim.AdamW(
+        [
+            {"params": own[:2], "lr": 0.1},
+            {"params": [*own[2:], ag.ones(2).to(own[0].device).requires_grad_()]},
+        ],
+        lr=0.01, weight_decay=0.2,
+    )  # fmt: skip
+
+
+def test_groups_and_parameters_without_gradients(device):
+    compare(device, groups)
+
+
+CLIPS = {
+    "norm": lambda ps: nn.utils.clip_grad_norm_(ps, 0.1),
+    "largest": lambda ps: nn.utils.clip_grad_norm_(ps, 0.1, float("inf")),
+    "values": lambda ps: nn.utils.clip_grad_value_(ps, 0.01),
+}
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_clipping_is_captured(device, clip):
+    """With the norm that it returns."""
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, x, y)
+        loss.backward()
+        norm = CLIPS[clip](self.model.parameters())
+        self.optimizer.step()
+        return loss.detach(), norm
+
+    compare(device, OPTIMIZERS["Adam"], step=step)
+
+
+def test_several_passes_of_one_step(device):
+    """Their gradients are added."""
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        for part in (x, -x):
+            loss = self.loss(self.model, part, y)
+            loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    compare(device, OPTIMIZERS["SGD"], step=step)
+
+
+def test_gradients_that_are_dropped_at_the_end(device):
+    def step(self, x, y):
+        loss = self.loss(self.model, x, y)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    compare(device, OPTIMIZERS["Adam"], step=step)
+
+
+def test_a_pass_alone(device):
+    """The optimiser steps outside."""
+
+    def step(self, x, y):
+        self.model.zero_grad()
+        loss = self.loss(self.model, x, y)
+        loss.backward()
+        return loss.detach()
+
+    compare(device, OPTIMIZERS["Adam"], step=step)
+
+
+def test_gradients_that_are_there_already(device):
+    """They are added to, step by step."""
+
+    def step(self, x, y):
+        loss = self.loss(self.model, x, y)
+        loss.backward()
+        return loss.detach()
+
+    compare(device, OPTIMIZERS["SGD"], step=step, graph=False)
+
+
+def test_norms_of_layers_divide_nothing(device):
+    def model():
+        return nn.Sequential(
+            nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8), nn.LayerNorm(8),
+            nn.Linear(8, 4),
+        )  # fmt: skip
+
+    compare(device, OPTIMIZERS["AdamW"], model)
+
+
+def test_a_weight_whose_old_values_are_needed(device):
+    """A graph that is there before keeps them, and the weight gets new memory."""
+    eager, captured = (Training(device, OPTIMIZERS["SGD"]) for _ in range(2))
+    fast = ag.compile(captured.step)
+    slopes = []
+    for number, (x, y) in enumerate(batches(device, 10)):
+        models = (eager.model, captured.model)
+        graphs = [model(x).sum() if number in {4, 6} else None for model in models]
+        assert bits(fast(x, y)) == bits(eager.step(x, y))
+        assert captured.state() == eager.state()
+        for model, graph in zip(models, graphs, strict=True):
+            if graph is not None:
+                slopes.append(bits(ag.grad(graph, model[4].weight)[0]))
+    assert slopes[::2] == slopes[1::2]
+    assert "9 replayed" in fast.explain()
+    assert "are one CUDA graph" in fast.explain()
+
+
+@pytest.mark.parametrize("name", ["SGD with momentum", "Adam"])
+def test_what_is_loaded_or_changed_between_steps(device, name):
+    """Weights, states, options and gradients."""
+    eager, captured = (Training(device, OPTIMIZERS[name]) for _ in range(2))
+    fast = ag.compile(captured.step)
+    saved = None
+    for number, (x, y) in enumerate(batches(device, 14)):
+        for training in (eager, captured):
+            group = training.optimizer.param_groups[0]
+            if number == 4:
+                training.model[0].weight.data = training.model[0].weight.data * 2
+            if number == 5:
+                group["weight_decay"] = 0.3
+            if number == 6:
+                with ag.no_grad():
+                    training.model[0].weight.mul_(0.5)
+            if number == 8:
+                training.optimizer.load_state_dict(saved)
+            if number == 9:
+                training.model[0].bias.requires_grad_(False)
+            if number == 10:
+                training.model[0].bias.requires_grad_(True)
+                training.optimizer.state.clear()
+        assert bits(fast(x, y)) == bits(eager.step(x, y))
+        assert captured.state() == eager.state()
+        if number == 2:
+            saved = eager.optimizer.state_dict()
+    assert "replayed" in fast.explain()
+
+
+def test_steps_in_another_stream(device):
+    """The race detector is on."""
+    eager, captured = (Training(device, OPTIMIZERS["Adam"]) for _ in range(2))
+    fast = ag.compile(captured.step)
+    default = ag.device(device).default_stream
+    stream = ag.Stream(device=device)
+    for number, (x, y) in enumerate(batches(device)):
+        expected = bits(eager.step(x, y))
+        if number % 2:
+            assert bits(fast(x, y)) == expected
+        else:
+            stream.wait_stream(default)
+            with stream:
+                found = fast(x, y)
+            default.wait_stream(stream)
+            assert bits(found) == expected
+        assert captured.state() == eager.state()
+    assert "are one CUDA graph" in fast.explain()
+
+
+def test_steps_in_threads(device):
+    """One after the other."""
+    eager, captured = (Training(device, OPTIMIZERS["Adam"]) for _ in range(2))
+    fast = ag.compile(captured.step)
+    for x, y in batches(device):
+        expected = bits(eager.step(x, y))
+        found = []
+        thread = threading.Thread(target=lambda: found.append(bits(fast(x, y))))  # noqa: B023
+        thread.start()
+        thread.join()
+        assert found == [expected]
+        assert captured.state() == eager.state()
+
+
+def test_a_failing_device_leaves_every_grad_as_it_was(monkeypatch):
+    machine = installed(monkeypatch, devices=2).machine
+    training = Training("cuda:1", OPTIMIZERS["Adam"])
+    fast = ag.compile(training.step)
+    data = batches("cuda:1", 5)
+    for x, y in data[:4]:
+        fast(x, y)
+    grads = [p.grad for p in training.model.parameters()]
+    training.optimizer.zero_grad()
+    counts = [int(state["step"]) for state in training.optimizer.state.values()]
+    machine.fail(0)
+    with pytest.raises(AcceleratorError):
+        fast(*data[4])
+    assert all(p.grad is None for p in training.model.parameters())
+    assert [int(state["step"]) for state in training.optimizer.state.values()] == counts
+    assert len(grads) == 6
+
+
+def test_hooks_of_optimisers_and_optimisers_of_users(device):
+    """They are called as always."""
+    calls = []
+
+    class Own(optim.SGD):
+        def _update(self, group, parameter, gradient):
+            calls.append(parameter)
+            super()._update(group, parameter, gradient)
+
+    compare(device, lambda ps: Own(ps, lr=0.1), graph=False)
+    assert len(calls) == 6 * 8 * 2
+
+    def hooked(parameters):
+        made = OPTIMIZERS["SGD"](parameters)
+        made.register_step_post_hook(lambda *what: calls.append(what))
+        return made
+
+    calls.clear()
+    compare(device, hooked, graph=False)
+    assert len(calls) == 8 * 2
