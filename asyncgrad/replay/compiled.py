@@ -318,7 +318,7 @@ class Compiled(Generic[_P, _R]):
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
         whole = program.whole
-        if whole is not None and not whole.is_ready():
+        if whole is not None and not whole.graph.is_ready():
             whole = None
         if whole is None and (program.within or program.streamed):
             try:
@@ -329,7 +329,7 @@ class Compiled(Generic[_P, _R]):
         why = ""
         state = [0]
         run = program.run if whole is None else whole.run
-        memory = program.take_memory() if whole is None else whole.memory()
+        memory = program.take_memory() if whole is None else whole.new_memory()
         for token in fp_errors_ignored:
             try:
                 if program.device is None:

@@ -171,10 +171,9 @@ class Program:
         """Note whether the whole call can be launched as one."""
         if self.device is None or not self.device.captures or not self.streamed:
             return
-        owned = Plan(steps, self._outputs, self._families, ends_of(steps, self._outputs)).owned
         try:
             self.whole = WholeCall(
-                self.device, steps, self._outputs, self._families, owned, self._constants
+                self.device, steps, self._outputs, self._families, self._constants
             )
         except UnrepeatableError as error:
             self._divided = f"not one CUDA graph: {error}"
@@ -187,7 +186,7 @@ class Program:
             found.append(whole.words())
         elif self._divided is not None:
             found.append(self._divided)
-        if whole is None or not whole.is_captured:
+        if whole is None or not whole.graph.is_captured:
             found += [graph.words() for graph in self.graphs]
             whole = None
         anew = self.anew if whole is None else whole.anew

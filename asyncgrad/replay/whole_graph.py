@@ -1,0 +1,290 @@
+"""The CUDA graph of a whole call: passes, clipping and steps of optimisers, launched as one."""
+
+from __future__ import annotations
+
+from threading import Lock, local
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.commit import commit
+from asyncgrad.core.node import as_edge
+from asyncgrad.core.prepared import Prepared, prepare
+from asyncgrad.core.variable import (
+    Variable,
+    autograd_meta,
+    bump_version,
+    grad_dtype,
+    gradient_edge,
+    version_of,
+    wrap,
+)
+from asyncgrad.devices import current_stream
+from asyncgrad.errors import AcceleratorError, AutogradError, OutOfMemoryError
+from asyncgrad.optim.captured import CapturedStep
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.replay.captured import last_uses, take_steps
+from asyncgrad.replay.device_arrays import run_on
+from asyncgrad.replay.steps import Commit, Load, Made, Same, Source
+
+if TYPE_CHECKING:
+    from asyncgrad.optim.captured import Looked
+    from asyncgrad.replay.whole import Sorted
+
+#: It is captured so often within as many launches. Then calls are made step by step for a while.
+_MOST, _LAUNCHES = 4, 50
+
+
+class WholeGraph:
+    """A function of the arrays that come in. It changes weights, and sets `.grad`s."""
+
+    def __init__(self, device: Any, found: Sorted) -> None:
+        """Keep what is to be captured.
+
+        Args:
+            found: which steps the graph stands for.
+        """
+        self._device = device
+        self._steps = found
+        self._over = last_uses(found.inside, found.outs)
+        self._updates = {
+            owner: (CapturedStep(owner, device), leaves) for owner, leaves in found.updates.items()
+        }
+        self._lock = Lock()
+        self._graph: Any = None
+        #: What the captured call has used, and what the call of this thread is about to use.
+        self._known: tuple[list[Any], list[Looked]] | None = None
+        self._found = local()
+        #: The arrays that the graph reads, and the stream in which its own ones were allocated.
+        self._targets: list[Any] = []
+        self._made_in: Any = None
+        #: The versions that the `.grad`s of leaves have afterwards.
+        self._versions: list[int] = []
+        self._captures = self._launches = self._pause = 0
+        #: The stream of the last launch, and an event that was recorded after it.
+        self._last: Any = None
+        #: Why there is no graph, None while there may be one.
+        self.reason: str | None = None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether there is a graph."""
+        return self._graph is not None
+
+    # -- before a launch --------------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """Whether this call can be made by one launch; captures the graph if it has to be."""
+        if self.reason is not None:
+            return False
+        with self._lock:
+            if self._pause:
+                self._pause -= 1
+                return False
+            found = self._look()
+            if found is None:
+                return False
+            self._found.now = found
+            return (self._known is not None and _fits(found, self._known)) or self._is_new(found)
+
+    def _look(self) -> Any:
+        """What this call is about to use; None if it has to be replayed step by step."""
+        cleared: set[Any] = set()
+        for owner in self._steps.clearing:
+            if isinstance(owner, Optimizer):
+                cleared.update(p for group in owner.param_groups for p in group["params"])
+            else:
+                cleared.update(owner.parameters())
+        for variable in self._steps.bare:
+            meta = variable._autograd
+            if meta is None or (meta.grad is not None and variable not in cleared):
+                return None
+        looked = [update.look(leaves) for update, leaves in self._updates.values()]
+        if any(one is None for one in looked):
+            return None
+        return [None if x is None else x._array for x in self._steps.in_place], looked
+
+    def _is_new(self, found: Any) -> bool:
+        """Whether the graph was captured for what this call uses."""
+        self._captures = 1 if self._launches > _LAUNCHES else self._captures + 1
+        self._launches = 0
+        if self._captures > _MOST:
+            self._captures, self._pause = 0, _LAUNCHES
+            return False
+        try:
+            run_on(self._device, self._capture, found)
+        except (NotImplementedError, AcceleratorError, OutOfMemoryError) as error:
+            self.reason = str(error)
+            self._graph = self._known = None
+            self._targets.clear()
+        return self.reason is None
+
+    def _capture(self, found: Any) -> None:
+        arrays, looked = found
+        xp = self._device.xp
+        self._made_in = current_stream(self._device)
+        self._targets = [
+            _empty(xp, place.sample) if array is None else array
+            for place, array in zip(self._steps.inputs, arrays, strict=True)
+        ]
+        for (update, _), one in zip(self._updates.values(), looked, strict=True):
+            update.begin(one)
+        for event in self._steps.events:
+            event.synchronize()
+        self._graph = self._device.capture(self._take, *self._targets)
+        results = self._graph.result
+        if any(not (a.flags.c_contiguous or a.flags.f_contiguous) for a in results):
+            raise NotImplementedError("a result has a layout that a copy would not have")
+        self._known = found
+
+    # -- what is captured -------------------------------------------------------------------------
+
+    def _take(self, *arrays: Any) -> tuple[Any, ...]:
+        """Do the work of the graph; returns results, and then the gradients of leaves."""
+        steps = self._steps
+        known: dict[Any, Any] = dict(zip(steps.inputs, arrays, strict=True))
+        grads: dict[Any, Any] = {}
+        take_steps(steps.inside, self._over, known, lambda step: self._other(step, known, grads))
+        self._versions = [version_of(grads[x]) for x in steps.leaves]
+        return (*[known[p] for p in steps.outs], *[grads[x]._array for x in steps.leaves])
+
+    def _other(self, step: Any, known: dict[Any, Any], grads: dict[Any, Any]) -> None:
+        """Take a step that is no operation, on gradients that nobody else sees."""
+        if step.__class__ is Commit:
+            for source, place in step.staged:
+                owned = place in self._steps.owned
+                _accumulate(grads, source.tensor, known[place], owned)
+        elif step.__class__ is Load:
+            known[step.out] = grads[step.source.tensor]._array
+        elif (owner := self._steps.optimizer_of(step)) is not None:
+            arrays = {variable: grad._array for variable, grad in grads.items()}
+            self._updates[owner][0].put(arrays)
+        else:
+            args = _with_gradients(step.arguments, known, grads)
+            result = step.function(*args, **_with_gradients(step.keywords, known, grads))
+            if step.outs.__class__ is Made:
+                known[step.outs.place] = result._array
+
+    # -- launches ---------------------------------------------------------------------------------
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Launch the graph, and set `.grad`s when the device has done its work."""
+        device, stream = self._device, current_stream(self._device)
+        with self._lock:
+            found = self._found.now
+            if not _fits(found, self._known):
+                # Another thread has captured a call of its own meanwhile.
+                self._capture(found)
+            self._launches += 1
+            graph, targets, versions = self._graph, self._targets, self._versions
+            beside = self._leaves_streams(stream)
+            for other in beside:
+                stream.wait_stream(other)
+            if self._last is not None and self._last[0] is not stream:
+                stream.wait_event(self._last[1])
+            # What may fail comes before the launch.
+            results = [device.xp.empty_like(array) for array in graph.result]
+            self._put_in(targets, arrays)
+            for (update, _), one in zip(self._updates.values(), found[1], strict=True):
+                update.fill(one)
+            graph.launch(stream)
+            for result, array in zip(results, graph.result, strict=True):
+                device.xp.copyto(result, array)
+            self._last = stream, stream.record_event()
+            if device.side_streams:
+                stream.keep(arrays, *([] if stream is self._made_in else targets))
+        count = len(self._steps.outs)
+        self._commit(results[count:], versions, stream, beside)
+        for (update, _), one in zip(self._updates.values(), found[1], strict=True):
+            update.finish(one)
+        return tuple(results[:count])
+
+    def _put_in(self, targets: list[Any], arrays: tuple[Any, ...]) -> None:
+        """Copy arrays to where the graph reads them."""
+        for target, array, tensor in zip(targets, arrays, self._steps.in_place, strict=True):
+            if target is array:
+                continue
+            if tensor is not None:
+                raise AutogradError("compile: another thread has replaced a weight meanwhile")
+            self._device.xp.copyto(target, array)
+
+    def _leaves_streams(self, stream: Any) -> list[Any]:
+        """The streams in which leaves are accumulated, other than the current one."""
+        if not self._device.side_streams:
+            return []
+        nodes = [as_edge(gradient_edge(variable)).node for variable in self._steps.leaves]
+        return [x for x in dict.fromkeys(getattr(node, "stream", stream) for node in nodes)
+                if x is not stream]  # fmt: skip
+
+    def _commit(
+        self, gradients: list[Any], versions: list[int], stream: Any, beside: list[Any]
+    ) -> None:
+        """Set the `.grad`s of all leaves, or none."""
+        prepared = [
+            Prepared((x, array, False, None), None, None, 0, array, None, self._within)
+            if autograd_meta(x).grad is None
+            else prepare(x, array, True, None, self._within)
+            for x, array in zip(self._steps.leaves, gradients, strict=True)
+        ]
+        for other in beside:
+            other.wait_stream(stream)
+        if self._steps.waits:
+            stream.record_event().synchronize()
+        commit((), None, True, prepared)
+        for variable, version in zip(self._steps.leaves, versions, strict=True):
+            grad: Any = autograd_meta(variable).grad
+            for _ in range(version if grad is not None else 0):
+                bump_version(grad)
+
+    def _within(self, function: Any, *args: Any) -> Any:
+        return run_on(self._device, function, *args)
+
+
+def _fits(found: Any, known: Any) -> bool:
+    """Whether a call uses what the captured one has used."""
+    return (
+        len(found[1]) == len(known[1])
+        and all(one is other for one, other in zip(found[0], known[0], strict=True))
+        and all(one.fits(other) for one, other in zip(found[1], known[1], strict=True))
+    )
+
+
+def _with_gradients(template: Any, known: dict[Any, Any], grads: dict[Any, Any]) -> Any:
+    """Arguments with tensors that have the gradients of the graph."""
+    kind = template.__class__
+    if kind is Source:
+        variable = template.tensor
+        tensor: Any = wrap(variable._array, variable._metadata)
+        autograd_meta(tensor).grad = grads.get(variable)
+        return tensor
+    if kind is Made:
+        return wrap(known[template.place], template.metadata)
+    if kind is Same:
+        return template.value
+    if kind is tuple or kind is list:
+        return kind([_with_gradients(part, known, grads) for part in template])
+    if kind is dict:
+        return {key: _with_gradients(part, known, grads) for key, part in template.items()}
+    return template
+
+
+def _accumulate(grads: dict[Any, Any], variable: Variable, gradient: Any, owned: bool) -> None:
+    """Add a gradient to what the call has computed of a leaf's `.grad`."""
+    F = variable._metadata.F
+    grad = grads.get(variable)
+    if grad is None:
+        dtype = grad_dtype(variable) or gradient.dtype
+        total = F.keep_gradient(gradient, variable._array, owned, dtype)
+        grads[variable] = wrap(total, F.metadata_of(total))
+        return
+    total, _ = F.accumulate(grad._array, False, gradient, False)
+    same = total.dtype == grad._metadata.dtype
+    grad._array = total if same else F.in_dtype(total, grad._metadata.dtype)
+    bump_version(grad)
+
+
+def _empty(xp: Any, layout: Any) -> Any:
+    """Memory of a layout."""
+    for order in ("C", "F"):
+        made = xp.empty(layout.shape, layout.dtype, order=order)
+        if made.strides == layout.strides:
+            return made
+    raise NotImplementedError("an array comes in with gaps")
