@@ -94,6 +94,7 @@ def drawn_anew(function: _F) -> _F:
 
     The function uses the values of tensors, and not their history.
     """
+    function.draws = True  # type: ignore[attr-defined]
     return _called_anew(function, values=True)
 
 

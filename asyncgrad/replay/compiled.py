@@ -318,7 +318,7 @@ class Compiled(Generic[_P, _R]):
         if program is None or obstacle is not None:
             return self._plainly(str(obstacle), args, kwargs)
         whole = program.whole
-        if whole is not None and not whole.graph.is_ready():
+        if whole is not None and not whole.graph.is_ready(tensors):
             whole = None
         if whole is None and (program.within or program.streamed):
             try:

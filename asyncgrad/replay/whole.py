@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from asyncgrad.nn.utils import clip
+from asyncgrad.ops.api import normalisation
 from asyncgrad.optim.elementwise import ElementwiseOptimizer
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
@@ -23,6 +24,7 @@ from asyncgrad.replay.names import is_own
 from asyncgrad.replay.order import ends_of, made_by, read_by
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
+    IN_PLACE,
     Again,
     Commit,
     Compute,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 #: Functions that change gradients and read no values on the host.
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"})
+#: Moves a running moment of batch norm.
+_MOVE = normalisation._move.__wrapped__  # type: ignore[attr-defined]
 #: The place of `error_if_nonfinite` among their arguments.
 _STRICT = 3
 
@@ -121,6 +125,10 @@ class Sorted:
         self.clearing: list[Any] = []
         #: Tensors of which only gradients of this call may be there.
         self.bare: dict[Any, None] = {}
+        #: Other tensors that the graph changes in place, and how often.
+        self.changed: dict[Any, int] = {}
+        #: The numbers of arguments that are read after something has changed, but copied before.
+        self.read_late: list[int] = []
         #: Events after which constants are there.
         self.events: list[Any] = []
         #: A pass waits until the device has done its work.
@@ -198,8 +206,8 @@ class Sorted:
 
     def _sort_load(self, step: Load) -> None:
         if not step.gradient:
-            if self.updates:
-                raise UnrepeatableError("it reads a tensor after a step of an optimizer")
+            if (self.updates or self.changed) and step.source.argument is not None:
+                self.read_late.append(step.source.argument)
             self._before(step)
             return
         if self._leaf(step.source) not in self.leaves:
@@ -240,7 +248,11 @@ class Sorted:
             self._put_inside(step)
         elif isinstance(owner, LRScheduler):
             self.after.append(step)
-        elif not step.effect and ready:
+        elif step.name == IN_PLACE or step.function is _MOVE:
+            changed = self._leaf(step.arguments[0])
+            self.changed[changed] = self.changed.get(changed, 0) + 1
+            self._put_inside(step)
+        elif ready and (not step.effect or getattr(step.function, "draws", False)):
             self._before(step)
         else:
             raise UnrepeatableError(f"{step.name} is called between")
@@ -257,7 +269,7 @@ class Sorted:
 
     def _leaf(self, source: Source) -> Any:
         if source.argument is not None or source.tensor._metadata.device is not self._device:
-            raise UnrepeatableError("a leaf is an argument, or elsewhere")
+            raise UnrepeatableError("what changes is an argument, or elsewhere")
         return source.tensor
 
 

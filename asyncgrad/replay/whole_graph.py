@@ -22,8 +22,8 @@ from asyncgrad.errors import AcceleratorError, AutogradError, OutOfMemoryError
 from asyncgrad.optim.captured import CapturedStep
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import last_uses, take_steps
-from asyncgrad.replay.device_arrays import run_on
-from asyncgrad.replay.steps import Commit, Load, Made, Same, Source
+from asyncgrad.replay.device_arrays import run_on, shares_memory
+from asyncgrad.replay.steps import Commit, Load, Made, Place, Same, Source
 
 if TYPE_CHECKING:
     from asyncgrad.optim.captured import Looked
@@ -71,8 +71,8 @@ class WholeGraph:
 
     # -- before a launch --------------------------------------------------------------------------
 
-    def is_ready(self) -> bool:
-        """Whether this call can be made by one launch; captures the graph if it has to be."""
+    def is_ready(self, arguments: Any) -> bool:
+        """Whether a call can be made by one launch; captures the graph if it has to be."""
         if self.reason is not None:
             return False
         with self._lock:
@@ -80,7 +80,7 @@ class WholeGraph:
                 self._pause -= 1
                 return False
             found = self._look()
-            if found is None:
+            if found is None or self._overlaps(arguments):
                 return False
             self._found.now = found
             return (self._known is not None and _fits(found, self._known)) or self._is_new(found)
@@ -100,7 +100,15 @@ class WholeGraph:
         looked = [update.look(leaves) for update, leaves in self._updates.values()]
         if any(one is None for one in looked):
             return None
-        return [None if x is None else x._array for x in self._steps.in_place], looked
+        fixed = [None if x is None else x._array for x in self._steps.in_place]
+        return [*fixed, *[x._array for x in self._steps.changed]], looked
+
+    def _overlaps(self, arguments: Any) -> bool:
+        """Whether an argument that is read after a change is in the memory that changes."""
+        late = [arguments[number]._array for number in self._steps.read_late]
+        groups = [self._steps.changed, *[leaves for _, leaves in self._updates.values()]]
+        changed = [tensor._array for group in groups for tensor in group]
+        return any(shares_memory(x, y) for x in late for y in changed)
 
     def _is_new(self, found: Any) -> bool:
         """Whether the graph was captured for what this call uses."""
@@ -123,7 +131,7 @@ class WholeGraph:
         self._made_in = current_stream(self._device)
         self._targets = [
             _empty(xp, place.sample) if array is None else array
-            for place, array in zip(self._steps.inputs, arrays, strict=True)
+            for place, array in zip(self._steps.inputs, arrays, strict=False)
         ]
         for (update, _), one in zip(self._updates.values(), looked, strict=True):
             update.begin(one)
@@ -195,6 +203,8 @@ class WholeGraph:
         self._commit(results[count:], versions, stream, beside)
         for (update, _), one in zip(self._updates.values(), found[1], strict=True):
             update.finish(one)
+        for variable, times in self._steps.changed.items():
+            _bump(variable, times)
         return tuple(results[:count])
 
     def _put_in(self, targets: list[Any], arrays: tuple[Any, ...]) -> None:
@@ -230,12 +240,17 @@ class WholeGraph:
             stream.record_event().synchronize()
         commit((), None, True, prepared)
         for variable, version in zip(self._steps.leaves, versions, strict=True):
-            grad: Any = autograd_meta(variable).grad
-            for _ in range(version if grad is not None else 0):
-                bump_version(grad)
+            grad = autograd_meta(variable).grad
+            if grad is not None:
+                _bump(grad, version)
 
     def _within(self, function: Any, *args: Any) -> Any:
         return run_on(self._device, function, *args)
+
+
+def _bump(variable: Variable, times: int) -> None:
+    for _ in range(times):
+        bump_version(variable)
 
 
 def _fits(found: Any, known: Any) -> bool:
@@ -255,6 +270,8 @@ def _with_gradients(template: Any, known: dict[Any, Any], grads: dict[Any, Any])
         tensor: Any = wrap(variable._array, variable._metadata)
         autograd_meta(tensor).grad = grads.get(variable)
         return tensor
+    if kind is Place:
+        return known[template]
     if kind is Made:
         return wrap(known[template.place], template.metadata)
     if kind is Same:

@@ -296,6 +296,28 @@ def test_norms_of_layers_divide_nothing(device):
     compare(device, OPTIMIZERS["AdamW"], model)
 
 
+def test_running_moments_and_dropout(device):
+    """The moments change within the graph. Masks are drawn before it."""
+
+    def model():
+        return nn.Sequential(
+            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 4)
+        )
+
+    eager, captured = (Training(device, OPTIMIZERS["Adam"], model) for _ in range(2))
+    fast = ag.compile(captured.step)
+    for number, (x, y) in enumerate(batches(device)):
+        ag.manual_seed(number)
+        expected = eager.step(x, y)
+        ag.manual_seed(number)
+        assert bits(fast(x, y)) == bits(expected)
+        assert captured.state() == eager.state()
+        assert [b._version for b in captured.model.buffers()] == [
+            b._version for b in eager.model.buffers()
+        ]
+    assert is_whole(fast), fast.explain()
+
+
 def test_a_weight_whose_old_values_are_needed(device):
     """A graph that is there before keeps them, and the weight gets new memory."""
     eager, captured = (Training(device, OPTIMIZERS["SGD"]) for _ in range(2))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import again, called_anew
+from asyncgrad.core.recording import again, drawn_anew
 from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
@@ -187,12 +187,10 @@ def _dropped(
             return out
     chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
     mask = _drawn(generator, chosen, p, shape, metadata.device)
-    if metadata.device is not CPU:
-        mask = metadata.F.xp.asarray(mask)
     return _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
 
 
-@called_anew
+@drawn_anew
 def _drawn(
     generator: Generator | None, chosen: tuple[int, ...], p: float, shape: tuple[int, ...],
     device: Device,
@@ -202,7 +200,8 @@ def _drawn(
     numbers = source.draw_on(device, "uniform", chosen, _FLOAT32)
     if numbers is not None:
         return device.launching(_kept)(device.xp, numbers, p, shape)
-    return _kept(np, source.uniform(chosen, _FLOAT32), p, shape)
+    mask = _kept(np, source.uniform(chosen, _FLOAT32), p, shape)
+    return mask if device is CPU else device.xp.asarray(mask)
 
 
 def _kept(xp: Library, numbers: Array, p: float, shape: tuple[int, ...]) -> Any:
