@@ -98,6 +98,7 @@ class CapturedStep:
         optimizer = self._optimizer
         if optimizer._pre_hooks or optimizer._post_hooks:
             return None
+        optimizer._check_awaited("step")
         looked = Looked([], [], [], [])
         for group in optimizer.param_groups:
             options = [value for name, value in group.items() if name not in _FREE]

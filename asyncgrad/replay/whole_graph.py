@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.commit import commit
+from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.node import as_edge
 from asyncgrad.core.prepared import Prepared, prepare
 from asyncgrad.core.variable import (
@@ -71,8 +71,13 @@ class WholeGraph:
 
     # -- before a launch --------------------------------------------------------------------------
 
-    def is_ready(self, arguments: Any) -> bool:
-        """Whether a call can be made by one launch; captures the graph if it has to be."""
+    def is_ready(self, arguments: Any, *, waits: bool = True) -> bool:
+        """Whether a call can be made by one launch; captures the graph if it has to be.
+
+        Args:
+            arguments: the tensors among the call's arguments.
+            waits: the launch waits for the device before it sets `.grad`s, as passes do.
+        """
         if self.reason is not None:
             return False
         with self._lock:
@@ -82,7 +87,7 @@ class WholeGraph:
             found = self._look()
             if found is None or self._overlaps(arguments):
                 return False
-            self._found.now = found
+            self._found.now, self._found.waits = found, waits
             return (self._known is not None and _fits(found, self._known)) or self._is_new(found)
 
     def _look(self) -> Any:
@@ -236,13 +241,25 @@ class WholeGraph:
         ]
         for other in beside:
             other.wait_stream(stream)
-        if self._steps.waits:
-            stream.record_event().synchronize()
-        commit((), None, True, prepared)
+        event = stream.record_event() if self._steps.waits else None
+        if event is None or self._found.waits:
+            if event is not None:
+                event.synchronize()
+            commit((), None, True, prepared)
+        else:
+            self._found.launched = event, commit_revocably((), None, True, prepared)
         for variable, version in zip(self._steps.leaves, versions, strict=True):
             grad = autograd_meta(variable).grad
             if grad is not None:
                 _bump(grad, version)
+
+    def launched(self) -> tuple[Any, Any]:
+        """What the last call did not wait for: an event, and a function that restores `.grad`s.
+
+        Without an event there is nothing to wait for.
+        """
+        found: tuple[Any, Any] = vars(self._found).pop("launched", (None, None))
+        return found
 
     def _within(self, function: Any, *args: Any) -> Any:
         return run_on(self._device, function, *args)

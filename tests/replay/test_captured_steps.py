@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -398,6 +399,87 @@ def test_steps_in_threads(device):
         thread.join()
         assert found == [expected]
         assert captured.state() == eager.state()
+
+
+def awaiting(training):
+    """The same step as a coroutine function."""
+
+    async def step(x, y):
+        training.optimizer.zero_grad()
+        loss = training.loss(training.model, x, y)
+        await loss.backward()
+        training.optimizer.step()
+        return loss
+
+    return step
+
+
+async def prepare(device, name):
+    """Have kernels compiled, for which a loop does not wait, and make turns of the loop long."""
+    ag.engine().slice_ns = 10**12
+    training = Training(device, OPTIMIZERS[name])
+    for x, y in batches(device, 2):
+        await asyncio.to_thread(training.step, x, y)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["SGD with momentum", "AdamW"])
+async def test_awaited_steps(device, name):
+    """On a loop without debugging they are one launch."""
+    await prepare(device, name)
+    eager, captured = (Training(device, OPTIMIZERS[name]) for _ in range(2))
+    plain, fast = awaiting(eager), ag.compile(awaiting(captured))
+    for x, y in batches(device):
+        expected = await plain(x, y)
+        found = await fast(x, y)
+        assert bits(found) == bits(expected)
+        assert captured.state() == eager.state()
+    assert "7 replayed" in fast.explain()
+    assert asyncio.get_running_loop().get_debug() or is_whole(fast), fast.explain()
+
+
+@pytest.mark.asyncio
+async def test_an_awaited_step_does_not_block(monkeypatch):
+    """Only the thread that waits for events does."""
+    installed(monkeypatch, devices=2)
+    training = Training("cuda:1", OPTIMIZERS["Adam"])
+    fast = ag.compile(awaiting(training))
+    data = batches("cuda:1")
+    for x, y in data[:3]:
+        await fast(x, y)
+    monkeypatch.setattr(ag.Event, "synchronize", None)
+    for x, y in data[3:]:
+        await fast(x, y)
+    assert "7 replayed" in fast.explain()
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_step_has_been_taken_or_not_at_all(device):
+    """A launch is not undone, and what it changes changes at once."""
+    await prepare(device, "Adam")
+    eager, captured = (Training(device, OPTIMIZERS["Adam"]) for _ in range(2))
+    plain, fast = awaiting(eager), ag.compile(awaiting(captured))
+    data = batches(device, 40)
+    for x, y in data[:4]:
+        await fast(x, y)
+        await plain(x, y)
+    cancelled = 0
+    for turns, (x, y) in enumerate(data[4:]):
+        steps = captured.optimizer.steps_taken
+        task = asyncio.ensure_future(fast(x, y))
+        for _ in range(turns % 4):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            cancelled += 1
+        if captured.optimizer.steps_taken > steps:
+            await plain(x, y)
+            assert captured.state() == eager.state()
+        else:
+            assert bits(list(captured.model.parameters())) == bits(list(eager.model.parameters()))
+    assert cancelled
 
 
 def test_a_failing_device_leaves_every_grad_as_it_was(monkeypatch):
