@@ -78,6 +78,17 @@ def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:
     )
 
 
+def inputs_of(steps: list[Any]) -> tuple[list[Place], list[Place]]:
+    """The places that steps read and don't make, and those that they make."""
+    inputs: dict[Place, None] = {}
+    made: dict[Place, None] = {}
+    for step in steps:
+        inputs.update(dict.fromkeys(x for x in read_by(step) if x not in made))
+        # A function may return an array that it is given.
+        made.update(dict.fromkeys(x for x in made_by(step) if x not in inputs))
+    return list(inputs), list(made)
+
+
 def last_uses(steps: list[Any], outs: list[Place]) -> list[list[Place]]:
     """For each step the places that are not needed after it."""
     last = {place: step for step in steps for place in (*read_by(step), *made_by(step))}
@@ -113,11 +124,9 @@ class CapturedSteps:
     def __init__(self, device: Any, steps: list[Any], ends: dict[Place, int], end: int) -> None:
         self._device = device
         self._steps = steps
-        made = {place for step in steps for place in made_by(step)}
-        read = dict.fromkeys(place for step in steps for place in read_by(step))
         #: The places that the steps read and don't make, and those that later steps read.
-        self._inputs = [place for place in read if place not in made]
-        self._outs = [place for step in steps for place in made_by(step) if ends[place] >= end]
+        self._inputs, made = inputs_of(steps)
+        self._outs = [place for place in made if ends[place] >= end]
         self._over = last_uses(steps, self._outs)
         self._lock = Lock()
         self._graph: Any = None

@@ -17,7 +17,7 @@ from asyncgrad.ops.api import normalisation
 from asyncgrad.optim.elementwise import ElementwiseOptimizer
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.replay.captured import is_work_of_the_device, lists_in
+from asyncgrad.replay.captured import inputs_of, is_work_of_the_device, lists_in
 from asyncgrad.replay.device_arrays import kept_constant
 from asyncgrad.replay.memory import Plan
 from asyncgrad.replay.names import is_own
@@ -145,12 +145,10 @@ class Sorted:
             raise UnrepeatableError("it runs no pass")
         if self.updates or max(self.leaves.values(), default=0) > 1:
             self.bare.update(dict.fromkeys(self.leaves))
-        made = {place for step in self.inside for place in made_by(step)}
-        read = dict.fromkeys(place for step in self.inside for place in read_by(step))
         later = {*places_in(outputs), *(place for step in self.after for place in read_by(step))}
         #: The places that the graph reads and does not make, and those that are read later.
-        self.inputs = [place for place in read if place not in made]
-        self.outs = sorted(made & later, key=lambda place: place.number)
+        self.inputs, made = inputs_of(self.inside)
+        self.outs = [place for place in made if place in later]
         self._check_memory(families)
         loaded = {step.out: step.source for step in self.before if step.__class__ is Load}
         sources = [loaded.get(place) for place in self.inputs]
