@@ -17,9 +17,8 @@ import numpy as np
 
 from asyncgrad.choices import Waiting, words
 from asyncgrad.devices.base import Device
-from asyncgrad.devices.cuda_graphs import Graph
+from asyncgrad.devices.cuda_graphs import Graph, capturable
 from asyncgrad.devices.cuda_kernels import Kernels
-from asyncgrad.devices.cuda_products import Products
 from asyncgrad.devices.cuda_random import Draws
 from asyncgrad.devices.library import Library
 from asyncgrad.devices.pinned import pinned_pool
@@ -395,6 +394,4 @@ class _Library(Library):
     """CuPy for one device."""
 
     def _bound(self, name: str, function: Callable[..., Any]) -> _Function:
-        if name in {"matmul", "dot"}:
-            function = Products(cupy).capturable(name, function)
-        return _Function(self._device, function)
+        return _Function(self._device, capturable(cupy, name, function))

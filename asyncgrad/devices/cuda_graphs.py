@@ -11,12 +11,50 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.devices.cuda_products import Products
 from asyncgrad.devices.streams import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.aliases import Device, Value
+    from asyncgrad.aliases import Array, Device, Value
+
+
+#: CuPy copies the addresses of more arrays to the device in order to join them.
+_JOINED = 8
+
+
+def capturable(cupy: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of CuPy's, or another in its place that streams can capture."""
+    if name in {"matmul", "dot"}:
+        return Products(cupy).capturable(name, function)
+    if name in {"concatenate", "stack"}:
+        return _in_small_parts(cupy, function)
+    return function
+
+
+def _in_small_parts(cupy: Any, join: Callable[..., Any]) -> Callable[..., Any]:
+    """CuPy's `concatenate` or `stack`, as a function that streams can capture.
+
+    The addresses of many arrays would come from memory of the host, which CuPy could never use for
+    anything else again. So many arrays are joined some at a time.
+    """
+
+    def joined(arrays: Value, axis: int = 0, out: Array | None = None, **options: Value) -> Any:
+        if len(arrays) <= _JOINED or not cupy.cuda.get_current_stream().is_capturing():
+            return join(arrays, axis, out, **options)
+        parts = [
+            join(arrays[start : start + _JOINED], axis, **options)
+            for start in range(0, len(arrays), _JOINED)
+        ]
+        while len(parts) > 1:
+            parts[:_JOINED] = [cupy.concatenate(parts[:_JOINED], axis)]
+        if out is None:
+            return parts[0]
+        out[...] = parts[0]
+        return out
+
+    return joined
 
 
 class Graph:

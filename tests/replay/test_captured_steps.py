@@ -225,6 +225,23 @@ def test_clipping_is_captured(device, clip):
     compare(device, OPTIMIZERS["Adam"], step=step)
 
 
+def test_clipping_of_many_gradients(device):
+    """CuPy would join their norms in a way that can't be captured."""
+
+    def model():
+        return nn.Sequential(nn.Linear(6, 8), *[nn.Linear(8, 8) for _ in range(4)], nn.Linear(8, 4))
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, x, y)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+        self.optimizer.step()
+        return loss.detach(), norm
+
+    compare(device, OPTIMIZERS["SGD"], model, step=step)
+
+
 def test_several_passes_of_one_step(device):
     """Their gradients are added."""
 
