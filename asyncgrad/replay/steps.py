@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncgrad.core.variable import wrap
 from asyncgrad.records import NamedTuple
 
 #: The name of a step that compares what Python has read from an array.
@@ -208,6 +209,8 @@ def filled(template: Any, arrays: dict[Place, Any]) -> Any:
     kind = template.__class__
     if kind is Place:
         return arrays[template]
+    if kind is Made:
+        return wrap(arrays[template.place], template.metadata)
     if kind is Same:
         return template.value
     if kind is slice:

@@ -135,7 +135,7 @@ class WholeGraph:
         xp = self._device.xp
         self._made_in = current_stream(self._device)
         self._targets = [
-            _empty(xp, place.sample) if array is None else array
+            _zeros(xp, place.sample) if array is None else array
             for place, array in zip(self._steps.inputs, arrays, strict=False)
         ]
         for (update, _), one in zip(self._updates.values(), looked, strict=True):
@@ -315,10 +315,10 @@ def _accumulate(grads: dict[Any, Any], variable: Variable, gradient: Any, owned:
     bump_version(grad)
 
 
-def _empty(xp: Any, layout: Any) -> Any:
+def _zeros(xp: Any, layout: Any) -> Any:
     """Memory of a layout."""
     for order in ("C", "F"):
-        made = xp.empty(layout.shape, layout.dtype, order=order)
+        made = xp.zeros(layout.shape, layout.dtype, order=order)
         if made.strides == layout.strides:
             return made
     raise NotImplementedError("an array comes in with gaps")
