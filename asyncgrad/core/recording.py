@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from asyncgrad.core.modes import current
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+_T = TypeVar("_T")
 
 #: The recorders that are active in any context. Functions that take as little time as reading
 #: `.grad` check this list before they report: that costs a tenth of reading the modes.
@@ -70,6 +71,27 @@ def again(function: Callable[..., Any], *args: Any) -> Any:
     """
     recorder = current().recorder
     return function(*args) if recorder is None else recorder.again(function, args, {}, False)
+
+
+def made_anew(recorder: Any, make: Callable[..., _T], *args: Any) -> _T:
+    """Make an object that is no array, of others of this kind; each replay makes another.
+
+    Args:
+        recorder: is told of it if it is still active.
+        make: makes the object.
+        args: its arguments.
+    """
+    value = make(*args)
+    if recorder in recorders:
+        recorder.made_anew(value, make, args)
+    return value
+
+
+def modes_of(recorder: Any) -> dict[str, Any]:
+    """The modes in which code runs that a recorder, if it is still active, is told of."""
+    if recorder not in recorders:
+        return {}
+    return {"recorder": recorder, "before_change": recorder.changing}
 
 
 def watch_of(task: Any) -> Any:

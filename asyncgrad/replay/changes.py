@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core import versions
 from asyncgrad.core.array_holders import is_held
-from asyncgrad.core.modes import Mode
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.nn.module import Module
@@ -92,6 +92,15 @@ class Changes(ChangedMemory):
                 keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
+        called = function
+        if effect and (source := current().generator) is not None:
+            # The second run of a checkpoint draws the numbers of the first.
+            if id(source) not in self.known:
+                self.refuse(f"{name}: it draws from a generator that it has made")
+            called, arguments = (
+                _drawn_from,
+                (self.known.get(id(source)), Same(function), *arguments),
+            )
         if effect and args and isinstance(args[0], Optimizer) and name not in GRADIENTS_ONLY:
             self._steps_over(args[0])
         if effect and not values:
@@ -106,7 +115,7 @@ class Changes(ChangedMemory):
             try:
                 count = len(self.places)
                 outs = self.result(result)
-                step = Again(name, function, arguments, keywords, outs, effect)
+                step = Again(name, called, arguments, keywords, outs, effect)
                 parts = outs if outs.__class__ is tuple else (outs,)
                 if effect:
                     self.effect(step)
@@ -215,6 +224,12 @@ def _calls_users_code(owner: Any) -> bool:
         hooked = any(getattr(owner, name, None) for name in ("_pre_hooks", "_post_hooks"))
         return hooked or not is_own(type(owner).__module__)
     return isinstance(owner, LRScheduler)
+
+
+def _drawn_from(source: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that draws random numbers from a generator."""
+    with Mode(generator=source):
+        return function(*args, **kwargs)
 
 
 def _layout(grad: Any) -> Any:

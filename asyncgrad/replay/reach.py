@@ -67,6 +67,10 @@ _EFFECTS = tuple(
         "devices.streams", "nn.init", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
     )
 )  # fmt: skip
+#: Functions of these parts that only call functions of the user's.
+_FOLLOWED = frozenset({
+    f"{PACKAGE}utils.checkpoint.checkpoint", f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
+})  # fmt: skip
 #: Parts of this package whose objects hold values, and nothing that changes unseen.
 _HOLDERS = f"{PACKAGE}distributions"
 #: Attributes of tensors, optimisers and schedules that change without a trace in what is compared.
@@ -393,8 +397,9 @@ class Reached(Unchanged):
         # A transform takes over `__module__` of the function that it is made around.
         module = function.__globals__.get("__name__") or ""
         if is_own(module):
-            if module.startswith(_EFFECTS):
-                raise UnrepeatableError(f"{where} is {module}.{function.__name__}()")
+            name = f"{module}.{function.__name__}"
+            if module.startswith(_EFFECTS) and name not in _FOLLOWED:
+                raise UnrepeatableError(f"{where} is {name}()")
             # A transform, or another function made around the user's.
             for cell in function.__closure__ or ():
                 self._captured(cell, where)

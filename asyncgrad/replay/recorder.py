@@ -24,6 +24,7 @@ from asyncgrad.replay.steps import (
     LOOK,
     Again,
     Compute,
+    Opaque,
     Place,
     Same,
     UnrepeatableError,
@@ -187,6 +188,14 @@ class Recorder(Passes):
         metadata = x._metadata
         place = self.new(out._array)
         self.steps.append(Compute(name, metadata.kernels[name], arguments, place, metadata.cost))
+
+    def made_anew(self, value: Any, make: Any, args: tuple[Any, ...]) -> None:
+        """Take note of an object that is no array, such as a copy of a random generator."""
+        if self.reason is None:
+            place = self.known[id(value)] = self.new(Opaque())
+            self.keep(value)
+            given = tuple([self.known[id(x)] for x in args])
+            self.steps.append(Compute("an object", make, given, place, 0))
 
     def constant(self, array: Any) -> None:
         """Take note of an array whose values depend on Python values alone."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.choices import DeterminismCheck, words
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.recording import made_anew
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.rng import source_of
@@ -126,13 +127,18 @@ def checkpoint(
         args,
         kwargs,
         again,
-        source_of().clone_state() if preserve_rng_state else None,
+        made_anew(current().recorder, _source) if preserve_rng_state else None,
         early_stop=early_stop if settings.early_stop is None else settings.early_stop,
         compare=determinism_check == "default",
         debug=bool(debug),
         later=later,
     )
     return _run_later(frame, within) if later else _run(frame, within)
+
+
+def _source() -> Any:
+    """A copy of the random generator in force."""
+    return source_of().clone_state()
 
 
 def _run(frame: Frame, within: AbstractContextManager[Any]) -> Any:

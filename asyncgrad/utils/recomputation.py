@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from asyncgrad.core.anomaly import users_stack
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.recording import made_anew, modes_of, recorders
 from asyncgrad.core.saved import save
 from asyncgrad.core.states import HEAVY_NS
 from asyncgrad.core.variable import Variable
@@ -70,6 +71,7 @@ class Frame:
         self.places: list[str] | None = [] if debug else None
         self.completed = False
         self._cost = 0
+        self._recorder = current().recorder
         #: Second runs whose tensors are not all used yet, by pass; an entry goes with its pass.
         self._runs: weakref.WeakKeyDictionary[Any, Run] = weakref.WeakKeyDictionary()
 
@@ -105,7 +107,7 @@ class Frame:
         if not run.ended:
             if self.later or any(_waits(a) for a in self._args):
                 return self._unpack_later(run, holder, self._repeat_later)
-            if self._cost > HEAVY_NS and awaits(task):
+            if self._cost > HEAVY_NS and awaits(task) and self._recorder not in recorders:
                 return self._unpack_later(run, holder, self._repeat_elsewhere)
             self._repeat(run)
         return run.take(holder)
@@ -132,8 +134,10 @@ class Frame:
 
     def _mode(self, run: Run) -> Mode:
         changes: dict[str, Any] = {"grad": True, "inference": False, "saved_hooks": run}
+        changes |= modes_of(self._recorder)
         if self.source is not None:
-            changes["generator"] = self.source.clone_state()
+            clone = type(self.source).clone_state
+            changes["generator"] = made_anew(self._recorder, clone, self.source)
         return Mode(**changes)
 
     def _repeat(self, run: Run) -> None:
