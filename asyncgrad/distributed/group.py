@@ -91,6 +91,12 @@ class Group:
         #: What was cancelled on this rank while the others may wait for it, or None.
         self._given_up: str | None = None
 
+    def __reduce__(self) -> Any:
+        raise AutogradError(
+            "what belongs to a run, such as a DistributedDataParallel model or a "
+            "ZeroRedundancyOptimizer, can't be copied or sent: take model.module, or state_dict()"
+        )
+
     @property
     def ended(self) -> bool:
         """Whether its run has ended on this rank."""

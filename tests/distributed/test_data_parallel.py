@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import pickle
 import random
 import threading
 import weakref
@@ -1208,6 +1210,24 @@ async def named_shares() -> Any:
 async def test_a_divided_optimizer_knows_the_names_of_its_share() -> None:
     async with world_of(Engine(2)) as world:
         assert await world.run(named_shares) == [["module.scale"], ["module.shift"]]
+
+
+async def can_not_be_copied() -> Any:
+    model = await DDP(Affine())
+    optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), ag.optim.SGD, lr=0.1)
+    for whole in (model, optimizer):
+        for copied in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(RuntimeError, match=r"belongs to a run.*take model\.module"):
+                copied(whole)
+    await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    return copy.deepcopy(model.module)
+
+
+@pytest.mark.asyncio
+async def test_a_model_is_copied_and_sent_without_what_belongs_to_its_run() -> None:
+    async with world_of(Engine(2)) as world:
+        for module in await world.run(can_not_be_copied):
+            module(ag.ones(2, 3, dtype=ag.float64)).sum().item()
 
 
 async def with_another_parameter(how: str) -> None:
