@@ -28,6 +28,7 @@ from asyncgrad.replay.steps import (
     Again,
     Commit,
     Compute,
+    Gradient,
     Load,
     Place,
     Same,
@@ -249,6 +250,8 @@ class Sorted:
         elif isinstance(owner, LRScheduler):
             self.after.append(step)
         elif step.name == IN_PLACE or step.function is _MOVE:
+            if step.name == IN_PLACE and step.arguments[1] != (step.arguments[0],):
+                raise UnrepeatableError("it changes memory in place that several tensors share")
             changed = self._leaf(step.arguments[0])
             self.changed[changed] = self.changed.get(changed, 0) + 1
             self._put_inside(step)
@@ -267,7 +270,9 @@ class Sorted:
             self.clearing.append(owner)
             self._before(step)
 
-    def _leaf(self, source: Source) -> Any:
+    def _leaf(self, source: Source | Gradient) -> Any:
+        if source.__class__ is Gradient:
+            raise UnrepeatableError("it changes a .grad in place")
         if source.argument is not None or source.tensor._metadata.device is not self._device:
             raise UnrepeatableError("what changes is an argument, or elsewhere")
         return source.tensor

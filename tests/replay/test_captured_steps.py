@@ -537,3 +537,36 @@ def test_hooks_of_optimisers_and_optimisers_of_users(device):
     calls.clear()
     compare(device, hooked, graph=False)
     assert len(calls) == 8 * 2
+
+
+def changing_gradients(training):
+    for parameter in training.model.parameters():
+        parameter.grad.clamp_(-0.01, 0.01)
+
+
+def changing_parts_of_weights(training):
+    with ag.no_grad():
+        training.model[0].weight[0] = 1.0
+        training.model[2].weight[1:].mul_(0.5)
+
+
+def changing_a_shared_array(training):
+    with ag.no_grad():
+        training.model[0].weight.detach().mul_(0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "graph"),
+    [(changing_gradients, False), (changing_parts_of_weights, True),
+     (changing_a_shared_array, True)],
+)  # fmt: skip
+def test_changes_in_place_between(change, graph, device):
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, x, y)
+        loss.backward()
+        change(self)
+        self.optimizer.step()
+        return loss
+
+    compare(device, OPTIMIZERS["Adam"], step=step, graph=graph)
