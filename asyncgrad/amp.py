@@ -11,13 +11,16 @@ import math
 import warnings
 from collections.abc import Iterable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.modes import current
+from asyncgrad.core.recording import called_anew, made_anew, unrepeatable
+from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices.discovery import available
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DType
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.optim.optimizer import Optimizer
-    from asyncgrad.types import DTypeLike
+    from asyncgrad.types import DTypeLike, Library
 
 __all__ = [
     "GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype",
@@ -184,12 +187,29 @@ class GradScaler:
             if not outputs.ndim and outputs.dtype.itemsize == 2:  # type: ignore[attr-defined]
                 # PyTorch's scale is a float32 tensor: half precision could not hold the product.
                 outputs = outputs.to(np.float32)  # type: ignore[attr-defined]
-            return outputs * self._scale  # type: ignore[operator]
+            return outputs * self._factor(outputs)
         if not isinstance(outputs, Iterable):
             raise ValueError("outputs must be a Tensor or an iterable of Tensors")
         scaled = map(self.scale, outputs)
         return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else scaled
 
+    def _factor(self, outputs: Any) -> Any:
+        """The scale; a tensor of it in a recorded call, whose replays read the scale anew."""
+        recorder, metadata = current().recorder, outputs._metadata
+        if recorder is None:
+            return self._scale
+        if metadata.dtype not in {np.dtype("float32"), np.dtype("float64")}:
+            unrepeatable(f"scales a loss of {metadata.dtype}")
+            return self._scale
+        F = metadata.F
+        array = made_anew(recorder, partial(self._as_array, F.xp, metadata.dtype))
+        return wrap(array, F.metadata_of(array))
+
+    def _as_array(self, xp: Library, dtype: np.dtype[Any]) -> Any:
+        self._used = True
+        return xp.asarray(self._scale, dtype)
+
+    @called_anew
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, to clip them afterwards.
 
@@ -233,6 +253,7 @@ class GradScaler:
                 gradient.mul_(1 / self._scale)
         return infinite
 
+    @called_anew
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Call an optimizer's `step`, unless a gradient is infinite or NaN.
 
@@ -260,6 +281,7 @@ class GradScaler:
         self._seen[optimizer] = _Stage.STEPPED, infinite
         return found
 
+    @called_anew
     def update(self, new_scale: float | None = None) -> None:
         """Set the scale of the next pass.
 

@@ -74,7 +74,7 @@ def again(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def made_anew(recorder: Any, make: Callable[..., _T], *args: Any) -> _T:
-    """Make an object that is no array, of others of this kind; each replay makes another.
+    """Make an array or another object of other such objects; each replay makes it anew.
 
     Args:
         recorder: is told of it if it is still active.

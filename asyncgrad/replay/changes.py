@@ -82,7 +82,7 @@ class Changes(ChangedMemory):
         args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
         named = function.func if isinstance(function, partial) else function
         name = getattr(named, "__qualname__", str(named))
-        if args and _calls_users_code(args[0]):
+        if any(map(_calls_users_code, args)):
             self.check_unchanged()
         arguments: Any = ()
         keywords: Any = {}
@@ -101,8 +101,9 @@ class Changes(ChangedMemory):
                 _drawn_from,
                 (self.known.get(id(source)), Same(function), *arguments),
             )
-        if effect and args and isinstance(args[0], Optimizer) and name not in GRADIENTS_ONLY:
-            self._steps_over(args[0])
+        for stepped in args if effect and name not in GRADIENTS_ONLY else ():
+            if isinstance(stepped, Optimizer):
+                self._steps_over(stepped)
         if effect and not values:
             self._give(places_in((arguments, keywords)))
         try:

@@ -10,6 +10,7 @@ from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
     IN_PLACE,
+    MADE,
     Again,
     Commit,
     Compute,
@@ -94,6 +95,7 @@ def checks_first(steps: list[Any]) -> list[Any]:
             early = early and (not touched or (_of_integers(step) and not shared))
         else:
             early = not is_change(step) and all(place in makers for place in read_by(step))
+            early = early and not (touched and step.name == MADE)
             if step.__class__ is Again and step.effect and step.name not in GRADIENTS_ONLY:
                 touched = True
         if early:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.amp import GradScaler
 from asyncgrad.autograd.function import Function, FunctionMeta
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, requires_grad
@@ -67,9 +68,10 @@ _EFFECTS = tuple(
         "devices.streams", "nn.init", "ops.tensors.rng", "ops.tensors.printing", "nn.snapshot",
     )
 )  # fmt: skip
-#: Functions of these parts that only call functions of the user's.
+#: What these parts have without effects of its own.
 _FOLLOWED = frozenset({
-    f"{PACKAGE}utils.checkpoint.checkpoint", f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
+    f"{PACKAGE}amp.autocast", f"{PACKAGE}utils.checkpoint.checkpoint",
+    f"{PACKAGE}utils.checkpoint.checkpoint_sequential",
 })  # fmt: skip
 #: Parts of this package whose objects hold values, and nothing that changes unseen.
 _HOLDERS = f"{PACKAGE}distributions"
@@ -79,8 +81,9 @@ _MOVING = frozenset({
     "manual_seed", "set_state", "get_state", "initial_seed", "storage_offset", "_base", "_is_view",
     "output_nr", "retains_grad", "next_functions", "is_set_to",
 })  # fmt: skip
-#: What may be called of optimisers and schedules: these methods are called anew.
+#: What may be called of optimisers, schedules and scalers of losses: these methods are called anew.
 _CALLED_ANEW = frozenset({"step", "zero_grad"})
+_OF_SCALERS = frozenset({"scale", "step", "unscale_", "update"})
 #: A module's hooks in passes.
 _BACKWARD = frozenset({"_backward_hooks", "_backward_pre_hooks"})
 #: With these, code may read attributes that it doesn't name.
@@ -168,7 +171,8 @@ class Reached(Unchanged):
             attributes = {name for name in (*vars(value), *dir(type(value))) if name[:2] != "__"}
             # One of them may refer to another.
             others = {k for k, v in vars(value).items() if isinstance(v, (Optimizer, LRScheduler))}
-            moving |= (self._names & attributes) - _CALLED_ANEW - others
+            anew = _OF_SCALERS if type(value) is GradScaler else _CALLED_ANEW
+            moving |= (self._names & attributes) - anew - others
         for kind in self._anew:
             # `backward` is a method of tensors, too.
             own = {x for base in kind.__mro__ if base is not object for x in vars(base)}
@@ -226,7 +230,7 @@ class Reached(Unchanged):
                 raise UnrepeatableError(f"{where} is a {kind.__name__}")
         elif isinstance(value, type):
             self._class(value, where)
-        elif isinstance(value, (Optimizer, LRScheduler)):
+        elif isinstance(value, (Optimizer, LRScheduler)) or kind is GradScaler:
             self._optimizer(value)
         elif isinstance(value, Module):
             self._instance(value, where)
@@ -331,8 +335,9 @@ class Reached(Unchanged):
             return
         module = kind.__module__
         if is_own(module) or module in _PURE_NAMES:
-            if module.startswith(_EFFECTS):
-                raise UnrepeatableError(f"{where} is {module}.{kind.__name__}")
+            name = f"{module}.{kind.__name__}"
+            if module.startswith(_EFFECTS) and name not in _FOLLOWED:
+                raise UnrepeatableError(f"{where} is {name}")
             return
         if kind in {types.SimpleNamespace, contextlib.nullcontext} or kind in _NUMBERS:
             return

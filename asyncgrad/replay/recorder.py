@@ -22,6 +22,7 @@ from asyncgrad.replay.looks import is_only_returned, line, way_of
 from asyncgrad.replay.passes import Passes
 from asyncgrad.replay.steps import (
     LOOK,
+    MADE,
     Again,
     Compute,
     Opaque,
@@ -190,12 +191,12 @@ class Recorder(Passes):
         self.steps.append(Compute(name, metadata.kernels[name], arguments, place, metadata.cost))
 
     def made_anew(self, value: Any, make: Any, args: tuple[Any, ...]) -> None:
-        """Take note of an object that is no array, such as a copy of a random generator."""
+        """Take note of what follows from no array, such as a copy of a random generator."""
         if self.reason is None:
-            place = self.known[id(value)] = self.new(Opaque())
+            place = self.known[id(value)] = self.new(value if is_array(value) else Opaque())
             self.keep(value)
             given = tuple([self.known[id(x)] for x in args])
-            self.steps.append(Compute("an object", make, given, place, 0))
+            self.steps.append(Compute(MADE, make, given, place, 0))
 
     def constant(self, array: Any) -> None:
         """Take note of an array whose values depend on Python values alone."""

@@ -15,6 +15,8 @@ from asyncgrad.records import NamedTuple
 LOOK = "a look at values"
 #: The name of a step that gives a tensor, its first argument, other values.
 IN_PLACE = "a change in place"
+#: The name of a step whose result follows from what functions with effects may change.
+MADE = "an object made anew"
 #: Why a call can't be repeated that has effects on objects.
 CHANGED = "it has changed something that it can read, which a replay would not do"
 #: Functions with effects on nothing but `.grad`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import asyncgrad as ag
@@ -392,3 +394,82 @@ def test_calls_are_replayed_where_the_default_device_is_set_to_the_cpu():
         assert [call(ag.zeros(1)).item() for _ in range(2)] == [2, 2]
     finally:
         ag.set_default_device(None)
+
+
+@pytest.mark.parametrize("way", ["plain", "clipped", "disabled", "awaited", "by_hand"])
+def test_scaled_losses(way):
+    """The scale grows, and falls after an infinite gradient; somebody loads another state."""
+
+    def training():
+        ag.manual_seed(2)
+        model = nn.Linear(4, 3)
+        optimizer = ag.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        scaler = ag.amp.GradScaler(
+            "cpu", init_scale=4.0, growth_interval=2, enabled=way != "disabled"
+        )
+
+        def forward(x):
+            optimizer.zero_grad()
+            with ag.amp.autocast("cpu", enabled=False):
+                return model(x).pow(2).sum()
+
+        def update():
+            if way == "clipped":
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+
+        def step(x):
+            loss = forward(x)
+            if way == "by_hand":
+                scaled = scaler.scale([loss, loss.detach()])
+                scaled[0].backward()
+                update()
+                return loss.detach(), scaled[1], scaler.scale(loss.detach())
+            scaler.scale(loss).backward()
+            update()
+            return loss.detach()
+
+        async def awaited(x):
+            loss = forward(x)
+            await scaler.scale(loss).backward()
+            update()
+            return loss.detach()
+
+        return model, scaler, awaited if way == "awaited" else step
+
+    found = []
+    for compiled in (False, True):
+        model, scaler, step = training()
+        call = ag.compile(step, fullgraph=True) if compiled else step
+        results = []
+        for number, value in enumerate((1.0, 2.0, 3e38, 0.5, 1.0, 1.0, float("nan"), 2.0)):
+            if number == 4 and way != "disabled":
+                scaler.load_state_dict({**scaler.state_dict(), "scale": 3.0})
+            out = call(ag.full((2, 4), value))
+            out = asyncio.run(out) if asyncio.iscoroutine(out) else out
+            weights = [bits(parameter) for parameter in model.parameters()]
+            results.append((repr(out), weights, scaler.state_dict()))
+        found.append(results)
+    assert found[0] == found[1]
+    assert replays(call) == 7
+
+
+def test_a_scaler_raises_as_in_eager_steps():
+    w = ag.ones(2, requires_grad=True)
+    optimizer = ag.optim.SGD([w], lr=0.1)
+    scaler = ag.amp.GradScaler("cpu", init_scale=2.0)
+
+    def step(x):
+        scaler.scale((w * x).sum()).backward()
+        scaler.step(optimizer)
+
+    fast = ag.compile(step)
+    fast(ag.ones(2))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"step\(\) has already been called"):
+            fast(ag.ones(2))
+    scaler.update()
+    fast(ag.ones(2))
+    assert replays(fast) == 1
