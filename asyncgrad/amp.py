@@ -175,11 +175,7 @@ class GradScaler:
         self._seen: WeakKeyDictionary[Optimizer, tuple[_Stage, bool | None]] = WeakKeyDictionary()
 
     def scale(self, outputs: object) -> Any:
-        """Multiply a loss, or each loss of an iterable, by the scale.
-
-        Raises:
-            ValueError: for anything but tensors and iterables of them.
-        """
+        """Multiply a loss, or each loss of an iterable, by the scale."""
         if not self._enabled:
             return outputs
         self._used = True

@@ -151,7 +151,6 @@ def join(participant: Participant) -> None:
         RuntimeError: outside of a pass, when its gradients have been added (one of them, if a leaf
             has a post-accumulate hook), and in a pass that blocks an event loop, which could then
             not run the participant.
-        TypeError: if a method is missing.
 
     Example:
         >>> import asyncio, asyncgrad as ag
@@ -213,7 +212,6 @@ def accumulate(gradients: Mapping[Any, Any]) -> Any:
         A `BackwardFuture` on a running loop. Without a loop, it is done when this returns.
 
     Raises:
-        TypeError: if no dictionary is given, or something in it is not a tensor.
         RuntimeError: if a tensor is neither a leaf that requires grad nor retains its gradient, or
             a gradient does not fit.
 

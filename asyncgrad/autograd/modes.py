@@ -165,9 +165,6 @@ class set_nesting_limit(AtOnce):
 
     Args:
         limit: the greatest depth; 20,000 by default.
-
-    Raises:
-        ValueError: if it is less than 1.
     """
 
     def __init__(self, limit: int) -> None:
@@ -244,9 +241,6 @@ class request(Mode):
         priority: larger is more urgent; the default is that of the surroundings, or 0.
         deadline: the loop time at which passes are given up; the default is the outer request's,
             and infinity removes that.
-
-    Raises:
-        ValueError: if the deadline is NaN.
 
     Example:
         >>> import asyncio, asyncgrad as ag

@@ -17,9 +17,6 @@ class Size(tuple[int, ...]):
 
     Args:
         sizes: integers, or tensors of one element.
-
-    Raises:
-        TypeError: if an item is not an integer.
     """
 
     __slots__ = ()

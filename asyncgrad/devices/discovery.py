@@ -34,9 +34,6 @@ def find(type: Any = None, index: int | None = None) -> Device:
             accelerator.
         index: the index, if the name has none. Without any it is that of the type's current device:
             of the innermost `with stream:` or `accelerator.device_index`, else the first.
-
-    Raises:
-        TypeError: if the arguments are not a device's name.
     """
     if isinstance(type, Device):
         return type

@@ -37,7 +37,6 @@ class Pipeline:
 
     Raises:
         ValueError: for another schedule, or without stages or micro-batches.
-        TypeError: if a stage is no part, or the number of micro-batches no integer.
 
     Example:
         >>> from asyncgrad import distributed as dist
@@ -90,7 +89,6 @@ class Pipeline:
         Raises:
             ValueError: if there are fewer examples than micro-batches, or not as many targets.
             RuntimeError: if x or the target is no leaf and requires grad.
-            TypeError: if one of them is no tensor.
             TimeoutError: if the deadline has passed.
             WorkerLostError: if a worker is lost.
         """

@@ -114,7 +114,6 @@ class World:
             args: its arguments, the same on all.
 
         Raises:
-            TypeError: if it is no coroutine function.
             RuntimeError: if a tensor that requires grad is among the arguments: gradients would
                 not find their way back.
             WorkerLostError: if a worker is lost.
@@ -264,7 +263,6 @@ async def connect(
         ValueError: if there are too few workers, or none of a name, or `grace` is negative.
         RuntimeError: if a worker lacks asyncgrad or has another version of it, of Python or NumPy,
             or the client is used by another world.
-        TypeError: if the client is not asynchronous.
 
     Example:
         >>> from asyncgrad import distributed as dist

@@ -40,9 +40,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         head_bias: add a bias to the head.
         device, dtype: those of the parameters.
 
-    Raises:
-        ValueError: if the cutoffs are not distinct classes in increasing order.
-
     Shapes:
         input (n, in_features), target (n,): output (n,), the logarithms of the targets'
         probabilities, and a scalar loss; or the same without n.

@@ -191,11 +191,7 @@ def _fan(tensor: Variable, mode: FanMode) -> int:
 
 
 def calculate_gain(nonlinearity: GainOf, param: float | None = None) -> float:
-    """The gain that goes with an activation; `param` is the slope of a leaky relu.
-
-    Raises:
-        ValueError: for an activation without a known gain.
-    """
+    """The gain that goes with an activation; `param` is the slope of a leaky relu."""
     if nonlinearity not in words(GainOf):
         raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
     if nonlinearity == "leaky_relu":

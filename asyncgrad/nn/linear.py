@@ -125,9 +125,6 @@ class Unflatten(FunctionModule, shown=("dim", "unflattened_size")):
 
     Args:
         unflattened_size: the lengths of the new axes, of which one may be -1.
-
-    Raises:
-        TypeError: if `unflattened_size` is neither an integer nor a sequence of integers.
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:

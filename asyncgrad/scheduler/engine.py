@@ -126,7 +126,6 @@ class Engine(RunningPasses):
                 failed, before the pass ends without it.
 
         Raises:
-            TypeError: if a number of passes or coroutines is not an int.
             ValueError: if nothing could run.
         """
         try:

@@ -37,7 +37,6 @@ def save_safetensors(
         metadata: strings to store in the file.
 
     Raises:
-        TypeError: if a value is no tensor, or `tensors` is no dictionary.
         ImportError: without the package `safetensors`.
     """
     library = _library()

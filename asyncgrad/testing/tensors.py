@@ -36,10 +36,6 @@ def make_tensor(
         noncontiguous: make a tensor that is not contiguous in memory.
         exclude_zero: avoid zeros.
 
-    Raises:
-        ValueError: if the interval is empty or a bound is NaN; or for `requires_grad` with a dtype
-            that has no gradients.
-
     Example:
         >>> ag.testing.make_tensor(2, 3, dtype=ag.int64).shape
         asyncgrad.Size([2, 3])

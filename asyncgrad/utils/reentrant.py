@@ -24,11 +24,7 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copy a tuple of inputs; tensors become leaves that require grad if the originals do.
-
-    Raises:
-        RuntimeError: if the inputs are not a tuple.
-    """
+    """Copy a tuple of inputs; tensors become leaves that require grad if the originals do."""
     if not isinstance(inputs, tuple):
         raise AutogradError(
             f"Only tuple of tensors is supported. Got Unsupported input type: "

@@ -42,7 +42,6 @@ class DistributedDataParallel(Module):
         RuntimeError: outside of `World.run`, if no parameter requires grad, or if one is not on
             the CPU.
         ValueError: if buckets would be empty.
-        TypeError: if the module is none.
 
     Example:
         >>> from asyncgrad import distributed as dist

@@ -286,9 +286,6 @@ def remove_parametrizations(
     Args:
         module: the module; without any parametrizations left, it gets its old class back.
         leave_parametrized: keep the computed values instead of the original's.
-
-    Raises:
-        ValueError: if it is not parametrized, or has several originals and these would be kept.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")

@@ -111,10 +111,6 @@ def pack_padded_sequence(
         batch_first: see above.
         enforce_sorted: require falling lengths; otherwise the sequences are sorted.
 
-    Raises:
-        RuntimeError: if a length is not in [1, input length], or the lengths do not match the
-            number of sequences, or are not sorted.
-
     Example:
         >>> rnn = ag.nn.utils.rnn
         >>> rnn.pack_padded_sequence(ag.tensor([[1, 4], [2, 5], [3, 0]]), [3, 2]).data

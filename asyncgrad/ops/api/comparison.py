@@ -54,11 +54,7 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have one shape and the same elements.
-
-    Raises:
-        RuntimeError: if they are on different devices.
-    """
+    """Whether two tensors have one shape and the same elements."""
     x, y = as_tensor_operand(input, "equal", 1), as_tensor_operand(other, "equal", 2)
     check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
@@ -77,9 +73,6 @@ def isclose(
         rtol: the tolerance relative to `other`.
         atol: the absolute tolerance.
         equal_nan: treat NaN as close to NaN.
-
-    Raises:
-        RuntimeError: if the dtypes differ, or a tolerance is negative.
     """
     x, y = tensor_operands("isclose", input, other)
     if x._metadata.dtype != y._metadata.dtype:

@@ -29,9 +29,6 @@ def view_as_real(input: Tensor) -> Tensor:
 
     Args:
         input: complex64 or complex128, of shape (...).
-
-    Raises:
-        RuntimeError: for a real tensor.
     """
     x = as_tensor_operand(input, "view_as_real", 1)
     if not x._metadata.is_complex:

@@ -161,11 +161,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
 @writes
 def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
-    """`input + weight * (end - input)`, broadcast, computed from the nearer end.
-
-    Raises:
-        RuntimeError: if the dtypes differ.
-    """
+    """`input + weight * (end - input)`, broadcast, computed from the nearer end."""
     x, y = tensor_operands("lerp", input, end)
     dtypes = {z._metadata.dtype for z in (x, y, weight) if isinstance(z, Variable)}
     if len(dtypes) > 1:
@@ -256,9 +252,6 @@ def frexp(input: Tensor) -> return_types.frexp:
 
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
-
-    Raises:
-        RuntimeError: for other dtypes.
     """
     x = as_tensor_operand(input, "frexp", 1)
     if category(x._metadata.dtype) != 2:

@@ -63,9 +63,6 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     Args:
         args: see above.
         kwargs: the same by name, and `memory_format`, which is only checked.
-
-    Raises:
-        RuntimeError: if there is no such device.
     """
     x = as_tensor_operand(input, "to", 1)
     names: tuple[str, ...] = ("dtype", "non_blocking", "copy")

@@ -68,9 +68,6 @@ def zeros(
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
         requires_grad: whether gradients are accumulated for the tensor.
-
-    Raises:
-        RuntimeError: if a length is negative, or a dtype without gradients is to require them.
     """
     place = place_of("zeros", device)
     array = place.xp.zeros(new_shape("zeros", sizes, size), dtype=_dtype("zeros", dtype))
@@ -468,9 +465,6 @@ def eye(
         n: how many rows there are.
         m: how many columns; `n` if None.
         dtype: the dtype; the default one if None.
-
-    Raises:
-        TypeError: if the numbers are not integers.
     """
     rows = _count("eye", "n", n)
     columns = rows if m is None else _count("eye", "m", m)
@@ -503,9 +497,6 @@ def tril_indices(
         col: how many columns.
         offset: which diagonal; larger is further to the right.
         dtype: int64 if None, or int32.
-
-    Raises:
-        NotImplementedError: for other dtypes.
     """
     return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 

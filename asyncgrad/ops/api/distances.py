@@ -122,9 +122,6 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     Args:
         input: floating, of shape (n, k).
         p: the order of the norm, not negative; infinity for the greatest difference.
-
-    Raises:
-        RuntimeError: if it is not a matrix of floating numbers, or the order is negative.
     """
     name = "pdist"
     x = as_tensor_operand(input, name, 1)

@@ -251,9 +251,6 @@ def gumbel_softmax(
         eps: without effect.
         dim: the axis of a distribution.
 
-    Raises:
-        RuntimeError: if the dtype is not floating.
-
     Source: Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017.
     """
     if eps != 1e-10:

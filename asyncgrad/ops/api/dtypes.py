@@ -38,9 +38,6 @@ class finfo:
 
     Args:
         type: the dtype; the default one if None.
-
-    Raises:
-        TypeError: if it is neither floating nor complex.
     """
 
     __slots__ = (
@@ -71,11 +68,7 @@ class finfo:
 
 
 class iinfo:
-    """The limits of an integer dtype.
-
-    Raises:
-        TypeError: if it is not an integer dtype.
-    """
+    """The limits of an integer dtype."""
 
     __slots__ = ("bits", "dtype", "max", "min")
 

@@ -327,10 +327,6 @@ def where(
         input: a tensor or a number; without `input` and `other`, the indices where the condition
             holds are returned, one tensor for each axis.
         other: a tensor or a number; two numbers are promoted as if they were tensors.
-
-    Raises:
-        RuntimeError: if the condition is not a bool tensor, an integer dtype can't hold a number,
-            or the shapes can't be broadcast.
     """
     if out is not None:
         result = where(condition, input, other)  # type: ignore[arg-type]
@@ -394,9 +390,6 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
 
     Args:
         value: a number, or a tensor without dimensions, which gets the gradient.
-
-    Raises:
-        RuntimeError: if the value has dimensions.
     """
     x = as_tensor_operand(input, "fill", 1)
     node = "FillBackward1" if isinstance(value, Variable) else "FillBackward0"
@@ -412,10 +405,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
         input: any tensor; the result has its dtype.
         mask: a bool tensor.
         value: a number, or a tensor without dimensions.
-
-    Raises:
-        RuntimeError: if the mask is not a bool tensor, the value has dimensions or does not fit the
-            dtype, or the shapes can't be broadcast.
     """
     x = as_tensor_operand(input, "masked_fill", 1)
     mask = as_tensor_operand(mask, "masked_fill", 2)

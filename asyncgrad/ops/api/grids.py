@@ -73,9 +73,6 @@ def gradient(
             coordinates.
         dim: the axis, or several; all if None.
         edge_order: the order of accuracy at the edges: 1, or 2 with three points.
-
-    Raises:
-        RuntimeError: if there are too few points, or spacings of another number.
     """
     x = as_tensor_operand(input, "gradient", 1)
     if x._metadata.dtype.kind in "bu":
@@ -180,9 +177,6 @@ def trapezoid(
         y: the values at the points.
         x: the coordinates: one vector, or a tensor broadcast against `y`.
         dx: the distance of neighbours, if `x` is not given.
-
-    Raises:
-        RuntimeError: for booleans, or another number of coordinates.
     """
     areas, axis = _areas("trapezoid", y, x, dx, dim)
     return sum(areas, axis)
@@ -450,9 +444,6 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
 
     Args:
         indices: integers.
-
-    Raises:
-        TypeError: if `indices` is not a tensor of integers.
     """
     if not isinstance(indices, Variable):
         raise TypeError(

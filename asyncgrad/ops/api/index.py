@@ -444,11 +444,7 @@ def _put_into(
 
 @writes_exactly
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
-
-    Raises:
-        IndexError: if a number is out of range, or `index` has more axes or another dtype.
-    """
+    """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
     x = as_tensor_operand(input, "index_select", 1)
     index = as_tensor_operand(index, "index_select", 3)
     shape = x._metadata.shape
@@ -987,9 +983,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Args:
         tensor: int64, of any shape.
         num_classes: the length of the rows; -1 for one more than the greatest number.
-
-    Raises:
-        RuntimeError: if a number is negative or too large, or `tensor` is empty with -1.
     """
     x = as_tensor_operand(tensor, "one_hot", 1)
     num_classes = one_int("one_hot", "num_classes", num_classes)

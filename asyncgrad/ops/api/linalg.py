@@ -249,9 +249,6 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Args:
         input: of shape (..., k).
         other: of shape (..., k).
-
-    Raises:
-        RuntimeError: if the last axes differ in length, or the dtypes differ.
     """
     x, y = of_one_dtype("inner", input, other)
     a, b = x._metadata.shape, y._metadata.shape
@@ -341,9 +338,6 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[int]] | Tenso
 
     Args:
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
-
-    Raises:
-        RuntimeError: if the axes do not fit, or the dtypes differ.
     """
     x, y = of_one_dtype("tensordot", a, b)
     shape, other = x._metadata.shape, y._metadata.shape

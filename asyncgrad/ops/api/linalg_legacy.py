@@ -71,9 +71,6 @@ def svd_lowrank(
         q: the greatest rank; 6 if None.
         niter: for PyTorch compatibility, without effect.
         M: subtracted from `A` first.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers, or `q` is negative.
     """
     count = 6 if q is None else one_int("svd_lowrank", "q", q)
     if count < 0:
@@ -153,9 +150,6 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     Args:
         input: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices.matrices("cholesky_inverse", input, square=True)
     one = new_beside("cholesky_inverse", x, "eye", x._metadata.shape[-1])
@@ -266,11 +260,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of matrices, in the order of the fewest multiplications.
-
-    Raises:
-        RuntimeError: if there is none, or one is no matrix, or they do not align.
-    """
+    """The product of matrices, in the order of the fewest multiplications."""
     if not matrices:
         raise RuntimeError("chain_matmul(): Expected one or more matrices")
     for place, x in enumerate(matrices, 1):

@@ -66,9 +66,6 @@ def norm(
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for other dtypes, orders and numbers of axes.
     """
     x = as_tensor_operand(A, "linalg.norm", 1)
     ndim = len(x._metadata.shape)
@@ -108,9 +105,6 @@ def matrix_norm(
             its negative for sums over rows.
         dim: the axes of rows and columns.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for other dtypes, orders and numbers of axes.
     """
     name = "linalg.matrix_norm"
     x = as_tensor_operand(A, name, 1)
@@ -175,9 +169,6 @@ def cond(A: Tensor, p: float | MatrixNorm | None = None) -> Tensor:
     Args:
         A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
         p: the order of the norm, as `matrix_norm` takes it; None for 2.
-
-    Raises:
-        RuntimeError: for other dtypes, orders and shapes.
     """
     x = matrices("linalg.cond", A, square=isinstance(p, str))
     if isinstance(p, str) and p not in words(MatrixNorm):

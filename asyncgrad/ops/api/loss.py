@@ -270,9 +270,6 @@ def kl_div(
         size_average, reduce: deprecated.
         reduction: "batchmean" (the sum by the length of the first axis), "mean", "sum" or "none".
         log_target: the target holds logarithms.
-
-    Raises:
-        RuntimeError: if the shapes can't be broadcast, or for integers.
     """
     if size_average is not None or reduce is not None:
         reduction = chosen_reduction("mean", size_average, reduce)
@@ -326,9 +323,6 @@ def binary_cross_entropy(
         target: probabilities of the same shape and dtype.
         weight: the weight of each element, broadcast to the target's shape.
         reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
-
-    Raises:
-        RuntimeError: if the dtypes differ, or a probability is not between 0 and 1.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _same_size(
@@ -408,9 +402,6 @@ def _class_target(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tu
     """The axis of classes, the target with 0 for ignored elements, and the mask of counted ones.
 
     The mask is None if no element is ignored.
-
-    Raises:
-        RuntimeError: if the target's dtype is not integer, or its shape does not fit.
     """
     check_device(name, x, target)
     shape, other = x._metadata.shape, target._metadata.shape

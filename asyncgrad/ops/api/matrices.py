@@ -377,9 +377,6 @@ def qr(A: Tensor, mode: QrMode = "reduced") -> return_types.linalg_qr:
         A: of shape (..., m, n).
         mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
             columns of a complete Q have no gradient.
-
-    Raises:
-        RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
     """
     x = matrices("linalg.qr", A)
     if mode not in words(QrMode):

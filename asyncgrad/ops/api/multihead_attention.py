@@ -43,9 +43,6 @@ def scaled_dot_product_attention(
         scale: `1 / sqrt(features)` if None.
         enable_gqa: keys and values may have fewer heads (the third axis from the end), which are
             shared.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or there are two masks.
     """
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")

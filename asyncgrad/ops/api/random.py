@@ -145,7 +145,6 @@ def randint(
         dtype: any dtype but complex ones; int64 if None.
 
     Raises:
-        TypeError: if the bounds are no integers or the shape is not a sequence of them.
         RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
     given: list[Any] = [low, high, size]
@@ -748,11 +747,7 @@ def bernoulli_(
 def exponential_(
     input: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers from the exponential distribution of rate `lambd`.
-
-    Raises:
-        RuntimeError: if the rate is not positive or the dtype not floating.
-    """
+    """Fill with numbers from the exponential distribution of rate `lambd`."""
     x, rate = _filled_with("exponential_", input, lambd=lambd)
     _check_continuous("exponential_", "Exponential", x)
     if not rate > 0:
@@ -774,11 +769,7 @@ def _check_continuous(name: str, distribution: str, x: Tensor) -> None:
 def cauchy_(
     input: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers from the Cauchy distribution.
-
-    Raises:
-        RuntimeError: if `sigma` is not positive or the dtype not floating.
-    """
+    """Fill with numbers from the Cauchy distribution."""
     x, median, sigma = _filled_with("cauchy_", input, median=median, sigma=sigma)
     _check_continuous("cauchy_", "Cauchy", x)
     if not sigma > 0:

@@ -244,9 +244,6 @@ def repeat_interleave(
         repeats: the number of repetitions: a number, or a tensor with one for each slice.
         dim: the axis; None flattens the tensor first.
         output_size: the expected length of the result; another length raises.
-
-    Raises:
-        RuntimeError: if counts are negative, not integers, or do not match the slices.
     """
     x = as_tensor_operand(input, "repeat_interleave", 1)
     if level_of((x if repeats is None else repeats,)) is not None:

@@ -478,9 +478,6 @@ def norm(
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
     """
     x = as_tensor_operand(input, "norm", 1)
     if isinstance(p, str) and p not in words(MatrixNorm):

@@ -121,11 +121,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 @writes
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
-    """A copy of `input` with one value in all slices at `index` along `dim`.
-
-    Raises:
-        RuntimeError: if the value has dimensions.
-    """
+    """A copy of `input` with one value in all slices at `index` along `dim`."""
     x = as_tensor_operand(input, "index_fill", 1)
     check_device("index_fill", x, index)
     axis = one_dim("index_fill", dim, x.ndim)
@@ -322,12 +318,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy of `input` with the first elements of `source`, in order, where the mask is True.
-
-    Raises:
-        RuntimeError: if the mask is not a bool tensor, the dtypes differ, or there are too few
-            elements.
-    """
+    """A copy of `input` with the first elements of `source`, in order, where the mask is True."""
     x, mask, y = tensor_operands("masked_scatter", input, mask, source)
     if mask._metadata.dtype.kind != "b":
         raise RuntimeError(
@@ -367,11 +358,7 @@ def _scattered(x: Tensor, mask: Tensor, values: Tensor) -> Any:
 
 @writes
 def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at flat indices, in the shape of `index`.
-
-    Raises:
-        RuntimeError: if the index is not int64.
-    """
+    """The elements at flat indices, in the shape of `index`."""
     x, at = tensor_operands("take", input, index)
     if at._metadata.dtype != np.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")

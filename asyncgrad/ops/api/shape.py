@@ -363,9 +363,6 @@ def meshgrid(
     Args:
         tensors: the coordinates along each axis, with at most one axis; or one sequence of them.
         indexing: "ij" (the default) numbers the axes as the tensors, "xy" exchanges the first two.
-
-    Raises:
-        RuntimeError: if there are no tensors, their dtypes differ or they have more axes.
     """
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Variable) else tensors
     parts = tensor_operands("meshgrid", *given)
@@ -401,11 +398,7 @@ def meshgrid(
 
 @spelled
 def narrow(input: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
-    """A view of `length` elements of an axis, from `start`.
-
-    Raises:
-        RuntimeError: if the axis has too few elements, or there are no axes.
-    """
+    """A view of `length` elements of an axis, from `start`."""
     x = as_tensor_operand(input, "narrow", 1)
     shape = x._metadata.shape
     if not shape:
@@ -633,11 +626,7 @@ def _joined(name: str, tensors: Sequence[Tensor]) -> list[Any]:
 
 @writes
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new axis.
-
-    Raises:
-        IndexError: if the first has too few axes for `dim`.
-    """
+    """Tensors of one shape joined along a new axis."""
     parts = _joined("stack", tensors)
     first = parts[0]._metadata.shape
     axis = one_dim("stack", dim, len(first) + 1)

@@ -68,9 +68,6 @@ def hann_window(window_length: int, periodic: bool = True, **options: Unpack[Mad
         window_length: the number of points.
         periodic: make one more point and drop the last, for Fourier transforms.
         options: `dtype`, `device` and `requires_grad`, as for `zeros`.
-
-    Raises:
-        RuntimeError: if the length is negative, or the dtype is not floating.
     """
     return hamming_window(window_length, periodic, 0.5, 0.5, **options)
 

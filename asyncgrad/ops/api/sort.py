@@ -104,9 +104,6 @@ def topk(
         k: the number of elements.
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
-
-    Raises:
-        RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
     """
     x = as_tensor_operand(input, "topk", 1)
     check_bool("topk", "largest", largest)

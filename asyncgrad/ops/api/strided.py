@@ -43,7 +43,6 @@ def as_strided(
     Raises:
         RuntimeError: if an element would be outside of the memory, strides are negative, or their
             number is not that of the axes.
-        TypeError: if `size` or `stride` is not a sequence of integers.
 
     Example:
         >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))

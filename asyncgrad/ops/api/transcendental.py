@@ -52,9 +52,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     Args:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
-
-    Raises:
-        RuntimeError: if the dimension is less than 1.
     """
     if one_int("mvlgamma", "p", p) < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")

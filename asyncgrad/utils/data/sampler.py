@@ -106,10 +106,6 @@ class WeightedRandomSampler(Sampler[int]):
         num_samples: the number of indices to draw.
         replacement: let indices repeat.
         generator: the random generator; the default one if None.
-
-    Raises:
-        ValueError: if `num_samples` is no positive integer, `replacement` no bool, or the weights
-            are not one-dimensional.
     """
 
     def __init__(
