@@ -136,10 +136,7 @@ class Op(NamedTuple):
 
 def _parameters(function: Any) -> tuple[str, ...]:
     """A function's parameter names, read off its code where possible: `inspect` is slow."""
-    plain = function
-    while hasattr(plain, "__wrapped__"):
-        plain = plain.__wrapped__
-    code = getattr(plain, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None or code.co_flags & _OPEN_ENDED:
         return tuple(inspect.signature(function).parameters)
     return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
@@ -147,8 +144,7 @@ def _parameters(function: Any) -> tuple[str, ...]:
 
 def _attributes(forward: Any, inputs: tuple[str, ...]) -> tuple[str, ...]:
     """The names of a raw function's arguments that follow its inputs and have no default."""
-    while hasattr(forward, "__wrapped__"):
-        forward = forward.__wrapped__
+    forward = inspect.unwrap(forward)
     code = getattr(forward, "__code__", None)
     if code is None or code.co_flags & _OPEN_ENDED:
         return ()
