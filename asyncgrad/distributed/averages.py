@@ -197,24 +197,31 @@ class Voting(Part):
         await self._group.site.on_loop(self._end(decision=False))
 
     async def _prepare(self, running: Any) -> dict[Any, Any]:
-        alarm = asyncio.ensure_future(self._alarm())
+        group = self._group
         agreeing = asyncio.ensure_future(self._agree())
-        for task in (alarm, agreeing):
+        waiting = [agreeing, *(asyncio.ensure_future(self._alarm(one)) for one in group.others)]
+        for task in waiting:
             task.add_done_callback(retrieve)
         try:
             # If this wait is cancelled, the pass is, and `abort` tells the other ranks.
-            with self._group.standstill.awaiting(set(self.together), self._called(), running):
-                await asyncio.wait((alarm, agreeing), return_when=asyncio.FIRST_COMPLETED)
-            if alarm.done() and not (agreeing.done() and agreeing.exception() is None):
-                # Another rank has given up. Raise that, and not what has failed here because of it.
-                await alarm
+            with group.standstill.awaiting(set(self.together), self._called(), running):
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not agreeing.done() or agreeing.exception() is not None:
+                for task in waiting[1:]:
+                    if task.done():
+                        # Another rank has given up. Raise that, and not what has failed here
+                        # because of it.
+                        await task
             return await agreeing
         except AutogradError as error:
             self._why = str(error)
             raise
         finally:
-            for task in (alarm, agreeing):
+            for task in waiting:
                 task.cancel()
+            # The traceback of an error holds this frame, and the tasks hold the error: a cycle.
+            waiting.clear()
+            del agreeing, task
 
     async def _agree(self) -> dict[Any, Any]:
         averages = await self._averages()
@@ -235,25 +242,10 @@ class Voting(Part):
         if not self._decision:
             raise PassEndedError("rank 0 has given this pass up")
 
-    async def _alarm(self) -> None:
+    async def _alarm(self, rank: int) -> Any:
         """Raise when another rank gives the pass up."""
-        group = self._group
-        waiting = {
-            asyncio.ensure_future(group.receive(rank, self._mail("abort"))): rank
-            for rank in self._group.others
-        }
-        for one in waiting:
-            one.add_done_callback(retrieve)
-        try:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                why = one.result()
-                raise PassEndedError(
-                    f"rank {waiting[one]} has given this pass up" + (f": {why}" if why else "")
-                )
-        finally:
-            for one in waiting:
-                one.cancel()
+        why = await self._group.receive(rank, self._mail("abort"))
+        raise PassEndedError(f"rank {rank} has given this pass up" + (f": {why}" if why else ""))
 
     async def _end(self, *, decision: bool) -> None:
         # It goes on even if this wait is cancelled.

@@ -129,8 +129,6 @@ class Group:
             RuntimeError: if another has sent it by another name.
         """
         name, *key = tag
-        task = asyncio.current_task()
-        assert task is not None
         self.standstill.begin(tag[1:3])
         sending = [asyncio.ensure_future(self.send(r, tag, contents[r])) for r in self.others]
         receiving = [
@@ -138,11 +136,12 @@ class Group:
         ]
         try:
             # If this wait is cancelled, a collective or a pass is given up.
-            with self.standstill.awaiting({tag[1:3]}, name, task):
+            with self.standstill.awaiting({tag[1:3]}, name, asyncio.current_task()):
                 found = await asyncio.gather(*receiving, *sending)
         finally:
-            for one in (*sending, *receiving):
-                one.cancel()
+            # The traceback of an error holds this frame, and the tasks hold the error: a cycle.
+            while sending or receiving:
+                (sending or receiving).pop().cancel()
         by_rank = dict(zip(self.others, found, strict=False))
         # All have been sent this rank's name by now, so that all of them notice.
         unlike = [

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.hooks import RemovableHandle
     from asyncgrad.distributed.group import Group
 
 #: The models whose gradients are not reduced here.
@@ -60,11 +61,18 @@ class Reducer:
         self._running_id = -1
         #: The passes that have come to the model, each with the part that could not join it.
         self._entered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        #: Those on the parameters.
+        self.hooks: list[RemovableHandle] = []
         #: It belongs to the caller of the world, who asks for its passes.
         self.is_replica = False
         #: Why the ranks are no longer equal.
         self.broken: str | None = None
         group.starts.add(self)
+
+    def leave(self) -> None:
+        """Take the hooks off: with them the parameters would be in a cycle, which keeps them."""
+        for hook in self.hooks:
+            hook.remove()
 
     def check_parameters(self, parameters: Iterable[Any]) -> None:
         """Raise if the gradient of one of the module's parameters would not be averaged."""

@@ -102,6 +102,8 @@ class Runs:
             return await box
         finally:
             self._mail.get(run, {}).pop((key, sender), None)
+            # The traceback of its error holds this frame: a cycle.
+            del box
 
     def close(self, run: Any, name: Any) -> None:
         """Drop the mail of a pass, and what of it comes later."""
@@ -153,7 +155,9 @@ class Runs:
 
     def forget(self, run: Any) -> None:
         """Drop the mail of a run."""
-        self._groups.pop(run, None)
+        group = self._groups.pop(run, None)
+        if group is not None:
+            group.starts.leave()
         self._returned.pop(run, None)
         for box in self._mail.pop(run, {}).values():
             box.cancel()

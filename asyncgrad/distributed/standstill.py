@@ -33,6 +33,10 @@ class Wait(NamedTuple):
     what: str
 
 
+#: By rank: what it awaits, and what it has not begun; None for this rank.
+Stuck = dict[int, tuple[list[Wait], set[Key] | None]]
+
+
 class Ranks(Protocol):
     """What is known here of the group of a run."""
 
@@ -50,7 +54,9 @@ class Standstill:
 
     def __init__(self, group: Ranks) -> None:
         """Start with nothing begun."""
-        self._group = group
+        # Weakly, because the group has this object: a cycle would keep what belongs to the run.
+        self._group = weakref.ref(group)
+        self._loop = group.site.loop
         #: The task of the run's function; None where there is none to wait.
         self.function: asyncio.Task[Any] | None = None
         #: Which ranks wait for one another: the error of all that follows.
@@ -90,6 +96,8 @@ class Standstill:
             yield
         finally:
             self._waits.remove(entry)
+            # The traceback of an error holds this frame, and the task may hold the error: a cycle.
+            del entry, future
 
     def came(self, sender: int, key: Key) -> None:
         """Take note of a message of another rank."""
@@ -108,14 +116,15 @@ class Standstill:
         # In the normal case nothing is missing, and nothing is looked at.
         if not self._looks_soon and any(self._missing.values()):
             self._looks_soon = True
-            self._group.site.loop.call_soon(self._look)
+            self._loop.call_soon(self._look)
 
     def _awaited(self) -> list[Wait]:
         """What the run's tasks await, if none of them goes on without it."""
         found: list[Wait] = []
-        if self.function is None or not self._waits:
+        group = self._group()
+        if group is None or self.function is None or not self._waits:
             return found
-        tasks = tasks_of(self._group, self.function)
+        tasks = tasks_of(group, self.function)
         for task in tasks:
             own = [wait for wait, future in self._waits if future is task]
             if own:
@@ -139,11 +148,11 @@ class Standstill:
 
     def _look(self) -> None:
         self._looks_soon = False
-        own = self._awaited()
-        if not own or self.found is not None:
+        own, group = self._awaited(), self._group()
+        if not own or group is None or self.found is not None:
             return
-        group = self._group
-        stuck = self._told | {group.rank: (own, set())}
+        # Of this rank it is known what it has begun, so that nothing has to be listed.
+        stuck: Stuck = {**self._told, group.rank: (own, None)}
         while free := [rank for rank in stuck if self._goes_on(rank, stuck)]:
             for rank in free:
                 del stuck[rank]
@@ -168,13 +177,14 @@ class Standstill:
                 self._answered[rank] = answer
                 group.site.tell(rank, "awaits", group.run, group.rank, *answer)
 
-    def _goes_on(self, rank: int, stuck: dict[int, tuple[list[Wait], set[Key]]]) -> bool:
+    def _goes_on(self, rank: int, stuck: Stuck) -> bool:
         """Whether something that a rank awaits lacks none of these ranks."""
         waits = stuck[rank][0]
         return any(not any(self._lacks(one, wait, stuck) for one in stuck) for wait in waits)
 
-    def _lacks(self, rank: int, wait: Wait, stuck: dict[int, tuple[list[Wait], set[Key]]]) -> bool:
+    def _lacks(self, rank: int, wait: Wait, stuck: Stuck) -> bool:
         """Whether a rank has not begun all of what another awaits."""
-        if rank == self._group.rank:
+        missing = stuck[rank][1]
+        if missing is None:
             return any(key not in self._begun for key in wait.keys)
-        return not wait.keys.isdisjoint(stuck[rank][1])
+        return not wait.keys.isdisjoint(missing)

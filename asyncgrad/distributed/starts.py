@@ -33,6 +33,9 @@ class Model(Protocol):
     name: str
     parameters: list[Any]
 
+    def leave(self) -> None:
+        """Take no part in passes any more."""
+
     def watch(self) -> Callable[[GraphTask], Coroutine[Any, Any, None] | None]:
         """Prepare for a pass that starts.
 
@@ -54,6 +57,11 @@ class Starts:
     def add(self, model: Model) -> None:
         """Tell the other ranks also of passes that do not come to this model."""
         self._models[model.number] = model
+
+    def leave(self) -> None:
+        """Let no model take part in passes any more."""
+        for model in self._models.values():
+            model.leave()
 
     def places(self) -> dict[int, str]:
         """Which parameter of which model each is, by its `id`."""

@@ -393,6 +393,52 @@ async def test_a_failed_run_frees_what_it_was_given_without_a_collection() -> No
             gc.enable()
 
 
+#: The parameters of models, on all ranks.
+_parameters: list[weakref.ref[Any]] = []
+
+
+def watched_net() -> Any:
+    module = Affine()
+    _parameters.extend(map(weakref.ref, module.parameters()))
+    return module
+
+
+async def steps(fails: bool) -> None:
+    model = await DDP(watched_net())
+    optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), ag.optim.SGD, lr=0.1)
+    await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    await optimizer.step_async()
+    if fails and dist.get_rank() == 1:
+        raise ValueError("planned")
+    await dist.barrier()
+
+
+async def copies(world: Any) -> None:
+    model = await world.replicate(watched_net)
+    await model.forward_backward(mean_square, [(ag.ones(2, 3, dtype=ag.float64),)] * 2)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["run", "failed run", "replicated"])
+async def test_models_are_freed_with_their_run_without_a_collection(how: str) -> None:
+    """Hooks on parameters know the model, which has the parameters."""
+    _parameters.clear()
+    async with world_of(Engine(2)) as world:
+        gc.collect()
+        gc.disable()
+        try:
+            if how == "replicated":
+                await copies(world)
+            else:
+                with suppress(ValueError):
+                    await world.run(steps, how == "failed run")
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert [one() for one in _parameters] == [None] * 4
+        finally:
+            gc.enable()
+
+
 async def train(bucket: float, rarely: bool = False) -> Any:
     rank, size = dist.get_rank(), dist.get_world_size()
     model = await DDP(Net(seed=rank), bucket_cap_mb=bucket)
@@ -1210,6 +1256,26 @@ async def named_shares() -> Any:
 async def test_a_divided_optimizer_knows_the_names_of_its_share() -> None:
     async with world_of(Engine(2)) as world:
         assert await world.run(named_shares) == [["module.scale"], ["module.shift"]]
+
+
+@pytest.mark.asyncio
+async def test_a_world_of_one_worker_trains_as_any_other() -> None:
+    async with world_of(Engine(1)) as world:
+        (alone,) = await world.run(steps_of_one)
+        model = await world.replicate(Affine)
+        x = ag.full((2, 3), 0.5, dtype=ag.float64)
+        for _ in range(2):
+            await model.forward_backward(mean_square, [(x,)])
+        assert await model.parts[0].apply(gradients) == alone
+
+
+async def steps_of_one() -> Any:
+    model = await DDP(Affine())
+    for _ in range(2):
+        await mean_square(model, ag.full((2, 3), 0.5, dtype=ag.float64)).backward()
+    await model.skip()
+    await dist.barrier()
+    return gradients(model)
 
 
 async def can_not_be_copied() -> Any:

@@ -86,7 +86,8 @@ class DistributedDataParallel(Module):
         for place, parameter in enumerate(parameters):
             # A hook of the node comes after those of the parameter, whenever these are registered.
             extras, _ = hooks_of(parameter, "average the gradient of")
-            RemovableHandle(extras.pre, partial(self._state.arrived, place))
+            hook = partial(self._state.arrived, place)
+            self._state.hooks.append(RemovableHandle(extras.pre, hook))
 
     def __await__(self) -> Generator[Any, None, DistributedDataParallel]:
         """Take rank 0's parameters and buffers."""
