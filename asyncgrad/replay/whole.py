@@ -36,10 +36,12 @@ from asyncgrad.replay.steps import (
     UnrepeatableError,
     places_in,
 )
-from asyncgrad.replay.whole_graph import WholeGraph
+from asyncgrad.replay.whole_graph import WholeGraph, parameters_of
 from asyncgrad.replay.writer import Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from asyncgrad.replay.memory import Families
 
 #: Functions that change gradients and read no values on the host.
@@ -122,12 +124,18 @@ class Sorted:
         self.after: list[Any] = []
         #: The leaves that get gradients, and the number of passes that each gets some from.
         self.leaves: dict[Any, int] = {}
+        #: Those of them that have gradients now, and in the end.
+        self.graded: dict[Any, None] = {}
         #: By optimiser: the leaves that have gradients when it steps.
         self.updates: dict[Any, set[Any]] = {}
-        #: Those whose `zero_grad` comes first.
+        #: Those whose `zero_grad` comes first; those that drop gradients of this call, with their
+        #: parameters.
         self.clearing: list[Any] = []
+        self.dropping: dict[Any, list[Any]] = {}
         #: Tensors of which only gradients of this call may be there.
         self.bare: dict[Any, None] = {}
+        #: Leaves whose gradients were dropped within the call.
+        self._dropped: set[Any] = set()
         #: Other tensors that the graph changes in place, and how often.
         self.changed: dict[Any, int] = {}
         #: The numbers of arguments that are read after something has changed, but copied before.
@@ -144,8 +152,7 @@ class Sorted:
             self._sort(step)
         if not any(step.__class__ is Commit for step in self.inside):
             raise UnrepeatableError("it runs no pass")
-        if self.updates or max(self.leaves.values(), default=0) > 1:
-            self.bare.update(dict.fromkeys(self.leaves))
+        self._use([leaf for leaf in self.graded if self.leaves[leaf] > 1])
         later = {*places_in(outputs), *(place for step in self.after for place in read_by(step))}
         #: The places that the graph reads and does not make, and those that are read later.
         self.inputs, made = inputs_of(self.inside)
@@ -211,19 +218,18 @@ class Sorted:
                 self.read_late.append(step.source.argument)
             self._before(step)
             return
-        if self._leaf(step.source) not in self.leaves:
+        if self._leaf(step.source) not in self.graded:
             raise UnrepeatableError("it reads a .grad that was there before")
-        self.bare[step.source.tensor] = None
+        self._use([step.source.tensor])
         self._put_inside(step)
 
     def _sort_commit(self, step: Commit) -> None:
-        if self.updates:
-            raise UnrepeatableError("it runs a pass after a step of an optimizer")
         self._put_inside(step)
         self.waits = self.waits or step.waits
         for source, place in step.staged:
             leaf = self._leaf(source)
             self.leaves[leaf] = self.leaves.get(leaf, 0) + 1
+            self.graded[leaf] = None
             if not place.sample.is_array or place.sample.on_host:
                 raise UnrepeatableError("a gradient is not an array of the device")
 
@@ -237,15 +243,15 @@ class Sorted:
         elif step.name in _CLIPS and getattr(clip, step.name).__wrapped__ is step.function:
             if True in step.arguments[_STRICT:] or True in step.keywords.values():
                 raise UnrepeatableError("clipping looks at the norm")
-            for source in _sources_in((step.arguments, step.keywords)):
-                self.bare[self._leaf(source)] = None
+            self._use(map(self._leaf, _sources_in((step.arguments, step.keywords))))
             self._put_inside(step)
         elif isinstance(owner, Optimizer) and step.name.endswith(".step"):
             own = isinstance(owner, ElementwiseOptimizer) and is_own(type(owner).__module__)
             alone = len(step.arguments) == 1 and not step.keywords and owner not in self.updates
             if not (own and alone and self.leaves):
                 raise UnrepeatableError(f"{type(owner).__name__}.step can't be captured")
-            self.updates[owner] = set(self.leaves)
+            self.updates[owner] = set(self.graded)
+            self._use(parameters_of(owner))
             self._put_inside(step)
         elif isinstance(owner, LRScheduler):
             self.after.append(step)
@@ -264,11 +270,20 @@ class Sorted:
         to_none = [*step.arguments[1:], *step.keywords.values()]
         if to_none and to_none[0] is not True:
             raise UnrepeatableError("zero_grad() fills gradients with zeros")
-        if self.leaves:
-            self.after.append(step)
-        else:
+        # Parameters without gradients of this call drop theirs before it.
+        self._before(step)
+        if not self.leaves:
             self.clearing.append(owner)
-            self._before(step)
+            return
+        self.dropping[owner] = parameters_of(owner)
+        self._dropped.update(self.dropping[owner])
+        for parameter in self.dropping[owner]:
+            self.graded.pop(parameter, None)
+        self._put_inside(step)
+
+    def _use(self, leaves: Iterable[Any]) -> None:
+        """Note that gradients are used, to which others from before the call would add."""
+        self.bare.update(dict.fromkeys(leaf for leaf in leaves if leaf not in self._dropped))
 
     def _leaf(self, source: Source | Gradient) -> Any:
         if source.__class__ is Gradient:

@@ -23,7 +23,7 @@ from asyncgrad.optim.captured import CapturedStep
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import last_uses, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
-from asyncgrad.replay.steps import Commit, Load, Made, Place, Same, Source
+from asyncgrad.replay.steps import GRADIENTS_ONLY, Commit, Load, Made, Place, Same, Source
 
 if TYPE_CHECKING:
     from asyncgrad.optim.captured import Looked
@@ -92,15 +92,13 @@ class WholeGraph:
 
     def _look(self) -> Any:
         """What this call is about to use; None if it has to be replayed step by step."""
-        cleared: set[Any] = set()
-        for owner in self._steps.clearing:
-            if isinstance(owner, Optimizer):
-                cleared.update(p for group in owner.param_groups for p in group["params"])
-            else:
-                cleared.update(owner.parameters())
+        cleared = {x for owner in self._steps.clearing for x in parameters_of(owner)}
+        for owner, dropped in self._steps.dropping.items():
+            if list(map(id, parameters_of(owner))) != list(map(id, dropped)):
+                return None
         for variable in self._steps.bare:
             meta = variable._autograd
-            if meta is None or (meta.grad is not None and variable not in cleared):
+            if meta is not None and meta.grad is not None and variable not in cleared:
                 return None
         looked = [update.look(leaves) for update, leaves in self._updates.values()]
         if any(one is None for one in looked):
@@ -156,8 +154,8 @@ class WholeGraph:
         known: dict[Any, Any] = dict(zip(steps.inputs, arrays, strict=True))
         grads: dict[Any, Any] = {}
         take_steps(steps.inside, self._over, known, lambda step: self._other(step, known, grads))
-        self._versions = [version_of(grads[x]) for x in steps.leaves]
-        return (*[known[p] for p in steps.outs], *[grads[x]._array for x in steps.leaves])
+        self._versions = [version_of(grads[x]) for x in steps.graded]
+        return (*[known[p] for p in steps.outs], *[grads[x]._array for x in steps.graded])
 
     def _other(self, step: Any, known: dict[Any, Any], grads: dict[Any, Any]) -> None:
         """Take a step that is no operation, on gradients that nobody else sees."""
@@ -167,6 +165,9 @@ class WholeGraph:
                 _accumulate(grads, source.tensor, known[place], owned)
         elif step.__class__ is Load:
             known[step.out] = grads[step.source.tensor]._array
+        elif step.name in GRADIENTS_ONLY:
+            for variable in self._steps.dropping[step.arguments[0].value]:
+                grads.pop(variable, None)
         elif (owner := self._steps.optimizer_of(step)) is not None:
             arrays = {variable: grad._array for variable, grad in grads.items()}
             self._updates[owner][0].put(arrays)
@@ -237,7 +238,7 @@ class WholeGraph:
             Prepared((x, array, False, None), None, None, 0, array, None, self._within)
             if autograd_meta(x).grad is None
             else prepare(x, array, True, None, self._within)
-            for x, array in zip(self._steps.leaves, gradients, strict=True)
+            for x, array in zip(self._steps.graded, gradients, strict=True)
         ]
         for other in beside:
             other.wait_stream(stream)
@@ -248,7 +249,7 @@ class WholeGraph:
             commit((), None, True, prepared)
         else:
             self._found.launched = event, commit_revocably((), None, True, prepared)
-        for variable, version in zip(self._steps.leaves, versions, strict=True):
+        for variable, version in zip(self._steps.graded, versions, strict=True):
             grad = autograd_meta(variable).grad
             if grad is not None:
                 _bump(grad, version)
@@ -263,6 +264,13 @@ class WholeGraph:
 
     def _within(self, function: Any, *args: Any) -> Any:
         return run_on(self._device, function, *args)
+
+
+def parameters_of(owner: Any) -> list[Any]:
+    """The parameters of an optimiser or a module."""
+    if isinstance(owner, Optimizer):
+        return [parameter for group in owner.param_groups for parameter in group["params"]]
+    return list(owner.parameters())
 
 
 def _bump(variable: Variable, times: int) -> None:

@@ -194,6 +194,7 @@ def groups(parameters):
         [
             {"params": own[:2], "lr": 0.1},
             {"params": [*own[2:], ag.ones(2).to(own[0].device).requires_grad_()]},
+            {"params": ag.ones(2).to(own[0].device)},
         ],
         lr=0.01, weight_decay=0.2,
     )  # fmt: skip
@@ -265,6 +266,44 @@ def test_gradients_that_are_dropped_at_the_end(device):
         return loss.detach()
 
     compare(device, OPTIMIZERS["Adam"], step=step)
+
+
+def test_two_models_that_step_in_turn(device):
+    """Each pass gives gradients to both, and one model drops them."""
+
+    class Pair(Training):
+        def __init__(self, *what):
+            super().__init__(*what)
+            ag.manual_seed(6)
+            self.other = nn.Sequential(nn.Linear(6, 6), nn.Tanh()).to(device)
+            self.second = optim.Adam(self.other.parameters(), lr=0.01)
+
+        def step(self, x, y):
+            self.optimizer.zero_grad()
+            made = self.other(x)
+            first = self.loss(self.model, x, y) - self.loss(self.model, made, y)
+            first.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
+            self.optimizer.step()
+            self.second.zero_grad()
+            second = self.loss(self.model, self.other(x), y)
+            second.backward()
+            self.second.step()
+            return first.detach(), second.detach()
+
+        def state(self):
+            own = list(self.other.parameters())
+            return [
+                super().state(), *bits([own, [p.grad for p in own], self.second.state_dict()]),
+                [p._version for p in own],
+            ]  # fmt: skip
+
+    eager, captured = (Pair(device, OPTIMIZERS["AdamW"]) for _ in range(2))
+    fast = ag.compile(captured.step)
+    for x, y in batches(device):
+        assert bits(fast(x, y)) == bits(eager.step(x, y))
+        assert captured.state() == eager.state()
+    assert is_whole(fast), fast.explain()
 
 
 def test_a_pass_alone(device):
