@@ -104,8 +104,7 @@ class Program:
                     step.cost = device.launch_cost
         #: Steps that are launched as one, where the device can.
         self.graphs: list[CapturedSteps] = []
-        #: The whole call as one launch, if that can be.
-        self.whole: WholeCall | None = None
+        self._whole: WholeCall | None = None
         self._divided: str | None = None
         self.streamed = any(step.streamed for step in commits)
         self.cost = sum([step.cost for step in computed])
@@ -149,30 +148,41 @@ class Program:
         return function
 
     def _written(self, *, divided: bool) -> Writer:
-        plan = self._plan
-        if plan is None:
-            inliner = Inliner()
-            steps = loads_first(checks_first(useful(self._steps, self._outputs)))
-            steps = [one for step in steps for one in inliner.steps(step)]
-            steps = sums_early(steps, ends_of(steps, self._outputs))
-            self._find_whole(steps)
-            if self.device is not None and self.device.captures:
-                steps, self.graphs = with_graphs(steps, self._outputs, self._families, self.device)
-            self._steps = steps
-            self._ends = ends_of(self._steps, self._outputs)
-            plan = Plan(self._steps, self._outputs, self._families, self._ends)
-            self.length = len(self._steps)
-            self._plan = plan
+        plan = self._planned()
         return Writer(
             self._constants, self._steps, self._outputs, plan, self._ends, divided=divided
         )
 
+    def _planned(self) -> Plan:
+        """Choose and order the steps, and plan their memory."""
+        if self._plan is not None:
+            return self._plan
+        inliner = Inliner()
+        steps = loads_first(checks_first(useful(self._steps, self._outputs)))
+        steps = [one for step in steps for one in inliner.steps(step)]
+        steps = sums_early(steps, ends_of(steps, self._outputs))
+        if self.device is not None and self.device.captures:
+            self._find_whole(steps)
+            steps, self.graphs = with_graphs(steps, self._outputs, self._families, self.device)
+        self._steps = steps
+        self._ends = ends_of(self._steps, self._outputs)
+        self.length = len(self._steps)
+        self._plan = Plan(self._steps, self._outputs, self._families, self._ends)
+        return self._plan
+
+    @property
+    def whole(self) -> WholeCall | None:
+        """The whole call as one launch, if that can be."""
+        if self._plan is None and self.device is not None and self.device.captures:
+            with _writing:
+                self._planned()
+        return self._whole
+
     def _find_whole(self, steps: list[Any]) -> None:
-        """Note whether the whole call can be launched as one."""
-        if self.device is None or not self.device.captures or not self.streamed:
+        if not self.streamed:
             return
         try:
-            self.whole = WholeCall(
+            self._whole = WholeCall(
                 self.device, steps, self._outputs, self._families, self._constants
             )
         except UnrepeatableError as error:
@@ -180,7 +190,7 @@ class Program:
 
     def words(self) -> list[str]:
         """What `explain()` says of graphs and of what is called anew."""
-        whole = self.whole
+        whole = self._whole
         found = []
         if whole is not None:
             found.append(whole.words())
