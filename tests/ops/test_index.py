@@ -231,3 +231,15 @@ def test_an_integer_tensor_without_axes_is_a_number(dtype):
     assert x[place].tolist() == [3.0, 4.0, 5.0]
     x[place, place] = 0.0
     assert x[1].tolist() == [3.0, 0.0, 5.0]
+
+
+def test_rows_of_a_large_gradient_are_added_in_their_order():
+    """Some of them at a time, which needs less memory than the numbers of all elements."""
+    random = np.random.default_rng(0)
+    places = random.integers(-7, 7, (30, 50))
+    gradient = random.standard_normal((30, 50, 60)).astype(np.float32)
+    weight = ag.zeros(7, 60, requires_grad=True)
+    weight[ag.tensor(places)].backward(ag.tensor(gradient))
+    wanted = np.zeros((7, 60), np.float32)
+    np.add.at(wanted, places, gradient)
+    assert weight.grad.numpy().tobytes() == wanted.tobytes()

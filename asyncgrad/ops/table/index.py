@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Below this number of elements the library's own indexing is the fastest.
 _FEW = 2048
-#: Rows of at least this many elements are added one by one.
-_LONG = 256
+#: Rows of at least this many elements are added one by one, others so many elements at a time.
+_LONG, _SOME = 256, 1 << 16
 
 
 #: NumPy's words for a wrong index, and PyTorch's.
@@ -127,12 +127,29 @@ def _add_at(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
     elif len(index) == 1 and index[0].ndim == 1 and _are_long_rows(out, g):
         for place, row in zip(index[0].tolist(), g, strict=True):
             out[place] += row
+    elif len(index) == 1 and index[0].ndim > 1:
+        _add_rows(xp, out, index[0].reshape(-1), g)
     else:
-        # Flat numbers, for one axis, are 2 to 5 times as fast as several arrays of indices.
-        numbers = _flat_numbers(out, index)
-        if numbers is None:
-            numbers = _numbers(xp, out.shape, index)
-        xp.add.at(out.reshape(-1), numbers.reshape(-1), g.reshape(-1))
+        _add_flat(xp, out, index, g)
+
+
+def _add_rows(xp: Library, out: Array, places: Array, g: Array) -> None:
+    """Add rows at places, some of them at a time: the elements' numbers take twice their memory."""
+    rows = g.reshape(len(places), *out.shape[1:])
+    step = len(places)
+    if xp.ndarray is np.ndarray:
+        step = max(1, _SOME * step // g.size)
+    for start in range(0, len(places), step):
+        some = slice(start, start + step)
+        _add_flat(xp, out, (places[some],), rows[some])
+
+
+def _add_flat(xp: Library, out: Array, index: tuple[Any, ...], g: Array) -> None:
+    """Add at flat numbers: for one axis, they are 2 to 5 times as fast as several index arrays."""
+    numbers = _flat_numbers(out, index)
+    if numbers is None:
+        numbers = _numbers(xp, out.shape, index)
+    xp.add.at(out.reshape(-1), numbers.reshape(-1), g.reshape(-1))
 
 
 def _are_long_rows(out: Array, g: Array) -> bool:
