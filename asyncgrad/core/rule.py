@@ -23,12 +23,13 @@ class Rule:
     """
 
     __slots__ = (
-        "apart", "arity", "arrays", "fresh", "keepable", "name", "names", "outliving", "passes",
-        "places", "plain", "pulls", "renew", "run", "saves", "unpack", "variant",
+        "apart", "arity", "arrays", "fresh", "keepable", "name", "names", "needs", "outliving",
+        "over", "passes", "places", "plain", "pulls", "renew", "run", "saves", "unpack", "variant",
     )  # fmt: skip
 
     def __init__(
-        self, name: str, run: Run, *, pulls: tuple[Run, ...] | None = None, fresh: bool = False,
+        self, name: str, run: Run, *, pulls: tuple[Run, ...] | None = None,
+        needs: tuple[frozenset[int], ...] = (), over: Run | None = None, fresh: bool = False,
         passes: bool = False, saves: bool = False, unpack: Callable[[Any], Saved] | None = None,
         outliving: Callable[[Saved], tuple[Any, ...]] | None = None, plain: tuple[str, ...] = (),
         places: tuple[int, ...] = (0,), arity: int = 1, names: tuple[str, ...] = (),
@@ -44,6 +45,10 @@ class Rule:
         self.run = run
         #: `run` split by next edge: a pass that needs few inputs calls only their pulls.
         self.pulls = pulls
+        #: For each pull, the positions of the saved values that it uses.
+        self.needs = needs
+        #: What does the same as `run`, and may overwrite the gradient; None if there is none.
+        self.over = over
         #: `run` does no more than its pulls do, so that these may run in parallel instead.
         self.apart = apart and pulls is not None
         #: Nothing else refers to what `run` returns: it may be kept or added into.

@@ -41,37 +41,50 @@ ZEROS, ONES = (
 _BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
-def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+class Once(list[Any]):
+    """A list of intermediate values that the first rule that reads it may overwrite."""
+
+
+def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Any]:
     """Run an elementwise kernel `kernel(xp, out, arrays..., attributes...)` block by block.
+
+    Its attribute `over` does the same, and may write the result into the first array.
 
     Args:
         arrays: how many arguments are arrays of one shape and dtype.
     """
 
-    def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def blocks(xp: Any, *arguments: Any) -> Any:
+    def decorate(kernel: Callable[..., Any]) -> Any:
+        def blocks(xp: Any, *arguments: Any, over: bool = False) -> Any:
             parts = arguments[:arrays]
             first = parts[0]
             shape = first.shape
             if xp.ndarray is not np.ndarray or any(part.shape != shape for part in parts):
                 return kernel(xp, None, *arguments)
+            result = first if over and first.flags.writeable else xp.empty_like(first)
             if all(part.flags.c_contiguous for part in parts):
-                result = xp.empty_like(first)
                 out, *sources = [part.reshape(-1) for part in (result, *parts)]
                 step = _BLOCK
             else:
-                out = result = xp.empty_like(first)
+                out = result
                 sources = list(parts)
                 step = max(1, _BLOCK * shape[0] // first.size)
             attributes = arguments[arrays:]
 
             def compute(block: slice) -> None:
-                kernel(xp, out[block], *[source[block] for source in sources], *attributes)
+                read = [source[block] for source in sources]
+                if result is first:
+                    # The kernel may write before it has read all.
+                    out[block] = kernel(xp, None, *read, *attributes)
+                else:
+                    kernel(xp, out[block], *read, *attributes)
 
             share(xp, compute, [slice(i, i + step) for i in range(0, len(out), step)])
             return result
 
-        return _runner(kernel, blocks, arrays)
+        run: Any = _runner(kernel, blocks, arrays)
+        run.over = _runner(kernel, functools.partial(blocks, over=True), arrays)
+        return run
 
     return decorate
 

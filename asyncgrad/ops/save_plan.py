@@ -63,12 +63,18 @@ class Plan:
         by = [f"{op.inputs[p]}{' broadcast' * (p in broadcast)}" for p in wanted]
         self._label = f"gradient of {op.name} by {', '.join(by)}"
         run, pulls = _run(op, wanted, parts, names, shapes, self._label)
+        used = [
+            () if part is None else (*part.names, shape) if shape else part.names
+            for part, shape in zip(parts, shapes, strict=True)
+        ]
         self._op = op
         self._save: Callable[..., None] | None = None
         self.rule = Rule(
             op.node_name,
             run,
             pulls=pulls if len(pulls) > 1 else None,
+            needs=tuple([frozenset(map(names.index, names_of)) for names_of in used]),
+            over=None if any(shapes) else _over(op, run),
             fresh=op.fresh,
             passes=len(pulls) == 1 and not broadcast and op.passes,
             saves=bool(self.arrays or op.frees),
@@ -181,6 +187,14 @@ def _renewal(op: Op, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
     """Computes the output again from the inputs and attributes, which are all saved."""
     places = [names.index(name) for name in (*op.inputs, *op.attributes)]
     return lambda F, saved: vars(F)[op.name](*[saved[place] for place in places])
+
+
+def _over(op: Op, run: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Computes the gradient with the form of the op's kernel that may overwrite its argument."""
+    over = getattr(op.kernel, "over", None)
+    if over is None:
+        return None
+    return lambda F, g, saved: over(F.xp, g, saved) if F.fused else run(F, g, saved)
 
 
 def _source(op: Op, name: str) -> tuple[str, int]:

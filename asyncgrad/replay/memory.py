@@ -128,7 +128,7 @@ def _is_view(place: Place) -> bool:
 
 def _target(step: Any) -> Place | None:
     """What a step makes, if the step can write it into memory that is there; else None."""
-    if step.__class__ is Compute and isinstance(step.function, (np.ufunc, Put)):
+    if step.__class__ is Compute and (step.over or isinstance(step.function, (np.ufunc, Put))):
         out = step.outs
         if out.__class__ is Place and out.sample.is_target:
             return out
@@ -220,7 +220,9 @@ class Plan:
             own = None
             if out is not None and operand is not None:
                 self.taken[out] = operand
-            elif out is not None and out not in seen and self._families.of(out) is out:
+            elif out is None or step.over:
+                pass
+            elif out not in seen and self._families.of(out) is out:
                 own = out
             over = [
                 root for root in dying.get(number, ()) if root in self.buffers and root is not own
@@ -244,7 +246,9 @@ class Plan:
     def _operand_to_take(self, step: Any, number: int, alone: dict[Place, int]) -> Place | None:
         """The operand in whose memory a step may put its result, None if there is none."""
         operands = step.arguments
-        if step.function.__class__ is Put:
+        if step.over:
+            operands = operands[1:2]
+        elif step.function.__class__ is Put:
             operands = operands[:1]
         elif not _is_elementwise(step.function):
             return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.fused import Once
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.steps import (
     GRADIENTS_ONLY,
@@ -193,6 +194,30 @@ def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
         order.append(position)
         made.update(dict.fromkeys(made_by(step), position))
     return [steps[number] for number in sorted(range(len(steps)), key=order.__getitem__)]
+
+
+def read_once(steps: list[Any], outputs: Any) -> list[Any]:
+    """The steps, with lists of intermediate values that one rule alone reads as `Once`."""
+    readers: dict[Place, list[Any]] = {
+        step.outs: [] for step in steps if step.__class__ is Compute and step.function is list
+    }
+    for place in places_in(outputs):
+        readers.pop(place, None)
+    for step in steps if readers else ():
+        for place in set(read_by(step)).intersection(readers):
+            readers[place].append(step)
+    once = {
+        place
+        for place, found in readers.items()
+        # The op that fills it, and the rule.
+        if len(found) == 2 and all(step.__class__ is Compute for step in found)
+    }
+    return [
+        Compute(step.name, Once, step.arguments, step.outs, step.cost)
+        if step.__class__ is Compute and step.outs in once and step.function is list
+        else step
+        for step in steps
+    ]
 
 
 def ends_of(steps: list[Any], outputs: Any) -> dict[Place, int]:

@@ -18,6 +18,7 @@ from asyncgrad.replay.order import (
     is_lasting,
     loads_first,
     made_by,
+    read_once,
     sums_early,
     useful,
 )
@@ -161,6 +162,7 @@ class Program:
         steps = loads_first(checks_first(useful(self._steps, self._outputs)))
         steps = [one for step in steps for one in inliner.steps(step)]
         steps = sums_early(steps, ends_of(steps, self._outputs))
+        steps = read_once(steps, self._outputs)
         if self.device is not None and self.device.captures:
             self._find_whole(steps)
             steps, self.graphs = with_graphs(steps, self._outputs, self._families, self.device)

@@ -69,7 +69,7 @@ class Made:
 class Compute:
     """A step: arrays from arrays."""
 
-    __slots__ = ("arguments", "cost", "function", "name", "outs")
+    __slots__ = ("arguments", "cost", "function", "name", "outs", "over")
 
     def __init__(self, name: str, function: Any, arguments: Any, outs: Any, cost: int) -> None:
         """Note what is called, and the template of what it returns: places, None, tuples."""
@@ -78,6 +78,8 @@ class Compute:
         self.arguments = arguments
         self.outs = outs
         self.cost = cost
+        #: A function that does the same, and may overwrite the second argument.
+        self.over: Any = None
 
 
 class Load:

@@ -26,7 +26,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.memory import like_first, like_second
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
-from asyncgrad.replay.watched_rule import WatchedRule, set_rule
+from asyncgrad.replay.watched_rule import WatchedRule, set_rule, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -372,9 +372,9 @@ class WatchedPass:
                 self._leaving.setdefault(node, {})[number] = (key, self._order)
         if owned:
             self._owned.update(outs)
-        if len(recorder.places) > first:
-            template = outs[0] if received.__class__ is not tuple else tuple(outs)
-            recorder.steps.append(Compute(node.name(), function, arguments, template, node.cost))
+        new = set(recorder.places[first:])
+        if new:
+            recorder.steps += steps_of(node, function, at, arguments, received, outs, new)
 
 
 def is_one(gradient: Any) -> bool:

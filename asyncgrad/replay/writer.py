@@ -278,6 +278,9 @@ class Writer:
         arguments = [self._expression(part) for part in step.arguments]
         function = step.function
         taken = None if outs.__class__ is not Place else self._plan.taken.get(outs)
+        if taken is not None and step.over is not None:
+            # It may return the memory of that operand, or new memory.
+            taken, function = None, step.over
         self._release([place for place in over if place is not taken])
         if outs.__class__ is not Place:
             # A result that has a name already is an argument that the function gives back.

@@ -1,8 +1,15 @@
 """What is held between the calls of a compiled function."""
 
+import pytest
+
 import asyncgrad as ag
+from asyncgrad import nn
 from asyncgrad.devices.pool import POOL
+from asyncgrad.ops.fused import Once
 from asyncgrad.replay.steps import Compute
+
+#: So many float32 numbers are in the pool's memory.
+LARGE = 1 << 17
 
 
 def test_a_recording_leaves_no_memory_in_the_pool():
@@ -88,3 +95,64 @@ def test_one_complex_number_is_not_multiplied_in_its_own_memory():
         for found, wanted in zip(fast(x, y), products(x, y), strict=True):
             assert found.numpy().tobytes() == wanted.numpy().tobytes()
     assert "19 replayed" in fast.explain()
+
+
+def same(found, wanted):
+    """Whether results have the same bits."""
+    if isinstance(found, ag.Tensor):
+        return found.detach().numpy().tobytes() == wanted.detach().numpy().tobytes()
+    return all(same(x, y) for x, y in zip(found, wanted, strict=True))
+
+
+def test_the_gradient_by_the_input_comes_after_that_by_the_weight():
+    """By then the input is free."""
+    weights = [ag.randn(512, 512, requires_grad=True) for _ in range(2)]
+
+    def slopes(x):
+        first, second = weights
+        return ag.grad(((x @ first).tanh() @ second).sum(), weights)
+
+    fast = ag.compile(slopes)
+    inputs = [ag.randn(256, 512) for _ in range(3)]
+    found = [fast(x) for x in inputs]
+    assert same(found, [slopes(x) for x in inputs])
+    products = [step for step in computations(fast) if step.name == "MmBackward0"]
+    assert [step.outs.sample.shape for step in products[:2]] == [(512, 512), (256, 512)]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_gradient_that_nothing_else_reads_is_overwritten(seen):
+    """By a kernel that says that it may; not where the caller gets the gradient, too."""
+
+    def slopes(x):
+        leaf = x.detach().requires_grad_()
+        out = nn.functional.gelu(leaf)
+        return ag.grad(out.square().sum(), [leaf, out] if seen else [leaf])
+
+    fast = ag.compile(slopes)
+    inputs = [ag.randn(3, LARGE) for _ in range(3)]
+    found = [fast(x) for x in inputs]
+    assert same(found, [slopes(x) for x in inputs])
+    plan = fast._entries[0].program._plan
+    (step,) = [step for step in computations(fast) if step.name == "GeluBackward0"]
+    assert (step.outs in plan.taken) is not seen
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_values_that_are_read_once_are_overwritten(passes):
+    """Those of an LSTM's gates; not if a second pass reads them again."""
+    lstm = nn.LSTM(16, 32)
+
+    def slopes(x):
+        loss = lstm(x)[0].square().sum()
+        found = [ag.grad(loss, list(lstm.parameters()), retain_graph=passes > 1)]
+        if passes > 1:
+            found.append(ag.grad(loss, list(lstm.parameters())))
+        return found
+
+    fast = ag.compile(slopes)
+    inputs = [ag.randn(20, 8, 16) for _ in range(3)]
+    found = [fast(x) for x in inputs]
+    assert same(found, [slopes(x) for x in inputs])
+    makers = {step.function for step in computations(fast) if step.name == "list"}
+    assert makers == {Once if passes == 1 else list}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.fused import silent, total_of_rows
+from asyncgrad.ops.fused import Once, silent, total_of_rows
 from asyncgrad.ops.op import Op, Part, operation
 from asyncgrad.ops.table.linalg import product_cost
 
@@ -313,7 +313,9 @@ def _lstm_kernel(
     rows, gates, cells, tops = kept
     steps, _, batch, size = gates.shape
     memory = g[steps].copy()
-    inner = xp.empty((steps, batch, 4 * size), gates.dtype)
+    # The gradient of each step's gates takes their place: they are not read after it.
+    inner = gates if kept.__class__ is Once else xp.empty_like(gates)
+    inner = inner.reshape(steps, batch, 4 * size)
     by_gate = _columns(inner, 4)
     share = _room(xp, (batch, w.shape[1]), gates.dtype)
     times, weight, product = _times(xp, w, share)
