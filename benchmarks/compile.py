@@ -276,21 +276,23 @@ def model(number: int) -> tuple[dict[str, Callable[[], float]], Callable[[], tup
     network = networks()[number]
     batch = next(network.batches(np.random.default_rng(0)))
 
-    def step_of() -> tuple[Any, Any]:
-        training = Training(network, ag)
-
+    def step_of(training: Training) -> Any:
         def step(inputs: Any, targets: Any) -> Any:
             return training.step(inputs, targets).detach()
 
-        return step, training.tensors(batch)
+        return step
 
-    (eager, inputs), (step, _) = step_of(), step_of()
-    replayed = ag.compile(step)
+    trainings = [Training(network, ag) for _ in range(2)]
+    inputs = trainings[0].tensors(batch)
+    eager, replayed = step_of(trainings[0]), ag.compile(step_of(trainings[1]))
     other = Training(network, torch)
     theirs = other.tensors(batch)
 
     def peak(call: Callable[..., object]) -> int:
-        # What is kept between calls counts, too, but not what others have left in the pool.
+        # What is kept between calls counts, too, but not what others have left in the pool. What is
+        # there already would not be traced: gradients, and the memory of a replay that holds them.
+        for training in trainings:
+            training.optimizer.zero_grad()
         POOL.shrink(0)
         tracemalloc.start()
         call(*inputs)

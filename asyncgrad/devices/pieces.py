@@ -33,9 +33,11 @@ class Lender(Protocol):
 
 
 class _Here(_local):
-    """What a thread knows of the engine that it belongs to."""
+    """What a thread knows of the engine that it belongs to, and of the program that it runs."""
 
     lender: Lender | None = None
+    #: Where the program's large arrays are: see `devices/arena.py`.
+    arena: Any = None
 
 
 here = _Here()

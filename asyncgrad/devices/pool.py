@@ -16,7 +16,7 @@ since the last check.
 from __future__ import annotations
 
 import ctypes
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import plain_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncgrad.aliases import Array, DType, Value
 
@@ -35,9 +35,9 @@ LIMIT = 256 * 1024 * 1024
 #: The bytes lent between two checks for unused blocks. With so many, it costs little to get blocks
 #: again that were needed after all.
 _PATIENCE = 8 * 1024**3
-_ALIGNMENT = 64
+ALIGNMENT = 64
 #: A byte that, repeated, is a NaN in every floating dtype.
-_POISON = 0xFF
+POISON = 0xFF
 
 
 class _Block:
@@ -50,7 +50,7 @@ class _Block:
         self.size = memory.nbytes
         self.address: int = memory.__array_interface__["data"][0]
         #: The class of leases for this size.
-        self.lease: Any = _lease_of(self.size)
+        self.lease: Any = lease_of(self.size)
 
 
 class _Shelf:
@@ -72,8 +72,9 @@ class Lease:
     """Holds a block while an array uses it, and returns it to the pool when it dies."""
 
     #: None before it is set, and after it was returned.
-    block: _Block | None = None
-    pool: Pool
+    block: Any = None
+    #: What takes the block back.
+    pool: Any
 
     def __del__(self) -> None:
         """Return the block, which no array uses any more."""
@@ -82,8 +83,8 @@ class Lease:
             self.pool.give_back(block)
 
 
-@cache
-def _lease_of(size: int) -> Any:
+@lru_cache(1024)
+def lease_of(size: int) -> Any:
     """The class of leases for a size in bytes."""
     facts = {"_type_": ctypes.c_ubyte, "_length_": size}
     return type("Lease", (Lease, ctypes.Array), facts)
@@ -91,13 +92,13 @@ def _lease_of(size: int) -> Any:
 
 def _aligned(shape: tuple[int], dtype: DType) -> np.ndarray[Any, Any]:
     """Allocate bytes at an address that is aligned for vector units."""
-    memory = np.empty(shape[0] + _ALIGNMENT, dtype)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    memory = np.empty(shape[0] + ALIGNMENT, dtype)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
     return memory[start : start + shape[0]]
 
 
 @lru_cache(1024)
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
     """The size of the block for a number of bytes: four sizes for each power of two."""
     step = 1 << max(0, size.bit_length() - 3)
     return -(-size // step) * step
@@ -124,7 +125,7 @@ class Pool:
 
     def __init__(
         self, allocate: Callable[[tuple[int], Any], Any] = _aligned,
-        rounded: Callable[[int], int] = _rounded, limit: int = LIMIT, pinned: bool = False,
+        rounded: Callable[[int], int] = rounded, limit: int = LIMIT, pinned: bool = False,
     ) -> None:  # fmt: skip
         self._allocate = allocate
         self._rounded = rounded
@@ -138,8 +139,17 @@ class Pool:
         self._shelves: dict[int, _Shelf] = {}
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """Lend an array with undefined elements."""
-        size = self._rounded(prod(shape) * dtype.itemsize)
+        """Lend an array with undefined elements, of the thread's arena if a program runs in it."""
+        size = prod(shape) * dtype.itemsize
+        arena = pieces.here.arena
+        if arena is None or self.pinned:
+            lease = self.lease(self._rounded(size))
+        else:
+            lease = arena.lease(size)
+        return np.ndarray(shape, dtype, lease)
+
+    def lease(self, size: int) -> Any:
+        """Lend a block of a size."""
         self.lent = now = self.lent + size
         if now > self._tidy_at:
             self._tidy()
@@ -151,23 +161,34 @@ class Pool:
             shelf = self._shelves.setdefault(size, _Shelf())
             block = _Block(self._allocate((size,), np.uint8))
             if self.poison:
-                block.memory.fill(_POISON)
+                block.memory.fill(POISON)
         shelf.used = now
         if shelf.fewest > len(shelf.blocks):
             shelf.fewest = len(shelf.blocks)
         lease = block.lease.from_address(block.address)
         lease.pool = self
         lease.block = block
-        return np.ndarray(shape, dtype, lease)
+        return lease
 
     def give_back(self, block: _Block) -> None:
         """Take back a block; if the limit is exceeded, free others."""
         if self.poison:
-            block.memory.fill(_POISON)
+            block.memory.fill(POISON)
         self._shelves[block.size].blocks.append(block)
         self.unused += block.size
         if self.unused > self.limit:
             self.shrink(self.limit)
+
+    def drop(self, blocks: Iterable[_Block]) -> None:
+        """Free those of some blocks that are unused."""
+        for block in blocks:
+            shelf = self._shelves[block.size]
+            try:
+                shelf.blocks.remove(block)
+            except ValueError:
+                continue
+            self.unused -= block.size
+            shelf.fewest = min(shelf.fewest, len(shelf.blocks))
 
     def shrink(self, limit: int) -> None:
         """Free blocks down to `limit` unused bytes, the least recently lent size first."""

@@ -22,7 +22,6 @@ from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
-from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.writer import CHANGED
 from asyncgrad.scheduler import engine
@@ -117,7 +116,7 @@ def _at_once(program: Program, tensors: Any, state: list[int]) -> Any:
     memory = program.take_memory()
     for token in fp_errors_ignored:
         try:
-            result = run_on(program.device, run, tensors, state, memory)
+            result = program.call(memory, run, tensors, state, memory.buffers)
         finally:
             restore_fp_errors(token)
         break
@@ -178,7 +177,7 @@ class _Replay:
         self._program = program
         walk = program.walk
         self._memory = program.take_memory()
-        self._walk = walk(tensors, state, self._memory)
+        self._walk = walk(tensors, state, self._memory.buffers)
         self._tensors = [
             source.tensor if source.argument is None else tensors[source.argument]
             for source in program.sources
@@ -202,7 +201,7 @@ class _Replay:
         try:
             while not self._ended:
                 if parts[place][0] == "change":
-                    run_on(self._program.device, next, self._walk)
+                    self._program.call(self._memory, next, self._walk)
                     place += 1
                     continue
                 last = place
@@ -275,7 +274,7 @@ class _Replay:
         if found.streams is not self._scope:
             install(found.replace(streams=self._scope))
         try:
-            staged = run_on(self._program.device, self._walk.send, answer)
+            staged = self._program.call(self._memory, self._walk.send, answer)
         except StopIteration as stop:
             self._ended = True
             self._result = stop.value

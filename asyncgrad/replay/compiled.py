@@ -23,7 +23,6 @@ from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.awaited import replay, replay_blocking
-from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.division import Divider, Division
 from asyncgrad.replay.entry import Entry, Recording
 from asyncgrad.replay.graph import Graph
@@ -332,10 +331,10 @@ class Compiled(Generic[_P, _R]):
         memory = program.take_memory() if whole is None else whole.new_memory()
         for token in fp_errors_ignored:
             try:
-                if program.device is None:
-                    result = run(tensors, state, memory)
+                if program.device is None and memory.arena is None:
+                    result = run(tensors, state, memory.buffers)
                 else:
-                    result = run_on(program.device, run, tensors, state, memory)
+                    result = program.call(memory, run, tensors, state, memory.buffers)
             except Exception as error:
                 is_check = isinstance(error, BailError)
                 if state[0] and not is_check:

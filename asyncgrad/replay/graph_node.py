@@ -97,7 +97,7 @@ class GraphNode(Node):
             run = program.run
             memory = program.take_memory()
             given = [g for g in gradients if g is not None]
-            received = run((*given, *saved), [False], memory)
+            received = program.call(memory, run, (*given, *saved), [False], memory.buffers)
             program.give_memory(memory)
             # If this runs in a thread, a task on the loop may have changed a tensor by now.
             if self._is_unchanged():

@@ -214,7 +214,7 @@ class Inliner:
         sample = step.outs.sample
         if universal is None or not sample.ndim or sample.dtype.kind not in "fc":
             return [step]
-        if sample.dtype.itemsize < 4 or sample.nbytes > _LARGEST:
+        if sample.dtype.itemsize < 4:
             return [step]
         return [Compute(step.name, universal, step.arguments, step.outs, step.cost)]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.regions import Put
@@ -157,6 +158,8 @@ class Plan:
         self.buffers: dict[Place, int] = {}
         #: The shape and dtype of each buffer.
         self.kinds: list[tuple[Any, Any]] = []
+        #: Places of arrays that are so large that they come from the pool.
+        self.lent: set[Place] = set()
         #: Places whose arrays nothing else refers to: `commit` may keep them.
         self.owned: set[Place] = set()
         #: By the place that is made there: the operand whose memory it takes.
@@ -222,6 +225,8 @@ class Plan:
                 self.taken[out] = operand
             elif out is None or step.over:
                 pass
+            elif out.sample.on_host and out.sample.nbytes >= POOL.large:
+                self.lent.add(out)
             elif out not in seen and self._families.of(out) is out:
                 own = out
             over = [

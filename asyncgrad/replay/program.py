@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import linecache
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
+from weakref import finalize, ref
 
 from asyncgrad.core.locks import lasting_lock
+from asyncgrad.devices.arena import Arena, Lives, Places
+from asyncgrad.devices.pieces import here
+from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
+from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import Inliner
 from asyncgrad.replay.memory import Families, Layout, Plan
 from asyncgrad.replay.order import (
@@ -37,12 +41,29 @@ _writing = lasting_lock()
 MEMORIES = 8
 
 
+def _nothing() -> None:
+    """Stands for a reference to what is not there."""
+
+
+class Memory:
+    """What one replay writes to."""
+
+    __slots__ = ("arena", "buffers", "last")
+
+    def __init__(self, buffers: tuple[Any, ...]) -> None:
+        self.buffers = buffers
+        #: The arena of the last replay, if anything in it is alive.
+        self.last: Callable[[], Arena | None] = _nothing
+        #: Where its large arrays are, or what notes how long they live; None if it has none.
+        self.arena: Arena | Lives | None = None
+
+
 class Program:
     """The code of one recorded call, and what is known of it.
 
-    `run(arguments, state, memory)` takes the tensors among the arguments, and returns what the
+    `run(arguments, state, buffers)` takes the tensors among the arguments, and returns what the
     function returns. It sets `state[0]` before it changes anything that others can see.
-    `walk(arguments, state, memory)` is a generator that does the same in parts.
+    `walk(arguments, state, buffers)` is a generator that does the same in parts.
     """
 
     def __init__(self, recorder: KnownArrays, outputs: Any, returned: Any = None) -> None:
@@ -71,8 +92,12 @@ class Program:
                 place.sample = Layout(place.sample)
         self._plan: Plan | None = None
         self._ends: dict[Place, int] = {}
-        #: Buffers that no replay uses now.
-        self._memories: list[Any] = []
+        #: Memory that no replay uses now.
+        self._memories: list[Memory] = []
+        #: Whether it makes large arrays in host memory; and where they are, once that is known.
+        self._large = False
+        self._lives: Lives | None = None
+        self._places: Places | None = None
         kinds: dict[type, list[Any]] = {Compute: [], Load: [], Again: [], Commit: []}
         for step in steps:
             kinds[step.__class__].append(step)
@@ -169,6 +194,9 @@ class Program:
         self._steps = steps
         self._ends = ends_of(self._steps, self._outputs)
         self.length = len(self._steps)
+        self._large = self.device is None and any(
+            place.sample.nbytes >= POOL.large for step in steps for place in made_by(step)
+        )
         self._plan = Plan(self._steps, self._outputs, self._families, self._ends)
         return self._plan
 
@@ -204,16 +232,50 @@ class Program:
         anew = self.anew if whole is None else whole.anew
         return [*found, f"called anew: {', '.join(anew)}"] if anew else found
 
-    def take_memory(self) -> Any:
-        """The buffers for one replay."""
+    def take_memory(self) -> Memory:
+        """The memory for one replay."""
         try:
-            return self._memories.pop()
+            memory = self._memories.pop()
         except IndexError:
             # None is left, or another thread was faster.
-            pass
-        return () if self._plan is None else self._plan.new_memory()
+            memory = Memory(() if self._plan is None else self._plan.new_memory())
+        if self._large:
+            memory.arena = self._arena(memory)
+        return memory
 
-    def give_memory(self, memory: Any) -> None:
-        """Give back the buffers of a replay that has ended."""
+    def _arena(self, memory: Memory) -> Arena | Lives | None:
+        """The arena of a replay, or what notes how long its arrays live."""
+        places = self._places
+        arena: Arena | Lives
+        if places is None:
+            lives, self._lives = self._lives, None
+            arena = lives or Lives()
+        elif places.size:
+            arena = memory.last() or Arena(places)
+        else:
+            return None
+        arena.start()
+        return arena
+
+    def give_memory(self, memory: Memory) -> None:
+        """Give back the memory of a replay that has ended."""
+        arena, memory.arena = memory.arena, None
+        if isinstance(arena, Arena):
+            memory.last = ref(arena)
+        elif arena is not None and self._places is None:
+            if arena.end():
+                self._places = Places(arena)
+            else:
+                self._lives = arena
         if len(self._memories) < MEMORIES:
             self._memories.append(memory)
+
+    def call(self, memory: Memory, function: Callable[..., Any], *args: Any) -> Any:
+        """Call what runs the program, or a part of it, on its device and with its memory."""
+        if memory.arena is None:
+            return run_on(self.device, function, *args)
+        before, here.arena = here.arena, memory.arena
+        try:
+            return function(*args)
+        finally:
+            here.arena = before

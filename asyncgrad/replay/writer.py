@@ -14,6 +14,7 @@ import numpy as np
 
 from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, counter_of, wrap
+from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.anew import BailError, changed
 from asyncgrad.replay.order import is_change, is_graded, is_lasting
 from asyncgrad.replay.steps import (
@@ -76,6 +77,7 @@ class Writer:
             "bail": _bail,
             "changed": changed,
             "commit": commit,
+            "take": POOL.take,
         }
         self._by_identity: dict[int, str] = {}
         self._names: dict[Place, str] = {}
@@ -294,15 +296,25 @@ class Writer:
             # Views of it keep it, so it needs a name of its own only while it is read.
             name = f"b{buffer}" if taken is None else self._names[taken]
             self._names[outs] = name
-            # `out=` takes more time than a third positional argument, which NumPy deprecates for
-            # these two functions because people mean it as a third operand.
-            target = f"out={name}" if function in {np.maximum, np.minimum} else name
-            return [f"{self._constant(function)}({', '.join((*arguments, target))})"]
+            return [self._into(function, arguments, name)]
+        if outs in self._plan.lent:
+            sample = outs.sample
+            given = f"{self._constant(sample.shape)}, {self._constant(sample.dtype)}"
+            text = self._into(function, arguments, f"take({given})")
+            return [f"{self._new_name(outs)} = {text}"]
         text = f"{self._constant(function)}({', '.join(arguments)})"
         if outs.sample.is_array and not outs.sample.ndim and outs.sample.on_host:
             # NumPy returns scalars for arrays without dimensions.
             text = f"asarray({text})"
         return [f"{self._new_name(outs)} = {text}"]
+
+    def _into(self, function: Any, arguments: list[str], target: str) -> str:
+        """The call of a function that writes into an array."""
+        # `out=` takes more time than a third positional argument, which NumPy deprecates for these
+        # two functions because people mean it as a third operand.
+        if function in {np.maximum, np.minimum}:
+            target = f"out={target}"
+        return f"{self._constant(function)}({', '.join((*arguments, target))})"
 
     def _checked(self, template: Any, text: str, fail: str) -> list[str]:
         """Lines that compare a result with its template, and name its arrays."""

@@ -15,7 +15,7 @@ def poisoned_buffers(monkeypatch):
 
     def poisoned(program):
         memory = take(program)
-        for buffer in memory:
+        for buffer in memory.buffers:
             buffer.view(np.uint8)[...] = 0xFF
         return memory
 

@@ -1,5 +1,8 @@
 """What is held between the calls of a compiled function."""
 
+import asyncio
+import tracemalloc
+
 import pytest
 
 import asyncgrad as ag
@@ -104,6 +107,74 @@ def same(found, wanted):
     return all(same(x, y) for x, y in zip(found, wanted, strict=True))
 
 
+def test_large_arrays_of_a_replay_are_in_one_block():
+    """Nothing else is held between the calls, and arrays of other sizes have the same place."""
+    w = ag.randn(LARGE, requires_grad=True)
+
+    def slope(x):
+        long = ag.cat([w, x, w.sin()]).softmax(0)
+        return ag.grad((long * long).sum() + (w * x).softmax(0).square().sum(), w)[0].sum()
+
+    fast = ag.compile(slope)
+    inputs = [ag.randn(LARGE) for _ in range(5)]
+    POOL.shrink(0)
+    found = [fast(x) for x in inputs]
+    places = fast._entries[0].program._places
+    assert POOL.unused == places.size
+    assert len(places.turns) > 1
+    assert same(found, [slope(x) for x in inputs])
+
+
+def test_what_a_caller_keeps_is_written_to_by_no_later_replay():
+    """Results, gradients, and what a hook has got now and then."""
+    w = ag.randn(LARGE, requires_grad=True)
+    kept = []
+
+    def run(x, w, keep):
+        hidden = ag.tanh(x * w)
+        hidden.register_hook(lambda g: kept.append(g) if keep() else None)
+        (hidden * hidden).softmax(0).sum().backward()
+        return hidden.detach() * 2
+
+    calls = iter([True, False, False, True, False, True, False])
+    fast = ag.compile(lambda x: run(x, w, lambda: next(calls)))
+    inputs = [ag.randn(LARGE) for _ in range(7)]
+    results = []
+    for x in inputs:
+        w.grad = None
+        results.append((fast(x), w.grad))
+    wanted = []
+    for x in inputs:
+        other = w.detach().requires_grad_()
+        wanted.append((run(x, other, lambda: True), other.grad))
+    assert same(results, wanted)
+    assert same(kept[:3], [kept[3], kept[6], kept[8]])
+
+
+def test_replays_in_flight_have_blocks_of_their_own():
+    """They wait for one another between their parts."""
+    w = ag.randn(512, 512)
+
+    async def slope(x):
+        leaf = x.detach().requires_grad_()
+        hidden = leaf
+        for _ in range(4):
+            hidden = ag.tanh(hidden @ w)
+        return (await ag.grad(hidden.sum(), leaf))[0]
+
+    fast = ag.compile(slope)
+    inputs = [ag.randn(256, 512) for _ in range(6)]
+
+    async def main():
+        await fast(inputs[0])
+        await fast(inputs[0])
+        found = await asyncio.gather(*[fast(x) for x in inputs])
+        return found, [await slope(x) for x in inputs]
+
+    assert same(*asyncio.run(main()))
+    assert "7 replayed" in fast.explain()
+
+
 def test_the_gradient_by_the_input_comes_after_that_by_the_weight():
     """By then the input is free."""
     weights = [ag.randn(512, 512, requires_grad=True) for _ in range(2)]
@@ -156,3 +227,32 @@ def test_values_that_are_read_once_are_overwritten(passes):
     assert same(found, [slopes(x) for x in inputs])
     makers = {step.function for step in computations(fast) if step.name == "list"}
     assert makers == {Once if passes == 1 else list}
+
+
+def test_a_step_takes_less_memory_than_an_eager_one():
+    """What is kept between the calls included."""
+    ag.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+    update = ag.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x):
+        update.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        update.step()
+        return loss.detach()
+
+    def peak(call):
+        update.zero_grad()
+        POOL.shrink(0)
+        tracemalloc.start()
+        for _ in range(4):
+            call(x)
+        tracemalloc.reset_peak()
+        call(x)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    x = ag.randn(512, 256)
+    assert peak(ag.compile(step)) < 0.75 * peak(step)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.devices.arena import reshaped
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import compiled, share, silent, widened, widening
@@ -32,7 +33,7 @@ _FEWEST = 32
 
 def _flat(x: Array) -> Any:
     """The array as a batch of matrices."""
-    return x if x.ndim == 3 else x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
+    return x if x.ndim == 3 else reshaped(x, (prod(x.shape[:-2]), *x.shape[-2:]))
 
 
 @functools.lru_cache(256)
@@ -200,7 +201,7 @@ def _attention(
     kept: list[Any],
 ) -> Any:  # fmt: skip
     batch, queries = q.shape[:-2], q.shape[-2]
-    q, k, v = _flat(q), _flat(k), _flat(v)
+    q, k, v = map(_flat, (q, k, v))
     out = xp.empty((len(q), queries, v.shape[2]), q.dtype)
     sums = xp.empty((len(q), queries, 1), q.dtype)
     masks = _Mask(mask, causal, batch)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.op import Op, Part, linear, operation
@@ -245,7 +247,7 @@ OPS = (
     ),
     _view(
         "reshape",
-        lambda xp, x, shape: x.reshape(shape),
+        lambda xp, x, shape: x.reshape(shape) if here.arena is None else reshaped(x, shape),
         lambda F, g, x_shape: F.reshape(g, x_shape),
         node="ViewBackward0",
         batch=batch_rules.over_axes,

@@ -1,0 +1,229 @@
+"""One block of memory for the large arrays of a program that is repeated.
+
+A block of the pool that is free is of no use to an array of another size. A program takes the same
+arrays each time, so their places in one block can be planned: its first runs note the `Lives` of
+what they take from the pool, and `Places` finds for each array a place that no other has meanwhile.
+An array may live until the next run, as gradients do.
+
+The plan says no more than where an array may be. It gets its place if all arrays that overlap with
+it have died, otherwise memory of the pool.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.devices.pieces import here
+from asyncgrad.devices.pool import ALIGNMENT, POISON, POOL, lease_of, rounded
+from asyncgrad.records import NamedTuple
+
+#: The most arrays that are planned, the greatest: finding their places takes 30 ms.
+_MOST = 500
+
+
+class Life(NamedTuple):
+    """An array that was taken: its bytes, and the moments between which it was alive.
+
+    If the first moment is the later one, it was alive before and after the others.
+    """
+
+    size: int
+    first: int
+    last: int
+
+    def meets(self, other: Life) -> bool:
+        """Whether both are alive at some moment."""
+        if self.first > self.last:
+            whole = other.first > other.last
+            return whole or other.last > self.first or other.first < self.last
+        if other.first > other.last:
+            return other.meets(self)
+        return self.first < other.last and other.first < self.last
+
+
+class Lives:
+    """Lends memory of the pool to a run of a program, and notes how long it is used.
+
+    If arrays outlive the run, the next one is noted, too: perhaps they die there.
+    """
+
+    def __init__(self) -> None:
+        #: By array, in the order in which they were taken: the bytes, the moment, and that of its
+        #: end, which is 0 until it comes. Those of the run before are apart.
+        self.found: list[list[int]] = []
+        self._before: list[list[int]] | None = None
+        #: The blocks that were lent, and what is in them now.
+        self._blocks: dict[Any, list[int]] = {}
+        self._ended = False
+        self._now = self._start = 0
+
+    def start(self) -> None:
+        """Note that a run begins."""
+        self._start = self._now
+
+    def lease(self, size: int) -> Any:
+        """Lend a number of bytes."""
+        lease = POOL.lease(rounded(size))
+        lease.pool = self
+        self._now += 1
+        life = [size, self._now, 0]
+        self.found.append(life)
+        self._blocks[lease.block] = life
+        return lease
+
+    def give_back(self, block: Any) -> None:
+        """Note that an array has died."""
+        self._now += 1
+        self._blocks[block][2] = self._now
+        POOL.give_back(block)
+        if self._ended:
+            POOL.drop((block,))
+
+    def end(self) -> bool:
+        """Note that the run has ended; returns whether enough is known.
+
+        The blocks are then freed, because another one takes their place.
+        """
+        if self._before is None and not all(last for *_, last in self.found):
+            self._before, self.found = self.found, []
+            return False
+        self._ended = True
+        POOL.drop(self._blocks)
+        # What is alive holds these notes, and shall hold its own block alone.
+        self._blocks = {block: life for block, life in self._blocks.items() if not life[2]}
+        return True
+
+    def known(self) -> list[Life | None]:
+        """The lives of the arrays of the last run, None for those that may live for ever."""
+        ends: dict[int, list[int]] = {}
+        for size, _, last in self._before or ():
+            ends.setdefault(size, []).append(last)
+        lives: list[Life | None] = []
+        for size, first, last in self.found:
+            earlier = ends.get(size)
+            own = earlier.pop(0) if earlier else 0
+            if not last and self._start < own < first:
+                # It dies when that of the run before has died in this run.
+                last = own
+            lives.append(Life(size, first, last) if last else None)
+        return lives
+
+
+class Places:
+    """Where the arrays of a program are in its block."""
+
+    def __init__(self, lives: Lives) -> None:
+        """Find a place for each array: the greatest come first, each into the smallest gap."""
+        #: By size, the arrays in the order in which they are taken; None for those of the pool.
+        self.turns: dict[int, list[int | None]] = {}
+        #: By array: where it starts, the class of its lease, and which arrays overlap with it.
+        self.starts: list[int] = []
+        self.leases: list[Any] = []
+        self.overlapping: list[list[int]] = []
+        #: The bytes of the block.
+        self.size = 0
+        found = lives.known()
+        sizes = [size for size, *_ in lives.found]
+        order = [number for number, life in enumerate(found) if life is not None]
+        order.sort(key=lambda number: -sizes[number])
+        numbers: dict[int, int] = {}
+        placed: list[tuple[int, int, Life]] = []
+        for each in order[:_MOST]:
+            life = found[each]
+            assert life is not None
+            start = _gap(life, placed)
+            end = start + _aligned(life.size)
+            overlapping = [n for n, one in enumerate(placed) if one[0] < end and one[1] > start]
+            number = numbers[each] = len(placed)
+            for other in overlapping:
+                self.overlapping[other].append(number)
+            placed.append((start, end, life))
+            self.overlapping.append(overlapping)
+            self.starts.append(start)
+            self.leases.append(lease_of(life.size))
+            self.size = max(self.size, end)
+        for each, size in enumerate(sizes):
+            self.turns.setdefault(size, []).append(numbers.get(each))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _gap(life: Life, placed: list[tuple[int, int, Life]]) -> int:
+    """The start of the smallest gap between what is there meanwhile, or the end of it."""
+    meanwhile: list[tuple[int, int]] = []
+    for start, end, other in placed:
+        if other.meets(life):
+            insort(meanwhile, (start, end))
+    gaps = []
+    top = 0
+    for start, end in meanwhile:
+        if start - top >= life.size:
+            gaps.append((start - top, top))
+        top = max(top, end)
+    return min(gaps)[1] if gaps else top
+
+
+class Arena:
+    """The block of one run at a time. What is in it holds it, and it is free when all has died."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._lease = POOL.lease(places.size)
+        assert self._lease.block is not None
+        self._block = self._lease.block
+        #: By array, whether it is alive; by size, how many were taken.
+        self._alive = [False] * len(places.starts)
+        self._taken: dict[int, int] = {}
+
+    def start(self) -> None:
+        """Note that a run begins: arrays are taken from the first on."""
+        self._taken = dict.fromkeys(self._places.turns, 0)
+
+    def lease(self, size: int) -> Any:
+        """Lend an array's place, or memory of the pool."""
+        turn = self._taken.get(size)
+        if turn is None:
+            return POOL.lease(rounded(size))
+        self._taken[size] = turn + 1
+        places, alive = self._places, self._alive
+        turns = places.turns[size]
+        number = turns[turn] if turn < len(turns) else None
+        if number is None or alive[number]:
+            return POOL.lease(rounded(size))
+        # First the note, then the look: a finaliser may take memory in between.
+        alive[number] = True
+        for other in places.overlapping[number]:
+            if alive[other]:
+                alive[number] = False
+                return POOL.lease(rounded(size))
+        lease = places.leases[number].from_address(self._block.address + places.starts[number])
+        lease.pool = self
+        lease.block = number
+        return lease
+
+    def give_back(self, number: int) -> None:
+        """Note that an array has died."""
+        if POOL.poison:
+            start = self._places.starts[number]
+            self._block.memory[start : start + self._places.leases[number]._length_].fill(POISON)
+        self._alive[number] = False
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """`x.reshape(shape)`; a large copy of it is in the arena, if this thread has one."""
+    if here.arena is not None and x.nbytes >= POOL.large and x.__class__ is np.ndarray:
+        try:
+            return x.reshape(shape, copy=False)
+        except ValueError:
+            out = POOL.take(shape, x.dtype)
+            out.reshape(x.shape)[...] = x
+            return out
+        except TypeError:  # pragma: no cover
+            # NumPy 2.0 can't refuse to copy.
+            pass
+    return x.reshape(shape)
