@@ -259,6 +259,13 @@ class Program:
 
     def give_memory(self, memory: Memory) -> None:
         """Give back the memory of a replay that has ended."""
+        if memory.arena is not None:
+            self._leave(memory)
+        if len(self._memories) < MEMORIES:
+            self._memories.append(memory)
+
+    def _leave(self, memory: Memory) -> None:
+        """Keep what is known of the arrays of a replay that has ended."""
         arena, memory.arena = memory.arena, None
         if isinstance(arena, Arena):
             memory.last = ref(arena)
@@ -267,8 +274,6 @@ class Program:
                 self._places = Places(arena)
             else:
                 self._lives = arena
-        if len(self._memories) < MEMORIES:
-            self._memories.append(memory)
 
     def call(self, memory: Memory, function: Callable[..., Any], *args: Any) -> Any:
         """Call what runs the program, or a part of it, on its device and with its memory."""
