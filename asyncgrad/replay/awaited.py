@@ -91,9 +91,10 @@ def replay_blocking(program: Program, tensors: Any) -> Any:
 async def _launched(program: Program, whole: WholeCall, tensors: Any, state: list[int]) -> Any:
     """Make a whole call by one launch, and wait for the device."""
     start = perf_counter_ns()
+    memory = whole.new_memory()
     for token in fp_errors_ignored:
         try:
-            result = run_on(program.device, whole.run, tensors, state, whole.new_memory())
+            result = program.call(memory, whole.run, tensors, state, memory.buffers)
         finally:
             restore_fp_errors(token)
         break

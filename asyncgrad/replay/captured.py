@@ -15,7 +15,7 @@ from typing import Any
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.replay.device_arrays import is_host_work
-from asyncgrad.replay.order import ends_of, made_by, read_by
+from asyncgrad.replay.order import ends_of, is_list, made_by, read_by
 from asyncgrad.replay.steps import Compute, Load, Place, filled
 
 #: How often steps are captured again because an array was replaced that had always been the same.
@@ -63,7 +63,7 @@ def _is_fixed(source: Any) -> bool:
 
 def lists_in(steps: list[Any]) -> set[Place]:
     """The lists in which operations leave intermediate values for their gradients."""
-    return {step.outs for step in steps if step.__class__ is Compute and step.function is list}
+    return {step.outs for step in steps if is_list(step)}
 
 
 def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:

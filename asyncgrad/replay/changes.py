@@ -68,6 +68,12 @@ class Changes(ChangedMemory):
         if self.reason is None and not self._holds():
             self.refuse(CHANGED)
 
+    def _generator(self, name: str, source: Any) -> Any:
+        """The generator of the second run of a checkpoint, which draws the first's numbers."""
+        if id(source) not in self.known:
+            self.refuse(f"{name}: it draws from a generator that it has made")
+        return self.known.get(id(source))
+
     def again(
         self, function: Any, args: Any, kwargs: Any, effect: bool, *, values: bool = False
     ) -> Any:
@@ -94,13 +100,8 @@ class Changes(ChangedMemory):
                 self.refuse(f"{name}: {error}")
         called = function
         if effect and (source := current().generator) is not None:
-            # The second run of a checkpoint draws the numbers of the first.
-            if id(source) not in self.known:
-                self.refuse(f"{name}: it draws from a generator that it has made")
-            called, arguments = (
-                _drawn_from,
-                (self.known.get(id(source)), Same(function), *arguments),
-            )
+            called = _drawn_from
+            arguments = self._generator(name, source), Same(function), *arguments
         for stepped in args if effect and name not in GRADIENTS_ONLY else ():
             if isinstance(stepped, Optimizer):
                 self._steps_over(stepped)

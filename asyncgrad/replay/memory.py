@@ -11,15 +11,21 @@ nothing else reads, whoever sees the result.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
+from asyncgrad.replay.order import is_list
 from asyncgrad.replay.regions import Put
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.devices.arena import Arena, Lives
 
 #: The sample of lists of arrays, and of anything that is no array: they count as a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))
@@ -76,6 +82,23 @@ class Layout:
         return self.is_array and self.ndim > 0 and self.is_contiguous and not alone
 
 
+def _nothing() -> None:
+    """Stands for a reference to what is not there."""
+
+
+class Memory:
+    """What one replay writes to."""
+
+    __slots__ = ("arena", "buffers", "last")
+
+    def __init__(self, buffers: tuple[Any, ...]) -> None:
+        self.buffers = buffers
+        #: The arena of the last replay, if anything in it is alive.
+        self.last: Callable[[], Arena | None] = _nothing
+        #: Where its large arrays are, or what notes how long they live; None if it has none.
+        self.arena: Arena | Lives | None = None
+
+
 class Families:
     """Which places share memory: families of places, as disjoint sets."""
 
@@ -84,7 +107,7 @@ class Families:
         self._parents: dict[Place, Place] = {}
         #: Places of memory that is not the program's own.
         self.foreign: set[Place] = set(constants)
-        lists = any(step.__class__ is Compute and step.function is list for step in steps)
+        lists = any(map(is_list, steps))
         for step in steps:
             if step.__class__ is Commit:
                 continue
@@ -272,9 +295,9 @@ class Plan:
         for root in roots:
             free.setdefault(self.kinds[self.buffers[root]], []).append(self.buffers[root])
 
-    def new_memory(self) -> tuple[Any, ...]:
-        """New buffers, for one replay at a time."""
-        return tuple([np.empty(shape, dtype) for shape, dtype in self.kinds])
+    def new_memory(self) -> Memory:
+        """New memory, for one replay at a time."""
+        return Memory(tuple([np.empty(shape, dtype) for shape, dtype in self.kinds]))
 
 
 def like_first(x: Any, y: Any) -> Any:

@@ -38,11 +38,16 @@ def made_by(step: Any) -> list[Place]:
     return [] if step.__class__ is Commit else places_in(step.outs)
 
 
+def is_list(step: Any) -> bool:
+    """Whether a step makes a list in which an operation leaves values for its gradient."""
+    return step.__class__ is Compute and step.function in {list, Once}
+
+
 def useful(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps whose results are used, or that have effects."""
     wanted = set(places_in(outputs))
     kept = []
-    lists = {step.outs for step in steps if step.__class__ is Compute and step.function is list}
+    lists = {step.outs for step in steps if is_list(step)}
     #: By list of intermediate values: the first step that gets it, which fills it.
     fills: dict[Place, Any] = {}
     for step in steps if lists else ():
@@ -198,9 +203,7 @@ def sums_early(steps: list[Any], ends: dict[Place, int]) -> list[Any]:
 
 def read_once(steps: list[Any], outputs: Any) -> list[Any]:
     """The steps, with lists of intermediate values that one rule alone reads as `Once`."""
-    readers: dict[Place, list[Any]] = {
-        step.outs: [] for step in steps if step.__class__ is Compute and step.function is list
-    }
+    readers: dict[Place, list[Any]] = {step.outs: [] for step in steps if is_list(step)}
     for place in places_in(outputs):
         readers.pop(place, None)
     for step in steps if readers else ():
@@ -214,7 +217,7 @@ def read_once(steps: list[Any], outputs: Any) -> list[Any]:
     }
     return [
         Compute(step.name, Once, step.arguments, step.outs, step.cost)
-        if step.__class__ is Compute and step.outs in once and step.function is list
+        if is_list(step) and step.outs in once
         else step
         for step in steps
     ]

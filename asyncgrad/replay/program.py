@@ -13,7 +13,7 @@ from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import Inliner
-from asyncgrad.replay.memory import Families, Layout, Plan
+from asyncgrad.replay.memory import Families, Layout, Memory, Plan
 from asyncgrad.replay.order import (
     checks_first,
     ends_of,
@@ -39,23 +39,6 @@ if TYPE_CHECKING:
 _writing = lasting_lock()
 #: The most buffers that are kept for replays to come.
 MEMORIES = 8
-
-
-def _nothing() -> None:
-    """Stands for a reference to what is not there."""
-
-
-class Memory:
-    """What one replay writes to."""
-
-    __slots__ = ("arena", "buffers", "last")
-
-    def __init__(self, buffers: tuple[Any, ...]) -> None:
-        self.buffers = buffers
-        #: The arena of the last replay, if anything in it is alive.
-        self.last: Callable[[], Arena | None] = _nothing
-        #: Where its large arrays are, or what notes how long they live; None if it has none.
-        self.arena: Arena | Lives | None = None
 
 
 class Program:
@@ -238,7 +221,7 @@ class Program:
             memory = self._memories.pop()
         except IndexError:
             # None is left, or another thread was faster.
-            memory = Memory(() if self._plan is None else self._plan.new_memory())
+            memory = Memory(()) if self._plan is None else self._plan.new_memory()
         if self._large:
             memory.arena = self._arena(memory)
         return memory

@@ -42,7 +42,7 @@ from asyncgrad.replay.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncgrad.replay.memory import Families
+    from asyncgrad.replay.memory import Families, Memory
 
 #: Functions that change gradients and read no values on the host.
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"})
@@ -93,8 +93,8 @@ class WholeCall:
             finalize(self, linecache.cache.pop, self._writer.file, None)
         return self._run
 
-    def new_memory(self) -> Any:
-        """The buffers of one call."""
+    def new_memory(self) -> Memory:
+        """The memory of one call."""
         return self._plan.new_memory()
 
     def words(self) -> str:
@@ -286,7 +286,7 @@ class Sorted:
         self.bare.update(dict.fromkeys(leaf for leaf in leaves if leaf not in self._dropped))
 
     def _leaf(self, source: Source | Gradient) -> Any:
-        if source.__class__ is Gradient:
+        if isinstance(source, Gradient):
             raise UnrepeatableError("it changes a .grad in place")
         if source.argument is not None or source.tensor._metadata.device is not self._device:
             raise UnrepeatableError("what changes is an argument, or elsewhere")
