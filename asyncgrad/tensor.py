@@ -520,6 +520,13 @@ class Tensor(Methods):
         view = view_of(self)
         return None if view is None else view.base  # type: ignore[return-value]
 
+    @called_anew
+    def _set_data(self, array: Any, metadata: Any) -> None:
+        before = self._metadata
+        if metadata.dtype != before.dtype or metadata.device is not before.device:
+            leave_graphs(self)
+        self._array, self._metadata = array, metadata
+
     @property
     def data(self) -> Tensor:
         """A tensor that shares the memory, without graph and with its own version counter."""
@@ -538,11 +545,7 @@ class Tensor(Methods):
                 f"data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value._metadata.dtype}"
             )
-        unrepeatable("sets .data")
-        before, after = self._metadata, value._metadata
-        if after.dtype != before.dtype or after.device is not before.device:
-            leave_graphs(self)
-        self._array, self._metadata = value._array, after
+        self._set_data(value._array, value._metadata)
 
     @data.deleter
     def data(self) -> None:

@@ -39,6 +39,8 @@ class ChangedMemory(KnownArrays):
     """The part of a recorder that is told of changes in place. Abstract, as `KnownArrays` is."""
 
     def __init__(self, call: Recorded) -> None:
+        #: The tensors that were there, by the identity of the array that owns their memory now.
+        self._by_root: dict[int, list[Source]] = {}
         super().__init__(call)
         #: Whether the call has changed which tensors have a `.grad`, so far.
         self._changed = False
@@ -78,9 +80,10 @@ class ChangedMemory(KnownArrays):
         A `.grad` counts as long as its leaf has it.
         """
         root = _root(array)
-        found: list[Source | Gradient] = [
-            source for source in self.sources.values() if _root(source.tensor._array) is root
-        ]
+        if not self._by_root:
+            for source in self.sources.values():
+                self._by_root.setdefault(id(_root(source.tensor._array)), []).append(source)
+        found: list[Source | Gradient] = [*self._by_root.get(id(root), ())]
         found += [
             Gradient(source)
             for grad, source in self.gradients.values()
@@ -237,6 +240,11 @@ class ChangedMemory(KnownArrays):
             self.refuse("it changes something, and two of its tensors are one array")
         self.load_again()
         self.steps.append(step)
+
+    def find_holders(self) -> None:
+        """Note which source has which array now."""
+        super().find_holders()
+        self._by_root.clear()
 
     def load_again(self) -> None:
         """Forget which arrays tensors have: a replay may find others there."""

@@ -35,6 +35,7 @@ from asyncgrad.replay.steps import (
 if TYPE_CHECKING:
     from asyncgrad.replay.arrays import Recorded
 
+_SET_DATA = "Tensor._set_data"
 #: Why a call can't be repeated in which `is_outgrown` holds for a node that is still needed.
 OUTGROWN = "an optimiser steps between an operation and a pass through it"
 
@@ -68,12 +69,6 @@ class Changes(ChangedMemory):
         if self.reason is None and not self._holds():
             self.refuse(CHANGED)
 
-    def _generator(self, name: str, source: Any) -> Any:
-        """The generator of the second run of a checkpoint, which draws the first's numbers."""
-        if id(source) not in self.known:
-            self.refuse(f"{name}: it draws from a generator that it has made")
-        return self.known.get(id(source))
-
     def again(
         self, function: Any, args: Any, kwargs: Any, effect: bool, *, values: bool = False
     ) -> Any:
@@ -90,18 +85,14 @@ class Changes(ChangedMemory):
         name = getattr(named, "__qualname__", str(named))
         if any(map(_calls_users_code, args)):
             self.check_unchanged()
-        arguments: Any = ()
-        keywords: Any = {}
+        called, arguments, keywords = function, (), {}
         if self.reason is None:
             try:
-                arguments = tuple([self._argument(x, effect, values) for x in args])
-                keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
+                called, arguments, keywords = self._call(
+                    function, name, args, kwargs, effect, values
+                )
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
-        called = function
-        if effect and (source := current().generator) is not None:
-            called = _drawn_from
-            arguments = self._generator(name, source), Same(function), *arguments
         for stepped in args if effect and name not in GRADIENTS_ONLY else ():
             if isinstance(stepped, Optimizer):
                 self._steps_over(stepped)
@@ -134,6 +125,23 @@ class Changes(ChangedMemory):
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
         return result
+
+    def _call(
+        self, function: Any, name: str, args: Any, kwargs: Any, effect: bool, values: bool
+    ) -> Any:
+        """What a replay calls, and the templates of its arguments."""
+        arguments = tuple([self._argument(x, effect, values) for x in args])
+        keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
+        if name == _SET_DATA and arguments[0].__class__ is Made:
+            raise UnrepeatableError("it is given a tensor that the call has made")
+        source = current().generator if effect else None
+        if source is None:
+            return function, arguments, keywords
+        # The second run of a checkpoint draws the numbers of the first.
+        known = self.known.get(id(source))
+        if known is None:
+            raise UnrepeatableError("it draws from a generator that is not known")
+        return _drawn_from, (known, Same(function), *arguments), keywords
 
     def _steps_over(self, optimizer: Optimizer) -> None:
         """Take note of parameters that get new memory because graphs need their old values.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import asyncgrad as ag
+from asyncgrad import nn
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn import functional as F
 
@@ -159,8 +160,18 @@ def added_gradients(x, w, b):
         b.add_(w.grad)
 
 
+def other_memory(x, w, b):
+    vector = nn.utils.parameters_to_vector([w, b]) * 0.5
+    nn.utils.vector_to_parameters(vector, [w, b])
+    w.data = w.data + x
+    b.data[0] = 1
+    (w * x).sum().backward()
+    w.grad.data = w.grad * 2
+    return w.grad + b
+
+
 SHARED = [
-    by_data, by_detached, without_grad, gradients, added_gradients,
+    by_data, by_detached, without_grad, gradients, added_gradients, other_memory,
 ]  # fmt: skip
 
 
