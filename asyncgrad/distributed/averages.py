@@ -219,9 +219,9 @@ class Voting(Part):
         finally:
             for task in waiting:
                 task.cancel()
-            # The traceback of an error holds this frame, and the tasks hold the error: a cycle.
+            # The traceback of an error holds this frame, and these hold the error: a cycle.
             waiting.clear()
-            del agreeing, task
+            del agreeing, task, running
 
     async def _agree(self) -> dict[Any, Any]:
         averages = await self._averages()
@@ -268,4 +268,6 @@ class Voting(Part):
         if group.rank == 0:
             telling.append(tell("decision", decision))
         await asyncio.gather(*telling, *self._reducing.values(), return_exceptions=True)
+        # Their tracebacks hold this object: a cycle.
+        self._reducing.clear()
         group.close(self._tag)

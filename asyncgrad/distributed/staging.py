@@ -275,6 +275,8 @@ class context:
                 self._aborting = self._decision.site.spawn(self._decision.abort())
             # The hosts are told even if this wait is cancelled.
             await asyncio.wait([self._aborting])
+            # The context of the task, which has this object, is in a cycle with it.
+            self._decision = self._aborting = None
 
     async def __aenter__(self) -> Self:
         self._outer = _context.get()

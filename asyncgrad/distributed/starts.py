@@ -119,7 +119,11 @@ def watched(task: GraphTask, start: Callable[[GraphTask], Any], ended: Callable[
         asyncio.Future.add_done_callback(found, ended)
     else:
         ended()
-    return found
+    try:
+        return found
+    finally:
+        # The traceback of the pass's error may hold this frame: a cycle.
+        del found
 
 
 def _leads_to(root: Node, leaves: list[Any]) -> bool:

@@ -17,7 +17,7 @@ import pytest
 from deterministic import Engine, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import Affine
+from models import Affine, refuses
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
@@ -403,23 +403,33 @@ def watched_net() -> Any:
     return module
 
 
-async def steps(fails: bool) -> None:
-    model = await DDP(watched_net())
+async def steps(how: str) -> None:
+    model, other = await DDP(watched_net()), await DDP(watched_net())
     optimizer = dist.optim.ZeroRedundancyOptimizer(model.parameters(), ag.optim.SGD, lr=0.1)
-    await model(ag.ones(2, 3, dtype=ag.float64)).sum().backward()
+    rows, rank = ag.ones(2, 3, dtype=ag.float64), dist.get_rank()
+    if how == "standstill" and rank == 1:
+        model, other = other, model
+    if how == "failed pass" and rank == 1:
+        model.module.scale.register_hook(refuses)
+    await model(rows).sum().backward()
+    await other(rows).sum().backward()
     await optimizer.step_async()
-    if fails and dist.get_rank() == 1:
+    if how == "failed run" and rank == 1:
         raise ValueError("planned")
     await dist.barrier()
 
 
-async def copies(world: Any) -> None:
+async def copies(world: Any, how: str) -> None:
     model = await world.replicate(watched_net)
-    await model.forward_backward(mean_square, [(ag.ones(2, 3, dtype=ag.float64),)] * 2)
+    loss = refuses if how == "failed step" else mean_square
+    await model.forward_backward(loss, [(ag.ones(2, 3, dtype=ag.float64),)] * 2)
+
+
+WAYS_TO_END = ["run", "failed run", "failed pass", "standstill", "step", "failed step"]
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("how", ["run", "failed run", "replicated"])
+@pytest.mark.parametrize("how", WAYS_TO_END)
 async def test_models_are_freed_with_their_run_without_a_collection(how: str) -> None:
     """Hooks on parameters know the model, which has the parameters."""
     _parameters.clear()
@@ -427,14 +437,11 @@ async def test_models_are_freed_with_their_run_without_a_collection(how: str) ->
         gc.collect()
         gc.disable()
         try:
-            if how == "replicated":
-                await copies(world)
-            else:
-                with suppress(ValueError):
-                    await world.run(steps, how == "failed run")
+            with suppress(ValueError, RuntimeError):
+                await (copies(world, how) if "step" in how else world.run(steps, how))
             for _ in range(50):
                 await asyncio.sleep(0)
-            assert [one() for one in _parameters] == [None] * 4
+            assert [one() for one in _parameters] == [None] * len(_parameters) != []
         finally:
             gc.enable()
 

@@ -8,7 +8,9 @@ import json
 import pickle
 import random
 import sys
+import weakref
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -793,6 +795,29 @@ async def test_a_context_with_a_failed_pass_commits_nothing() -> None:
         assert [name for _, name, _ in engine.log].count("abort") == 2
         assert (x.grad, await part.apply(gradients)) == (None, [None, None])
         assert kept(await world.statistics()) == [0, 0]
+
+
+@pytest.mark.asyncio
+async def test_a_failed_context_leaves_nothing_to_the_garbage_collector() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Failing, "backward")
+
+        async def fails() -> weakref.ref[Any]:
+            context = dist.autograd.context()
+            with suppress(ValueError):
+                async with context:
+                    await (await part(leaf())).sum().backward()
+            return weakref.ref(context)
+
+        gc.collect()
+        gc.disable()
+        try:
+            alive = await fails()
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert alive() is None
+        finally:
+            gc.enable()
 
 
 @pytest.mark.asyncio
