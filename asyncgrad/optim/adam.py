@@ -45,6 +45,7 @@ class Adam(ElementwiseOptimizer):
     """
 
     _entries = ("exp_avg", "exp_avg_sq")
+    _moving = frozenset({"lr", "betas"})
 
     def __init__(
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
@@ -67,7 +68,8 @@ class Adam(ElementwiseOptimizer):
         length = float(group["lr"]) / (1 - beta1**step)
         correction = math.sqrt(1 - beta2**step)
         # What corrects the mean square is multiplied into numbers instead of its elements.
-        return length * correction, group["eps"] * correction, length, correction
+        corrected = length * correction, group["eps"] * correction
+        return *corrected, length, correction, beta1, 1 - beta1, beta2, 1 - beta2
 
     def _apply(
         self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
@@ -77,7 +79,7 @@ class Adam(ElementwiseOptimizer):
             decoupled = group["decoupled_weight_decay"] and group["weight_decay"]
             done = compiled(
                 *arrays, -1.0 if group["maximize"] else 1.0, numbers[-1] if decoupled else 1.0,
-                0.0 if decoupled else float(group["weight_decay"]), *map(float, group["betas"]),
+                0.0 if decoupled else float(group["weight_decay"]), numbers[4], numbers[6],
                 group["eps"], numbers[2], numbers[3],
             )  # fmt: skip
             if done is not NotImplemented:
@@ -85,13 +87,13 @@ class Adam(ElementwiseOptimizer):
         self._run_kernel(group, numbers, arrays)
 
     def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        beta1, beta2 = map(float, group["betas"])
         length, eps = numbers[0], numbers[1]
+        share, beta2, share2 = numbers[5], numbers[6], numbers[7]
 
         def adapt(
             p: Array, g: Array, mean: Array, square: Array, greatest: Array | None = None
         ) -> Array:
-            t = follow(g, mean, square, beta1, beta2)
+            t = follow(g, mean, square, share, beta2, share2)
             if greatest is not None:
                 np.maximum(greatest, square, out=greatest)
             np.sqrt(square if greatest is None else greatest, out=t)
@@ -166,7 +168,7 @@ class Adamax(ElementwiseOptimizer):
         length, eps = numbers[0], group["eps"]
 
         def adapt(p: Array, g: Array, mean: Array, greatest: Array) -> Array:
-            t = follow_mean(g, mean, beta1)
+            t = follow_mean(g, mean, 1 - beta1)
             np.abs(g, out=t)
             t += eps
             greatest *= beta2
@@ -220,7 +222,7 @@ class NAdam(ElementwiseOptimizer):
         length, length_ahead, correction = numbers[0], numbers[1], numbers[2]
 
         def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
-            t = follow(g, mean, square, beta1, beta2)
+            t = follow(g, mean, square, 1 - beta1, beta2, 1 - beta2)
             np.divide(square, correction, out=t)
             np.sqrt(t, out=t)
             t += eps
@@ -262,7 +264,7 @@ class RAdam(ElementwiseOptimizer):
         rectified = len(numbers) > 2
 
         def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
-            t = follow(g, mean, square, beta1, beta2)
+            t = follow(g, mean, square, 1 - beta1, beta2, 1 - beta2)
             if rectified:
                 np.sqrt(square, out=t)
                 t += eps

@@ -53,7 +53,7 @@ class Adadelta(ElementwiseOptimizer):
         lr, rho, eps = numbers[0], group["rho"], group["eps"]
 
         def advance(p: Array, g: Array, square: Array, steps: Array) -> Array:
-            t = follow_square(g, square, rho)
+            t = follow_square(g, square, rho, 1 - rho)
             delta: Array = steps + eps
             np.add(square, eps, out=t)
             delta /= t
@@ -164,7 +164,7 @@ class RMSprop(ElementwiseOptimizer):
         momentum, centered = group["momentum"], group["centered"]
 
         def scale(p: Array, g: Array, square: Array, *more: Array) -> Array:
-            t = follow_square(g, square, alpha)
+            t = follow_square(g, square, alpha, 1 - alpha)
             if centered:
                 mean = more[-1]
                 np.subtract(g, mean, out=t)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array
 
-#: The options that may change without a new capture.
-_FREE = frozenset({"params", "lr", "initial_lr"})
+#: Entries of a group that say nothing of the update.
+_OTHERS = frozenset({"params", "initial_lr"})
 
 
 class Slots(Sequence[Any]):
@@ -101,7 +101,8 @@ class CapturedStep:
         optimizer._check_awaited("step")
         looked = Looked([], [], [], [])
         for group in optimizer.param_groups:
-            options = [value for name, value in group.items() if name not in _FREE]
+            free = _OTHERS | optimizer._moving
+            options = [value for name, value in group.items() if name not in free]
             looked.equal.extend(options)
             if any(map(_is_tensor, options)):
                 return None
@@ -113,6 +114,9 @@ class CapturedStep:
                     continue
                 if is_held(parameter) or not self._add(looked, group, parameter, known):
                     return None
+        # Each parameter is counted once.
+        if len({id(parameter) for _, parameter, _ in looked.members}) < len(looked.members):
+            return None
         return looked
 
     def _add(self, looked: Looked, group: Group, parameter: Tensor, known: Any) -> bool:

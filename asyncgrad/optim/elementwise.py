@@ -24,6 +24,8 @@ class ElementwiseOptimizer(Optimizer):
 
     #: Tensors of the state that have the parameter's shape, in the order of the kernel's arguments.
     _entries: tuple[str, ...] = ()
+    #: Options of which only `_numbers` takes notice.
+    _moving = frozenset({"lr"})
     #: The kernel depends on the options and the number of the step, and not on a parameter's state.
     _alike = True
 

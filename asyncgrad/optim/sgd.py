@@ -36,6 +36,8 @@ class SGD(ElementwiseOptimizer):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         self._declare(locals())
 
+    _moving = frozenset({"lr", "momentum"})
+
     def _wanted(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
@@ -58,20 +60,20 @@ class SGD(ElementwiseOptimizer):
         self._run_kernel(group, self._all_numbers(group, {}, 1 if fresh else 2), arrays)
 
     def _numbers(self, group: Group, state: State, step: int) -> Numbers:
-        lr = float(group["lr"])
-        return (lr, 1.0) if step == 1 else (lr,)
+        lr, momentum = float(group["lr"]), group["momentum"]
+        return (lr, momentum, 1.0) if step == 1 else (lr, momentum)
 
     def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
         lr: Array = numbers[0]
-        momentum = group["momentum"]
-        # With the shrinking factor these are three.
-        first = len(numbers) > 2
-        if not momentum:
+        # With the shrinking factor these are four.
+        first = len(numbers) > 3
+        if not group["momentum"]:
 
             def descend(p: Array, g: Array) -> Array:
                 return lr * g
 
             return descend
+        momentum = numbers[1]
         dampening, nesterov = group["dampening"], group["nesterov"]
 
         def follow(p: Array, g: Array, buffer: Array) -> Array:

@@ -98,26 +98,34 @@ def count_step(state: dict[str, Any]) -> int:
     return int(array)
 
 
-def follow_mean(g: Array, mean: Array, beta: float) -> Array:
-    """Update the mean of the gradient; returns a temporary array that may be overwritten."""
+def follow_mean(g: Array, mean: Array, share: float) -> Array:
+    """Update the mean of the gradient, of which the new one gets a share.
+
+    Returns:
+        A temporary array that may be overwritten.
+    """
     t = g - mean
-    t *= 1 - beta
+    t *= share
     mean += t
     return t
 
 
-def follow_square(g: Array, square: Array, beta: float, out: Array | None = None) -> Array:
+def follow_square(
+    g: Array, square: Array, beta: float, share: float, out: Array | None = None
+) -> Array:
     """Update the mean of the squared gradient; returns a temporary array, `out` if given."""
     t = np.multiply(g, g, out=out)
-    t *= 1 - beta
+    t *= share
     square *= beta
     square += t
     return t
 
 
-def follow(g: Array, mean: Array, square: Array, beta1: float, beta2: float) -> Array:
+def follow(
+    g: Array, mean: Array, square: Array, share: float, beta2: float, share2: float
+) -> Array:
     """Update both means; returns a temporary array that may be overwritten."""
-    return follow_square(g, square, beta2, follow_mean(g, mean, beta1))
+    return follow_square(g, square, beta2, share2, follow_mean(g, mean, share))
 
 
 def in_tiles(kernel: Callable[..., None], arrays: Sequence[Array]) -> None:

@@ -15,7 +15,6 @@ from weakref import finalize
 from asyncgrad.nn.utils import clip
 from asyncgrad.ops.api import normalisation
 from asyncgrad.optim.elementwise import ElementwiseOptimizer
-from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import inputs_of, is_work_of_the_device, lists_in
 from asyncgrad.replay.device_arrays import kept_constant
@@ -206,13 +205,21 @@ class Sorted:
         self.before.append(step)
         self._outside.update(made_by(step))
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether a function with effects is called after the graph."""
+        return any(map(_has_effect, self.after))
+
     def _put_inside(self, step: Any) -> None:
         late = {place for one in self.after for place in made_by(one)}
-        if any(map(_has_effect, self.after)) or not late.isdisjoint(read_by(step)):
+        if self._is_over or not late.isdisjoint(read_by(step)):
             raise UnrepeatableError("the device works on after the host")
         self.inside.append(step)
 
     def _sort_load(self, step: Load) -> None:
+        if not step.gradient and self._is_over:
+            self.after.append(step)
+            return
         if not step.gradient:
             if (self.updates or self.changed) and step.source.argument is not None:
                 self.read_late.append(step.source.argument)
@@ -238,7 +245,9 @@ class Sorted:
         owner = _owner(step)
         if step.users is not None:
             raise UnrepeatableError(f"{step.name} is code of yours")
-        if step.name in GRADIENTS_ONLY:
+        if self._is_over:
+            self.after.append(step)
+        elif step.name in GRADIENTS_ONLY:
             self._sort_clearing(step, owner)
         elif step.name in _CLIPS and getattr(clip, step.name).__wrapped__ is step.function:
             if True in step.arguments[_STRICT:] or True in step.keywords.values():
@@ -246,15 +255,7 @@ class Sorted:
             self._use(map(self._leaf, _sources_in((step.arguments, step.keywords))))
             self._put_inside(step)
         elif isinstance(owner, Optimizer) and step.name.endswith(".step"):
-            own = isinstance(owner, ElementwiseOptimizer) and is_own(type(owner).__module__)
-            alone = len(step.arguments) == 1 and not step.keywords and owner not in self.updates
-            if not (own and alone and self.leaves):
-                raise UnrepeatableError(f"{type(owner).__name__}.step can't be captured")
-            self.updates[owner] = set(self.graded)
-            self._use(parameters_of(owner))
-            self._put_inside(step)
-        elif isinstance(owner, LRScheduler):
-            self.after.append(step)
+            self._sort_update(step, owner)
         elif step.name == IN_PLACE or step.function is _MOVE:
             if step.name == IN_PLACE and step.arguments[1] != (step.arguments[0],):
                 raise UnrepeatableError("it changes memory in place that several tensors share")
@@ -263,8 +264,20 @@ class Sorted:
             self._put_inside(step)
         elif ready and (not step.effect or getattr(step.function, "draws", False)):
             self._before(step)
+        elif step.effect:
+            self.after.append(step)
         else:
             raise UnrepeatableError(f"{step.name} is called between")
+
+    def _sort_update(self, step: Again, owner: Any) -> None:
+        own = isinstance(owner, ElementwiseOptimizer) and is_own(type(owner).__module__)
+        alone = len(step.arguments) == 1 and not step.keywords and owner not in self.updates
+        if own and alone and self.leaves:
+            self.updates[owner] = set(self.graded)
+            self._use(parameters_of(owner))
+            self._put_inside(step)
+        else:
+            self.after.append(step)
 
     def _sort_clearing(self, step: Again, owner: Any) -> None:
         to_none = [*step.arguments[1:], *step.keywords.values()]

@@ -594,6 +594,11 @@ class _Kernel:
         assert len(outs) in {0, len(self.outputs)}
         self.launched += 1
         types = self.types(given, outs)
+        # A number is cast to the type of its parameter.
+        given = [
+            types[kind[-1]].type(value) if isinstance(value, (int, float)) else value
+            for value, kind in zip(given, self.inputs.values(), strict=True)
+        ]
 
         def compute(*values, out=()):
             known = dict(zip([*self.inputs, *self.outputs], [*values, *out], strict=False))

@@ -108,6 +108,7 @@ OPTIMIZERS = {
     ),
     "SGD by Nesterov": lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9, nesterov=True),
     "Adam": lambda ps: optim.Adam(ps, lr=0.01),
+    "Adam without momentum": lambda ps: optim.Adam(ps, lr=0.01, betas=(0.0, 0.9)),
     "Adam with options": lambda ps: optim.Adam(
         ps, lr=0.01, amsgrad=True, weight_decay=0.01, maximize=True
     ),
@@ -148,6 +149,22 @@ def test_what_a_step_launches(monkeypatch):
         assert [name for name in names if name != "empty_like"] == [
             "copyto", "copyto", "fill", "fill", "graph", *["copyto"] * 7
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["SGD with momentum", "Adam with options"])
+def test_a_schedule_of_momenta_captures_nothing_anew(device, name):
+    captures = []
+    kind = type(ag.device(device))
+    capture = kind.capture
+    kind.capture = lambda self, *what: captures.append(what) or capture(self, *what)
+    try:
+        compare(
+            device, OPTIMIZERS[name],
+            schedule=lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=10),
+        )  # fmt: skip
+    finally:
+        kind.capture = capture
+    assert len(captures) == 1
 
 
 @pytest.mark.parametrize("name", ["SGD with momentum", "AdamW"])
@@ -241,6 +258,32 @@ def test_clipping_of_many_gradients(device):
         return loss.detach(), norm
 
     compare(device, OPTIMIZERS["SGD"], model, step=step)
+
+
+def test_other_functions_follow_the_graph(device):
+    """An average of the weights, and an optimiser that can't be captured."""
+
+    class Averaged(Training):
+        def __init__(self, *what):
+            super().__init__(*what)
+            self.average = optim.swa_utils.AveragedModel(self.model)
+
+        def state(self):
+            return [super().state(), bits(self.average.state_dict())]
+
+    def step(self, x, y):
+        loss = self.step(x, y)
+        self.average.update_parameters(self.model)
+        return loss
+
+    for made in (OPTIMIZERS["Adam"], lambda ps: optim.Adafactor(ps, lr=0.1)):
+        eager, captured = (Averaged(device, made) for _ in range(2))
+        fast = ag.compile(lambda x, y: step(captured, x, y))  # noqa: B023
+        for x, y in batches(device):
+            assert bits(fast(x, y)) == bits(step(eager, x, y))
+            assert captured.state() == eager.state()
+        assert is_whole(fast), fast.explain()
+        assert "AveragedModel.update_parameters" in fast.explain()
 
 
 def test_several_passes_of_one_step(device):
@@ -565,7 +608,7 @@ def test_hooks_of_optimisers_and_optimisers_of_users(device):
             calls.append(parameter)
             super()._update(group, parameter, gradient)
 
-    compare(device, lambda ps: Own(ps, lr=0.1), graph=False)
+    compare(device, lambda ps: Own(ps, lr=0.1))
     assert len(calls) == 6 * 8 * 2
 
     def hooked(parameters):
