@@ -16,7 +16,7 @@ from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.replay.device_arrays import is_host_work
 from asyncgrad.replay.order import ends_of, is_list, made_by, read_by
-from asyncgrad.replay.steps import Compute, Load, Place, filled
+from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled
 
 #: How often steps are captured again because an array was replaced that had always been the same.
 _MOST = 4
@@ -71,6 +71,8 @@ def is_work_of_the_device(step: Any, lists: set[Place]) -> bool:
     return (
         step.__class__ is Compute
         and not is_host_work(step.function)
+        # It takes values from the host that may be others at each call.
+        and step.name != MADE
         and all(
             place in lists or (place.sample.is_array and not place.sample.on_host)
             for place in (*read_by(step), *made_by(step))

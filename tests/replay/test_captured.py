@@ -212,3 +212,28 @@ def test_a_graph_that_is_dropped_while_a_stream_reads_it(monkeypatch):
         ag.zeros(4, 3, device="cuda:1")
     side.device.default_stream.wait_stream(side)
     assert bits(found) == bits(waves(batches[3], weight))
+
+
+def test_the_scale_of_a_loss_is_read_anew(device):
+    """It changes between launches; so do the results of decompositions."""
+    found = []
+    for compiled in (False, True):
+        ag.manual_seed(0)
+        w = ag.randn(4, 3).to(device).requires_grad_()
+        optimizer = ag.optim.SGD([w], lr=0.01)
+        scaler = ag.amp.GradScaler("cuda", init_scale=2.0, growth_interval=1)
+
+        def step(x, w=w, optimizer=optimizer, scaler=scaler):
+            optimizer.zero_grad()
+            loss = (waves(x, w.detach()) * w).sum() + ag.linalg.svdvals(w * x).sum()
+            scaled = scaler.scale(loss)
+            scaled.backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return scaled.detach() * 2
+
+        call = ag.compile(step) if compiled else step
+        results = [(bits(call(x)), bits(w), scaler.get_scale()) for x in inputs(device)]
+        found.append(results)
+    assert found[0] == found[1]
+    assert call.explain().splitlines()[0].endswith("5 replayed")
