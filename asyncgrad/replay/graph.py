@@ -145,6 +145,8 @@ class Graph:
         self.saving = {n for n, one in enumerate(self._nodes) if one.rule.saves}
         self._ways: dict[Any, Any] = {}
         saved = [place for one in self._nodes for place in places_in(one.saved)]
+        if not recorder.given.isdisjoint(saved):
+            raise UnrepeatableError("its graph has saved a tensor that others have been given")
         #: What the node saves.
         self._saved = list(dict.fromkeys(saved))
         self._constants = [place for place in self._saved if place in recorder.constants]
@@ -216,6 +218,8 @@ class Graph:
             if node.saved.__class__ is not Freed and node.guard is not None:
                 single = node.guard.__class__ is not tuple
                 checked.update((node.guard,) if single else node.guard)
+        if any(grad._counter in checked for grad, _ in recorder.gradients.values()):
+            raise UnrepeatableError("its graph has saved a .grad")
         seen: list[tuple[Any, Any]] = [
             (source, source.tensor) for source in recorder.sources.values()
         ]

@@ -433,3 +433,23 @@ def test_changes_within_the_call_are_counted(function):
     fast = ag.compile(function)
     for _ in range(4):
         assert str(found(fast)) == str(found(function))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_gradient_that_a_graph_has_saved_is_changed(given):
+    """By the next `zero_grad()`: a pass through the old graph is an error, as eagerly."""
+    w = ag.ones(3, requires_grad=True)
+
+    def function(x):
+        (w * x).sum().backward()
+        if given:
+            w.grad = grad = w.grad * 2
+            return (w * grad).sum()
+        return (w * w.grad).sum()
+
+    fast = ag.compile(function)
+    for _ in range(3):
+        result = fast(ag.ones(3))
+        w.grad.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.backward()
