@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Iterable
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import distributed
@@ -271,13 +273,21 @@ def _chosen(known: dict[str, Any], wanted: int | Sequence[str] | None) -> list[s
     addresses = sorted(known, key=lambda address: (str(known[address]["name"]), address))
     if wanted is None:
         wanted = len(addresses)
-    if isinstance(wanted, int):
-        if not 1 <= wanted <= len(addresses):
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    if hasattr(wanted, "__index__"):
+        count = index(wanted)
+        if not 1 <= count <= len(addresses):
+            remedy = f"start more, or await client.wait_for_workers({count})"
             raise ValueError(
-                f"connect: {wanted} workers are wanted, and the cluster has {len(addresses)}: "
-                f"start more, or await client.wait_for_workers({wanted})"
+                f"connect: {count} workers are wanted, and the cluster has {len(addresses)}: "
+                f"{remedy if count > 0 else 'one is needed'}"
             )
-        return addresses[:wanted]
+        return addresses[:count]
+    if not isinstance(wanted, Iterable):
+        raise TypeError(
+            f"connect: workers={wanted!r}: expected a number of workers, their addresses or names"
+        )
     by_name = {str(known[address]["name"]): address for address in addresses}
     chosen = [by_name.get(str(name), str(name)) for name in wanted]
     missing = [name for name in chosen if name not in known]

@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import asyncgrad as ag
@@ -71,8 +72,15 @@ async def in_one_process() -> None:
         with pytest.raises(TypeError, match="asynchronous client"):
             async with dist.connect(object()):
                 pass
-        async with dist.connect(client, workers=["1"]) as world:
-            assert world.size == 1
+        with pytest.raises(ValueError, match=r"0 workers are wanted.*one is needed"):
+            async with dist.connect(client, workers=0):
+                pass
+        with pytest.raises(TypeError, match="expected a number of workers"):
+            async with dist.connect(client, workers=1.5):
+                pass
+        for workers in (["1"], "1", np.int64(1)):
+            async with dist.connect(client, workers=workers) as world:
+                assert world.size == 1
         # The scheduler forgets the hosts.
         while [key for key in client.futures if "asyncgrad" in key]:
             await client.scheduler.identity()
