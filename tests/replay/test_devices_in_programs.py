@@ -430,6 +430,19 @@ def test_another_simulation_makes_another_recording():
     assert "2 recorded, 2 replayed" in step.explain()
 
 
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_smoothed_labels_are_replayed(device, weighted):
+    weight = ag.rand(3).to(device) if weighted else None
+    loss = nn.CrossEntropyLoss(weight, label_smoothing=0.1, ignore_index=1)
+    step = ag.compile(lambda x, y: ag.grad(loss(x, y), x)[0])
+    for x in inputs(3):
+        x = x.to(device).requires_grad_()
+        y = ag.tensor([0, 2, 1, 2], device=device)
+        assert bits(step(x, y)) == bits(ag.grad(loss(x, y), x)[0])
+    assert replays(step) == 2, step.explain()
+
+
 def many_devices(x):
     return (x * 2).to("sim:1") + 1
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.choices import DivergenceReduction
     from asyncgrad.core.metadata import Metadata
+    from asyncgrad.devices import Device
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, Library
 
@@ -503,6 +504,13 @@ def _counts(
     return found
 
 
+def _times(device: Device, x: Any, factor: float) -> Any:
+    """A number or an array times a factor."""
+    if isinstance(x, (int, float)):
+        return x * factor
+    return again(device.launching(operator.mul), x, factor)
+
+
 def _counted(
     metadata: Metadata, dim: int, target: Array, counted: Array | None, weight: Array | None,
     reduction: Reduction,
@@ -621,11 +629,12 @@ def cross_entropy(
     weights = _class_weight("cross_entropy", weight, x, dim)
     counts, smooth, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
     if label_smoothing:
-        times = metadata.device.launching(operator.mul)
-        counts = times(counts, 1 - label_smoothing)
-        smooth = times(smooth, label_smoothing / metadata.shape[dim])
+        device = metadata.device
+        counts = _times(device, counts, 1 - label_smoothing)
+        smooth = _times(device, smooth, label_smoothing / metadata.shape[dim])
         if weights is not None:
-            weights = weights.reshape((-1,) + (1,) * (len(metadata.shape) - 1 - dim))
+            shape = (-1,) + (1,) * (len(metadata.shape) - 1 - dim)
+            weights = again(device.launching(np.reshape), weights, shape)
     else:
         smooth = weights = None
     sums = again(metadata.kernels["log_sums"], x._array, dim)
