@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def checks_first(steps: list[Any]) -> list[Any]:
     Steps that compute what a check reads move with it. A check stays where it is if it depends on a
     tensor that a function with effects is given, or may have changed by then. The latter is no
     obstacle for integers, which optimisers don't change. But what changes in place may share its
-    memory with other tensors.
+    memory with other tensors, unless that is less memory than theirs.
     """
     given = {
         source
@@ -86,19 +87,15 @@ def checks_first(steps: list[Any]) -> list[Any]:
         for source in (part if part.__class__ is tuple else (part,))
         if source.__class__ is Source
     }
-    shared = any(
-        step.__class__ is Again
-        and step.name == IN_PLACE
-        and any(place.sample.dtype.kind in "iub" for place in read_by(step))
-        for step in steps
-    )
+    changed = _changed_integers(steps)
     makers: dict[Place, Any] = {}
     front: list[Any] = []
     touched = False
     for step in steps:
         if step.__class__ is Load:
             early = not step.gradient and step.source not in given
-            early = early and (not touched or (_of_integers(step) and not shared))
+            if touched:
+                early = early and _of_integers(step) and step.out.sample.nbytes > changed
         else:
             early = not is_change(step) and all(place in makers for place in read_by(step))
             early = early and not (touched and step.name == MADE)
@@ -119,6 +116,23 @@ def checks_first(steps: list[Any]) -> list[Any]:
     if not wanted:
         return steps
     return [s for s in steps if s in wanted] + [s for s in steps if s not in wanted]
+
+
+def _changed_integers(steps: list[Any]) -> float:
+    """The bytes of integers that change in place; infinite if they may be part of more memory."""
+    most = -1
+    for step in steps:
+        if (
+            step.__class__ is Again
+            and step.name == IN_PLACE
+            and any(place.sample.dtype.kind in "iub" for place in read_by(step))
+        ):
+            holder = step.arguments[0]
+            own = holder.__class__ is Source and holder.argument is None
+            if not own or holder.tensor._array.base is not None:
+                return inf
+            most = max(most, holder.tensor._array.nbytes)
+    return most
 
 
 def _of_integers(step: Any) -> bool:

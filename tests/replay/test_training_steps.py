@@ -473,3 +473,24 @@ def test_a_scaler_raises_as_in_eager_steps():
     scaler.update()
     fast(ag.ones(2))
     assert replays(fast) == 1
+
+
+def test_labels_are_checked_before_a_norm_counts_its_batches():
+    """The counter is an integer, too, that changes in place, but it can't hold the labels."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+
+    @ag.compile(fullgraph=True)
+    def step(x, labels):
+        model.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), labels)
+        loss.backward()
+        return loss.detach()
+
+    for number in range(3):
+        step(ag.randn(5, 4), ag.tensor([0, 1, 2, 1, number]))
+    assert "2 replayed" in step.explain()
+    assert model[1].num_batches_tracked.item() == 3
+    with pytest.raises(IndexError):
+        step(ag.randn(5, 4), ag.tensor([0, 1, 2, 1, 3]))
+    # The call that raised has counted, as an eager one does.
+    assert model[1].num_batches_tracked.item() == 4
