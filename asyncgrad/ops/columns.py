@@ -24,9 +24,8 @@ COLUMNS, _OF_DEVICE = 1 << 18, 1 << 27
 _SHORT, _SIDE_BY_SIDE = 32, 8
 #: Numbers in a line of the cache.
 _LINE = 16
-#: Images that are copied side by side at a time. Their rows may share a set of lines of the cache,
-#: which holds eight.
-_FEW = 8
+#: Products of rows have so many times as many columns as rows at least.
+_WIDE = 4
 #: BLAS does not pack the operands of products with at most so many multiplications. Parts of a
 #: product have as many columns at least.
 _SMALL_PRODUCT, _NARROW = 10**6, 32
@@ -114,7 +113,7 @@ def _layout(
     )
 
 
-def _most(array: Array) -> int:
+def most_columns(array: Array) -> int:
     """The most elements of the columns of an array that are made at a time."""
     return COLUMNS if array.__class__ is np.ndarray else _OF_DEVICE
 
@@ -126,7 +125,7 @@ def some_windows(windows: Array, ndim: int) -> list[tuple[slice, slice]]:
     image = prod(shape[1:])
     if batch == 0 or image == 0:
         return []
-    most = _most(windows)
+    most = most_columns(windows)
     if image <= most // 2:
         step = max(1, most // image)
         return [(slice(start, start + step), slice(None)) for start in range(0, batch, step)]
@@ -162,15 +161,61 @@ def has_short_rows(x: Array, kernel: Shape, image: Shape) -> bool:
     )
 
 
-def some_images(y: Array, columns: int) -> list[slice]:
+def some_images(batch: int, columns: int, most: int) -> list[slice]:
     """Images that are put side by side, from the elements of one's columns.
 
-    Parts of about the same length, in full lines of the cache.
+    Parts of about the same length, in full lines of the cache: an odd number of them, as vectors
+    whose distance is a power of two would fall on the same lines.
     """
-    batch, most = len(y), _most(y)
-    step = -(-most // (max(1, columns) * _LINE)) * _LINE
-    step = -(-batch // (-(-batch // step) * _LINE)) * _LINE
+    lines = -(-batch // _LINE)
+    count = -(-lines // -(-most // (max(1, columns) * _LINE)))
+    if lines % 8 == 0:
+        count = max(2, count)
+    step = -(-lines // count)
+    step = (step | (count > 1)) * _LINE
     return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
+
+
+class SideBySide(NamedTuple):
+    """How a kernel moves over images that are put side by side.
+
+    The windows in a row of the output lie in `kernel[0]` rows of the image. If these follow one
+    another in memory, they are the columns of a matrix, and the matrices of two rows share memory:
+    so windows are laid out along the other axes only. Otherwise there is one row, of all places.
+    """
+
+    kernel: tuple[int, ...]
+    image: tuple[int, ...]
+    geometry: Geometry
+    #: The images that are taken at a time.
+    parts: list[slice]
+
+    def rows(self, x: Array) -> Any:
+        """Images with as many axes as the kernel."""
+        return x if x.ndim == 2 + len(self.kernel) else x[:, :, None]
+
+
+@functools.lru_cache(_REMEMBERED)
+def side_by_side(
+    shape: Shape, outs: int, kernel: Shape, image: Shape, geometry: Geometry, whole: bool = False
+) -> SideBySide:
+    """Choose how images of a shape are put side by side for `outs` channels of output.
+
+    `whole` asks for one row of all places.
+    """
+    stride, padding, dilation, groups = geometry
+    batch, channels = shape[:2]
+    if len(kernel) > 1 and dilation[0] == 1 and kernel[0] > 1 and not whole:
+        height, width = (image[0] - 1) * stride[0] + kernel[0], prod(image[1:])
+        one = channels * height * prod(kernel[1:]) * width
+        # BLAS packs the weights anew for each row.
+        fewest = -(-_WIDE * outs // groups // width)
+        if fewest <= batch and one * fewest <= 4 * COLUMNS:
+            parts = some_images(batch, one, max(COLUMNS // 2, one * fewest))
+            return SideBySide(kernel, image, geometry, parts)
+    in_one = Geometry((1, *stride), ((0, 0), *padding), (1, *dilation), groups)
+    parts = some_images(batch, channels * prod(kernel) * prod(image), COLUMNS)
+    return SideBySide((1, *kernel), (1, *image), in_one, parts)
 
 
 def _matrices(xp: Library, dtype: Any, groups: int, rows: int, width: int) -> Any:
@@ -181,38 +226,84 @@ def _matrices(xp: Library, dtype: Any, groups: int, rows: int, width: int) -> An
     return xp.empty((groups, rows, width + _APART), dtype)[..., :width]
 
 
-def side_by_side(xp: Library, x: Array, kernel: Shape, image: Shape, geometry: Geometry) -> Any:
-    """The windows of some images, side by side along the last axis, as matrices of columns.
+def beside(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> Any:
+    """Some images as (first axis, channels, other axes, images), padded with zeros.
 
-    Their shape is (groups, channels * kernel, places * images).
+    Each element of an image is a vector over the images.
     """
-    groups, count = geometry.groups, len(x)
-    length, places = x.shape[1] // groups * prod(kernel), prod(image)
-    frame, kept, inner = _frame(x.shape, geometry.padding)
-    # Each element of an image is a vector over the images.
-    space = xp.zeros((*frame[1:], count), x.dtype)
-    # The layout of one such image.
-    shape, strides = _layout((1, *frame[1:]), (0, *space.strides[:-1]), kernel, image, geometry)
-    _put_beside(space[(*inner, slice(None))], x[kept])
-    windows = np.ndarray((*shape[1:], count), x.dtype, space, 0, (*strides[1:], space.itemsize))
-    columns = _matrices(xp, x.dtype, groups, length, places * count)
-    columns.reshape(windows.shape)[...] = windows
-    return columns
+    order, shape, kept, inner, edges = _beside(x.shape, padding)
+    if xp.ndarray is np.ndarray:
+        # Images whose distance is a power of two would fall on the same lines of the cache.
+        apart = _matrices(xp, x.dtype, 1, len(x), prod(x.shape[1:]))[0].reshape(x.shape)
+        apart[...] = x
+        x = apart
+    out = xp.empty(shape, x.dtype)
+    for edge in edges:
+        out[edge] = 0
+    out[inner] = x[kept].transpose(order)
+    return out
 
 
-def _put_beside(target: Array, images: Array) -> None:
-    """Copy images to vectors over the images, a few at a time: all would not fit into L1."""
-    order = (*range(1, images.ndim), 0)
-    for start in range(0, len(images), _FEW):
-        some = slice(start, start + _FEW)
-        target[..., some] = images[some].transpose(order)
+@functools.lru_cache(_REMEMBERED)
+def _beside(shape: Shape, padding: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
+    """The order of the axes, the shape, what is kept of the images and where, and the edges."""
+    order = (2, 1, *range(3, len(shape)), 0)
+    frame, kept, (_, first, *others) = _frame(shape, padding or ((0, 0),) * (len(shape) - 2))
+    inner = (first, slice(None), *others)
+    whole = tuple([frame[axis] for axis in order])
+    edges = []
+    for axis, part in enumerate(inner):
+        if part.start:
+            edges.append((*inner[:axis], slice(part.start)))
+        if part.stop is not None and part.stop < whole[axis]:
+            edges.append((*inner[:axis], slice(part.stop, None)))
+    return order, whole, kept, inner, edges
 
 
-def beside(xp: Library, y: Array, groups: int) -> Any:
-    """Some images as matrices of shape (groups, channels, places * images)."""
-    shape = (groups, y.shape[1] // groups, *y.shape[2:], len(y))
-    out = _matrices(xp, y.dtype, groups, shape[1], prod(shape[2:]))
-    _put_beside(out.reshape(y.shape[1:] + shape[-1:]), y)
+def windows_beside(xp: Library, x: Array, kernel: Shape, image: Shape, geometry: Geometry) -> Any:
+    """The windows of some images as matrices of columns, one for each row of the output.
+
+    Their shape is (groups, rows, kernel * channels, places * images), and they share memory.
+    """
+    space = beside(xp, x, geometry.padding)
+    windows, rows, matrices = _rows(space.shape, space.itemsize, kernel, image, geometry)
+    laid = xp.empty(rows, x.dtype)
+    laid[...] = np.ndarray(rows, x.dtype, space, 0, windows)
+    return np.ndarray(matrices[0], x.dtype, laid, 0, matrices[1])
+
+
+@functools.lru_cache(_REMEMBERED)
+def _rows(
+    space: Shape, itemsize: int, kernel: Shape, image: Shape, geometry: Geometry
+) -> tuple[Shape, Shape, tuple[Shape, Shape]]:
+    """The strides of windows along all axes but the first, their shape, and that of matrices."""
+    (stride, *strides), _, (_, *dilation), groups = geometry
+    own, count = space[1] // groups, space[-1]
+    row, channel, *steps = [itemsize * prod(space[axis + 1 :]) for axis in range(len(space) - 1)]
+    height, width = (image[0] - 1) * stride + kernel[0], prod(image[1:]) * count
+    windows = (
+        own * channel,
+        row,
+        *(d * step for d, step in zip(dilation, steps, strict=True)),
+        channel,
+        *(s * step for s, step in zip(strides, steps, strict=True)),
+        itemsize,
+    )
+    line = itemsize * width
+    row = line * own * prod(kernel[1:])
+    return (
+        windows,
+        (groups, height, *kernel[1:], own, *image[1:], count),
+        ((groups, image[0], prod(kernel) * own, width),
+         (height * row, stride * row, line, itemsize)),
+    )  # fmt: skip
+
+
+def products_beside(xp: Library, a: Array, windows: Array) -> Any:
+    """The products of the matrices of each group with its windows, as (groups, outs, rows, ...)."""
+    groups, rows, _, width = windows.shape
+    out = xp.empty((groups, a.shape[1], rows, width), a.dtype)
+    xp.matmul(a[:, None], windows, out.swapaxes(1, 2))
     return out
 
 

@@ -271,7 +271,7 @@ def _convolution_of(images: Any, channels: int, stride: int) -> list[bytes]:
 def _threads_of_products(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The names of the threads that compute the products of a convolution."""
     names: set[str] = set()
-    for name in ("in_parts", "sum_of_parts"):
+    for name in ("in_parts", "sum_of_parts", "windows_beside"):
         product = getattr(convolution, name)
 
         def named(*arguments: Any, product: Any = product) -> Any:

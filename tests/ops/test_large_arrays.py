@@ -134,14 +134,39 @@ def test_convolution_of_images_side_by_side_in_several_parts(monkeypatch, stride
     """The last part has fewer images, and what the one before left in the memory is not used."""
     monkeypatch.setattr(columns, "COLUMNS", 1 << 14)
     monkeypatch.setattr(columns, "_SMALL_PRODUCT", 3000)
-    columns._parts.cache_clear()
+    _forget_parts()
     weight = _RANDOM.standard_normal((6, 1, 3, 3))
 
     def conv(L, x, w):
         return L.nn.functional.conv2d(x, w, None, stride, (1, 0), 1, 2)
 
     _assert_equal(conv, _MANY, weight)
+    _forget_parts()
+
+
+def _forget_parts():
     columns._parts.cache_clear()
+    columns.side_by_side.cache_clear()
+
+
+@pytest.mark.parametrize("outs", [4, 200])
+@pytest.mark.parametrize("shape", [(9,), (5, 6), (4, 5, 6)])
+@pytest.mark.parametrize(("stride", "padding"), [(1, 1), (2, 0)])
+def test_convolution_of_images_side_by_side(outs, shape, stride, padding):
+    """Rows of windows share memory, if there is more than one axis and the weights are few."""
+    images = _RANDOM.standard_normal((24, 4, *shape))
+    weight = _RANDOM.standard_normal((outs, 2, *(3, 2, 1)[: len(shape)]))
+
+    def conv(L, x, w):
+        function = getattr(L.nn.functional, f"conv{len(shape)}d")
+        return function(x, w, None, stride, (padding, *[0] * (len(shape) - 1)), 1, 2)
+
+    plan = columns.side_by_side(
+        images.shape, outs, weight.shape[2:], (3,) * len(shape),
+        columns.Geometry((1,) * len(shape), ((0, 0),) * len(shape), (1,) * len(shape), 2),
+    )  # fmt: skip
+    assert (plan.kernel == weight.shape[2:]) == (len(shape) > 1 and outs == 4)
+    _assert_equal(conv, images, weight)
 
 
 def test_pooling_where_everything_is_minus_infinity():

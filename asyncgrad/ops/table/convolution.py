@@ -20,14 +20,18 @@ from asyncgrad.ops.columns import (
     columns_of,
     has_short_rows,
     in_parts,
+    most_columns,
     of_groups,
     padded,
+    products_beside,
     side_by_side,
     some_images,
     some_windows,
     sum_of_parts,
+    windows_beside,
     windows_of,
 )
+from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import share, widening
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
@@ -64,6 +68,13 @@ def _share(
     share(xp, compute, pieces, 2 if elements >= _MANY else len(pieces) + 1)
 
 
+def _turned(weight: Array, kernel: Shape, groups: int) -> Any:
+    """The weights as matrices (groups, outs, kernel * channels)."""
+    outs, own = weight.shape[:2]
+    weight = weight.reshape(groups, outs // groups, own, prod(kernel))
+    return weight.swapaxes(2, 3).reshape(groups, outs // groups, -1)
+
+
 def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> Any:
     kernel = weight.shape[2:]
     groups, ndim = geometry.groups, len(kernel)
@@ -74,16 +85,20 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
         return of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
     if has_short_rows(x, kernel, image):
-        out = xp.empty((batch, outs, *image), x.dtype)
+        plan = side_by_side(x.shape, outs, kernel, image, geometry)
+        axes = len(plan.kernel)
+        x, order = plan.rows(x), (axes + 2, *range(axes + 2))
+        shape = (groups, outs // groups, *plan.image)
+        matrix = _turned(weight, plan.kernel, groups)
+        out = xp.empty((batch, groups, outs // groups, *plan.image), x.dtype)
 
         def of_images(images: slice) -> None:
-            columns = side_by_side(xp, x[images], kernel, image, geometry)
-            made = in_parts(xp, matrix, columns).reshape(outs, *image, -1)
-            out[images] = made.transpose((ndim + 1, *range(ndim + 1)))
+            windows = windows_beside(xp, x[images], *plan[:3])
+            made = products_beside(xp, matrix, windows).reshape(*shape, -1)
+            out[images] = made.transpose(order)
 
-        elements = groups * prod(weight.shape[1:]) * prod(image)
-        _share(xp, of_images, some_images(x, elements), batch * elements)
-        return out
+        _share(xp, of_images, plan.parts, batch * weight[0].size * groups * prod(image))
+        return out.reshape(batch, outs, *image)
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, matrix.shape[2], prod(image))
@@ -138,17 +153,20 @@ def _convolution_weight(
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
     if has_short_rows(x, kernel, y.shape[2:]):
+        # Half precision would round the sum of each row.
+        plan = side_by_side(x.shape, shape[0], kernel, y.shape[2:], geometry, is_half(y.dtype))
+        x, y = plan.rows(x), plan.rows(y)
 
         def of_images(images: slice) -> Any:
-            columns = side_by_side(xp, x[images], kernel, y.shape[2:], geometry)
-            part = y[images].reshape(-1, groups, outs, *y.shape[2:])
-            part = part.transpose((1, *range(3, ndim + 3), 0, 2)).reshape(groups, -1, outs)
-            return sum_of_parts(xp, columns, part)
+            windows = windows_beside(xp, x[images], *plan[:3])
+            part = beside(xp, y[images]).reshape(plan.image[0], groups, outs, -1)
+            made = xp.matmul(windows, part.transpose((1, 0, 3, 2)))
+            return made[:, 0] if made.shape[1] == 1 else made.sum(axis=1)
 
-        elements = groups * length * prod(y.shape[2:])
-        places = some_images(x, elements)
-        total = _total(xp, of_images, places, len(x) * elements, (groups, length, outs), y.dtype)
-        return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(shape)
+        elements = len(x) * groups * length * prod(plan.image)
+        total = _total(xp, of_images, plan.parts, elements, (groups, length, outs), y.dtype)
+        total = total.reshape(groups, -1, shape[1], outs)
+        return xp.ascontiguousarray(total.transpose((0, 3, 2, 1))).reshape(shape)
     windows = windows_of(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= COLUMNS:
         columns = windows.reshape(groups, length, -1)
@@ -218,7 +236,8 @@ def _convolution_input(
         out[...] = 0
 
     def of_images(images: slice) -> None:
-        part = in_parts(xp, matrix, beside(xp, y[images], groups))
+        part = beside(xp, y[images][:, :, None]).reshape(groups, matrix.shape[2], -1)
+        part = in_parts(xp, matrix, part)
         part = part.reshape(shape[1], *kernel, *image, -1)
         total = xp.zeros((shape[1], *spread, part.shape[-1]), y.dtype)
         for offset in np.ndindex(*kernel):
@@ -228,7 +247,8 @@ def _convolution_input(
         out[images] = total[(slice(None), *inner)].transpose((ndim + 1, *range(ndim + 1)))
 
     elements = groups * matrix.shape[1] * prod(image)
-    _share(xp, of_images, some_images(y, elements), len(y) * elements)
+    parts = some_images(len(y), elements, most_columns(y))
+    _share(xp, of_images, parts, len(y) * elements)
     return out
 
 
