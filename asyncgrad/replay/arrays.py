@@ -269,11 +269,8 @@ class KnownArrays:
 
     def _given(self, tensor: Any) -> Any:
         """The template of a tensor that a function is given."""
-        source = self.sources.get(id(tensor))
-        if source is not None:
-            return source
-        if id(tensor) in self.gradients:
-            return self._gradient(*self.gradients[id(tensor)])
+        if (known := self._before(tensor)) is not None:
+            return known
         if requires_grad(tensor) or view_of(tensor) is not None:
             raise UnrepeatableError("it is given a tensor with a history")
         place = self.array_of(tensor)
@@ -330,19 +327,20 @@ class KnownArrays:
             raise UnrepeatableError("it returns a dictionary with a key that it has made or got")
         return key
 
-    def _gradient(self, value: Any, source: Source) -> Gradient:
-        """The template of a tensor that is the `.grad` of a leaf at this point."""
-        if source.tensor._autograd.grad is value:
-            return Gradient(source)
+    def _before(self, tensor: Any) -> Source | Gradient | None:
+        """The template of a tensor that the call has not made, or of a leaf's `.grad`."""
+        source = self.sources.get(id(tensor))
+        if source is not None or id(tensor) not in self.gradients:
+            return source
+        grad, leaf = self.gradients[id(tensor)]
+        if leaf.tensor._autograd.grad is grad:
+            return Gradient(leaf)
         raise UnrepeatableError("it uses a .grad that is none any more")
 
     def _tensor(self, value: Any) -> Any:
         """The template of a tensor that is returned."""
-        source = self.sources.get(id(value))
-        if source is not None:
-            return source
-        if id(value) in self.gradients:
-            return self._gradient(*self.gradients[id(value)])
+        if (before := self._before(value)) is not None:
+            return before
         if value._edge is None and requires_grad(value):
             raise UnrepeatableError("it returns a leaf that it has made")
         if is_inference(value) and view_of(value) is not None:
