@@ -365,11 +365,7 @@ from asyncgrad.ops.api.grids import cartesian_prod as cartesian_prod
 def cat(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors joined along an existing axis."""
 def cauchy_(input: Tensor, median: builtins.float = 0.0, sigma: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the Cauchy distribution.
-
-    Raises:
-        RuntimeError: if `sigma` is not positive or the dtype not floating.
-    """
+    """Fill with numbers from the Cauchy distribution."""
 from asyncgrad.ops.api.distances import cdist as cdist
 cdouble: _DType
 def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -393,9 +389,6 @@ def cholesky_inverse(input: Tensor, upper: builtins.bool = False, *, out: Tensor
     Args:
         input: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
-
-    Raises:
-        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
 def cholesky_solve(input: Tensor, input2: Tensor, upper: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
@@ -544,7 +537,6 @@ def copy_(self: Tensor, source: Tensor, non_blocking: builtins.bool = False) -> 
     """Copy the values of another tensor, broadcast, from any device.
 
     Args:
-        source: the other tensor.
         non_blocking: do not wait for a copy from pinned memory.
     """
 def copysign(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -722,7 +714,6 @@ class _Engine:
                 failed, before the pass ends without it.
 
         Raises:
-            TypeError: if a number of passes or coroutines is not an int.
             ValueError: if nothing could run.
         """
     @property
@@ -767,11 +758,7 @@ def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def expm1_(self: Tensor) -> Tensor:
     """`expm1`, in place."""
 def exponential_(input: Tensor, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers from the exponential distribution of rate `lambd`.
-
-    Raises:
-        RuntimeError: if the rate is not positive or the dtype not floating.
-    """
+    """Fill with numbers from the exponential distribution of rate `lambd`."""
 def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """A matrix with ones on the diagonal and zeros elsewhere; see `zeros`.
 
@@ -779,9 +766,6 @@ def eye(n: builtins.int, m: builtins.int | None = None, *, dtype: DTypeLike | No
         n: how many rows there are.
         m: how many columns; `n` if None.
         dtype: the dtype; the default one if None.
-
-    Raises:
-        TypeError: if the numbers are not integers.
     """
 def feature_alpha_dropout(input: Tensor, p: builtins.float, train: builtins.bool) -> Tensor:
     """`nn.functional.feature_alpha_dropout`, which is told whether it trains."""
@@ -800,7 +784,6 @@ def fill_diagonal_(input: Tensor, fill_value: Number, wrap: builtins.bool = Fals
 
     Args:
         input: a tensor of two axes, or of more axes of equal length.
-        fill_value: the number.
         wrap: in a tall matrix, start the diagonal again after its end.
     """
 from asyncgrad.ops.api.dtypes import finfo as finfo
@@ -848,9 +831,6 @@ def frexp(input: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> ret
 
     Returns:
         A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
-
-    Raises:
-        RuntimeError: for other dtypes.
     """
 from asyncgrad.ops.api.dlpack import from_dlpack as from_dlpack
 from asyncgrad.ops.api.data import from_numpy as from_numpy
@@ -927,9 +907,6 @@ def hann_window(window_length: builtins.int, periodic: builtins.bool = True, *, 
         window_length: the number of points.
         periodic: make one more point and drop the last, for Fourier transforms.
         options: `dtype`, `device` and `requires_grad`, as for `zeros`.
-
-    Raises:
-        RuntimeError: if the length is negative, or the dtype is not floating.
     """
 def hardshrink(input: Tensor, lambd: builtins.float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
@@ -1000,11 +977,7 @@ def index_copy(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor, 
 def index_copy_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
     """`index_copy`, in place."""
 def index_fill(input: Tensor, dim: builtins.int, index: Tensor, value: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
-    """A copy of `input` with one value in all slices at `index` along `dim`.
-
-    Raises:
-        RuntimeError: if the value has dimensions.
-    """
+    """A copy of `input` with one value in all slices at `index` along `dim`."""
 def index_fill_(self: Tensor, dim: builtins.int, index: Tensor, value: Tensor | Number) -> Tensor:
     """`index_fill`, in place."""
 from asyncgrad.ops.api.index import index_put as index_put
@@ -1025,11 +998,7 @@ def index_reduce(input: Tensor, dim: builtins.int, index: Tensor, source: Tensor
 def index_reduce_(self: Tensor, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
     """`index_reduce`, in place."""
 def index_select(input: Tensor, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
-
-    Raises:
-        IndexError: if a number is out of range, or `index` has more axes or another dtype.
-    """
+    """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
 inf: builtins.float
 from asyncgrad.autograd.modes import inference_mode as inference_mode
 from asyncgrad.random import initial_seed as initial_seed
@@ -1039,9 +1008,6 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: of shape (..., k).
         other: of shape (..., k).
-
-    Raises:
-        RuntimeError: if the last axes differ in length, or the dtypes differ.
     """
 from asyncgrad.native import instance_norm as instance_norm
 int: _DType
@@ -1096,20 +1062,13 @@ def kaiser_window(window_length: builtins.int, periodic: builtins.bool = True, b
 def kl_div(input: Tensor, target: Tensor, reduction: builtins.int = 0, log_target: builtins.bool = False) -> Tensor:
     """`nn.functional.kl_div` with 0, 1 or 2 for none, mean or sum."""
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The Kronecker product: a block of the second tensor for each element of the first.
-
-    Args:
-        other: a tensor.
-    """
+    """The Kronecker product: a block of the second tensor for each element of the first."""
 def kthvalue(input: Tensor, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.kthvalue:
-    """The `k`-th smallest element along an axis, counted from 1, and its index.
+    """The `k`-th smallest element along an axis, counted from 1, and its index, an int64.
 
     Args:
         input: a real tensor. NaN is greater than all numbers.
         k: the rank, from 1.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
         NotImplementedError: for booleans and complex numbers.
@@ -1129,11 +1088,7 @@ def le(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> T
 def le_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`le`, in place."""
 def lerp(input: Tensor, end: Tensor, weight: Tensor | builtins.float, *, out: Tensor | None = None) -> Tensor:
-    """`input + weight * (end - input)`, broadcast, computed from the nearer end.
-
-    Raises:
-        RuntimeError: if the dtypes differ.
-    """
+    """`input + weight * (end - input)`, broadcast, computed from the nearer end."""
 def lerp_(self: Tensor, end: Tensor, weight: Tensor | builtins.float) -> Tensor:
     """`lerp`, in place."""
 def less(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -1401,13 +1356,10 @@ def minimum(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tenso
     """The smaller of two elements, broadcast; the gradient of a tie is split in halves."""
 from asyncgrad.ops.api.linalg import mm as mm
 def mode(input: Tensor, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.mode:
-    """The most frequent element along an axis, the least of several, and its index.
+    """The most frequent element along an axis, the least of several, and its index, an int64.
 
     Args:
         input: a real tensor.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
     """
 def moveaxis(input: Tensor, source: Ints, destination: Ints) -> Tensor:
     """Move axes to other positions; the rest keep their order."""
@@ -1419,16 +1371,13 @@ def mul(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = 
 def mul_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`mul`, in place."""
 def multinomial(input: Tensor, num_samples: builtins.int, replacement: builtins.bool = False, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor:
-    """Indices drawn with the weights in each row of a tensor.
+    """Indices, (num_samples,) or (m, num_samples), drawn with the weights in each row of a tensor.
 
     Args:
         input: the weights, not negative: of shape (n,) or (m, n).
         num_samples: how many to draw from each row.
         replacement: an index may be drawn again.
         generator: the source of the numbers; the default generator if None.
-
-    Returns:
-        Integers of shape (num_samples,) or (m, num_samples).
 
     Raises:
         RuntimeError: if the weights are none, or too few to draw from.
@@ -1444,9 +1393,6 @@ def mvlgamma(input: Tensor, p: builtins.int, *, out: Tensor | None = None) -> Te
     Args:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
-
-    Raises:
-        RuntimeError: if the dimension is less than 1.
     """
 def mvlgamma_(self: Tensor, p: builtins.int) -> Tensor:
     """`mvlgamma`, in place."""
@@ -1476,11 +1422,7 @@ def nanquantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | N
 def nansum(input: Tensor, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
     """The sum over some axes, without NaN."""
 def narrow(input: Tensor, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int) -> Tensor:
-    """A view of `length` elements of an axis, from `start`.
-
-    Raises:
-        RuntimeError: if the axis has too few elements, or there are no axes.
-    """
+    """A view of `length` elements of an axis, from `start`."""
 def ne(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` differs from `other`, broadcast: bool, without a gradient."""
 def ne_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -1502,11 +1444,7 @@ from asyncgrad import nn as nn
 from asyncgrad.autograd.modes import no_grad as no_grad
 @overload
 def nonzero(input: Tensor, *, as_tuple: Literal[False] = False, out: Tensor | None = None) -> Tensor:
-    """The indices of the elements that are not zero; no gradient.
-
-    Returns:
-        A row for each element, or with `as_tuple` a tensor for each axis.
-    """
+    """The indices of nonzero elements: a row for each, or with `as_tuple` a tensor by axis."""
 @overload
 def nonzero(input: Tensor, *, as_tuple: Literal[True], out: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]: ...
 @overload
@@ -1520,9 +1458,6 @@ def norm(input: Tensor, p: builtins.float | MatrixNorm | None = 'fro', dim: Ints
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
     """
 def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, size: Ints | None = None, *, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, layout: layout | None = None, pin_memory: builtins.bool = False, out: Tensor | None = None) -> Tensor:
     """Normal numbers with the means and deviations given; see `zeros`.
@@ -1574,7 +1509,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: builtins.int) -> Tensor:
 
     Args:
         input: of shape (..., channels * factor**2, height, width).
-        upscale_factor: the factor.
     """
 def pixel_unshuffle(input: Tensor, downscale_factor: builtins.int) -> Tensor:
     """Undo `pixel_shuffle`."""
@@ -1662,7 +1596,6 @@ def randint(*bounds: builtins.int | Sequence[builtins.int], low: builtins.int | 
         dtype: any dtype but complex ones; int64 if None.
 
     Raises:
-        TypeError: if the bounds are no integers or the shape is not a sequence of them.
         RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
 def randint_like(input: Tensor, *bounds: builtins.int, low: builtins.int | None = None, high: builtins.int | None = None, generator: Generator | None = None, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
@@ -1724,9 +1657,6 @@ def repeat_interleave(input: Tensor, repeats: Tensor | builtins.int | None = Non
         repeats: the number of repetitions: a number, or a tensor with one for each slice.
         dim: the axis; None flattens the tensor first.
         output_size: the expected length of the result; another length raises.
-
-    Raises:
-        RuntimeError: if counts are negative, not integers, or do not match the slices.
     """
 from asyncgrad.autograd.modes import request as request
 def requires_grad_(self: Tensor, requires_grad: builtins.bool = True) -> Tensor:
@@ -1747,9 +1677,6 @@ def resize_(input: Tensor, *sizes: Ints, memory_format: memory_format | None = N
         input: the tensor, which must not require grad, except in inference mode.
         sizes: the shape, as integers or one sequence of them.
         memory_format: for PyTorch compatibility: the rows are always the last axis.
-
-    Returns:
-        The tensor.
 
     Raises:
         RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
@@ -1898,7 +1825,7 @@ def softmax(input: Tensor, dim: builtins.int, dtype: DTypeLike | None = None, *,
         NotImplementedError: for a dtype that is not floating.
     """
 def sort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool | None = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.sort:
-    """The sorted elements along an axis, and their indices.
+    """The sorted `values` along an axis, and their int64 `indices`.
 
     NaN is greater than all numbers. Equal elements always keep their order.
 
@@ -1906,9 +1833,6 @@ def sort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = Fals
         input: a real tensor.
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
         RuntimeError: for complex numbers.
@@ -1941,16 +1865,9 @@ def squeeze(input: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
 def squeeze_(self: Tensor, *dims: Ints, dim: Ints | None = None) -> Tensor:
     """`squeeze`, in place: the same tensor with other axes."""
 def stack(tensors: Sequence[Tensor], dim: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Tensors of one shape joined along a new axis.
-
-    Raises:
-        IndexError: if the first has too few axes for `dim`.
-    """
+    """Tensors of one shape joined along a new axis."""
 def std(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
-    """The standard deviation over some axes; the gradient of 0 is 0.
-
-    The arguments are those of `var`.
-    """
+    """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
 def std_mean(input: Tensor, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """What `std` and `mean` return; the arguments are those of `var`."""
 from asyncgrad.ops.api.signals import stft as stft
@@ -1996,11 +1913,7 @@ from asyncgrad.ops.api.shape import t as t
 def t_(self: Tensor) -> Tensor:
     """`t`, in place: the same tensor with other axes."""
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The elements at flat indices, in the shape of `index`.
-
-    Raises:
-        RuntimeError: if the index is not int64.
-    """
+    """The elements at flat indices, in the shape of `index`."""
 def take_along_dim(input: Tensor, indices: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
     """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
 def tan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -2022,12 +1935,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Ints | Sequence[Sequence[builtins.int]
     """The sums of products over axes of two tensors.
 
     Args:
-        a: the first tensor.
-        b: the second.
         dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
-
-    Raises:
-        RuntimeError: if the axes do not fit, or the dtypes differ.
     """
 from asyncgrad import testing as testing
 def threshold(input: Tensor, threshold: builtins.float, value: builtins.float, inplace: builtins.bool = False) -> Tensor:
@@ -2036,19 +1944,13 @@ def threshold_(input: Tensor, threshold: builtins.float, value: builtins.float) 
     """`threshold`, in place."""
 from asyncgrad.ops.api.shape import tile as tile
 def topk(input: Tensor, k: builtins.int, dim: builtins.int = -1, largest: builtins.bool = True, sorted: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.topk:
-    """The `k` greatest or smallest elements along an axis, and their indices.
+    """The `k` greatest or smallest `values` along an axis, and their int64 `indices`.
 
     Args:
         input: a real tensor. NaN is greater than all numbers.
         k: the number of elements.
         largest: return the greatest, otherwise the smallest.
         sorted: without effect, as the result is always sorted.
-
-    Returns:
-        A named tuple of `values`, which have a gradient, and int64 `indices`.
-
-    Raises:
-        RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
     """
 def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
@@ -2078,28 +1980,19 @@ def trapz(y: Tensor, x: Tensor | None = None, *, dx: Number | None = None, dim: 
         y: the values at the points.
         x: the coordinates: one vector, or a tensor broadcast against `y`.
         dx: the distance of neighbours, if `x` is not given.
-
-    Raises:
-        RuntimeError: for booleans, or another number of coordinates.
     """
 def tril(input: Tensor, diagonal: builtins.int = 0, *, out: Tensor | None = None) -> Tensor:
     """The elements of matrices on and below a diagonal, zeros above."""
 def tril_(self: Tensor, diagonal: builtins.int = 0) -> Tensor:
     """`tril`, in place."""
 def tril_indices(row: builtins.int, col: builtins.int, offset: builtins.int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
-    """The indices on and below a diagonal of a matrix, row by row; see `zeros`.
+    """The indices, of shape (2, count), on and below a matrix's diagonal, row by row; see `zeros`.
 
     Args:
         row: how many rows the matrix has.
         col: how many columns.
         offset: which diagonal; larger is further to the right.
         dtype: int64 if None, or int32.
-
-    Returns:
-        A tensor of shape (2, count): the row and column indices.
-
-    Raises:
-        NotImplementedError: for other dtypes.
     """
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: builtins.float = 1.0, p: builtins.float = 2, eps: builtins.float = 1e-06, swap: builtins.bool = False, reduction: builtins.int = 0) -> Tensor:
     """`nn.functional.triplet_margin_loss` with 0, 1 or 2 for none, mean or sum."""
@@ -2153,9 +2046,6 @@ def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: Literal[
         return_counts: also return the number of occurrences of each.
         dim: the axis; None for the elements.
 
-    Returns:
-        A tensor, or a tuple if further results are requested.
-
     Raises:
         RuntimeError: if parts along an axis have no elements.
         NotImplementedError: in the backward pass: there is no derivative.
@@ -2176,9 +2066,6 @@ def unique_consecutive(input: Tensor, return_inverse: Literal[False] = False, re
         return_inverse: also return the index in the result of each element.
         return_counts: also return the length of each run.
         dim: the axis; None for the flattened elements.
-
-    Returns:
-        A tensor, or a tuple if further results are requested.
 
     Raises:
         RuntimeError: if parts along an axis have no elements.
@@ -2242,9 +2129,6 @@ def zeros(*sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None
         dtype: the dtype; the default one if None.
         device: the device; the default device if None.
         requires_grad: whether gradients are accumulated for the tensor.
-
-    Raises:
-        RuntimeError: if a length is negative, or a dtype without gradients is to require them.
     """
 def zeros_like(input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None, requires_grad: builtins.bool = False, memory_format: memory_format | None = None, layout: layout | None = None, pin_memory: builtins.bool = False) -> Tensor:
     """Zeros, in the shape, layout, dtype and device of another tensor; see `zeros`."""

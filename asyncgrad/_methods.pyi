@@ -276,7 +276,7 @@ class Methods(Variable):
     def argwhere(self) -> Tensor:
         """The indices of the nonzero elements, one row for each."""
     def as_strided(self, size: Ints, stride: Ints, storage_offset: builtins.int | None = None) -> Tensor:
-        """A view, with arbitrary strides, of the memory of a tensor or its base.
+        """A view, with any strides, of a tensor's or its base's memory, such as a signal's windows.
 
         Several elements may share memory; their gradients add up. Elements of the base that `input`
         does not contain get no gradient. Tensors outside of host memory are copied.
@@ -286,13 +286,9 @@ class Methods(Variable):
             stride: for each axis, the distance of neighbours, in elements.
             storage_offset: the number of the first element in memory; None for that of `input`.
 
-        Returns:
-            The view, such as all windows of a signal.
-
         Raises:
             RuntimeError: if an element would be outside of the memory, strides are negative, or their
                 number is not that of the axes.
-            TypeError: if `size` or `stride` is not a sequence of integers.
 
         Example:
             >>> ag.as_strided(ag.arange(5), (3, 3), (1, 1))
@@ -307,9 +303,7 @@ class Methods(Variable):
 
         Args:
             src: the values, of the shape `size`.
-            size: as in `as_strided`.
-            stride: the same.
-            storage_offset: the same.
+            size, stride, storage_offset: as in `as_strided`.
         """
     def asin(self) -> Tensor:
         """The inverse sine of each element."""
@@ -408,11 +402,7 @@ class Methods(Variable):
     def byte(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as uint8; itself if it is that."""
     def cauchy_(self, median: builtins.float = 0.0, sigma: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers from the Cauchy distribution.
-
-        Raises:
-            RuntimeError: if `sigma` is not positive or the dtype not floating.
-        """
+        """Fill with numbers from the Cauchy distribution."""
     def cdouble(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as complex128; itself if it is that."""
     def ceil(self) -> Tensor:
@@ -431,9 +421,6 @@ class Methods(Variable):
         Args:
             input: the Cholesky factors L, of shape (..., n, n).
             upper: they are `L.mH`.
-
-        Raises:
-            RuntimeError: if they are not square matrices of floating or complex numbers.
         """
     def cholesky_solve(self, input2: Tensor, upper: builtins.bool = False, *, out: Tensor | None = None) -> Tensor:
         """The solutions of linear systems from the Cholesky factors of their matrices.
@@ -515,16 +502,13 @@ class Methods(Variable):
     def count_nonzero(self, dim: Ints | None = None, *more: builtins.int) -> Tensor:
         """The number of nonzero elements, of all or over some axes, given as one sequence or singly."""
     def cov(self, *, correction: builtins.int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
-        """The covariances of variables.
+        """The covariances of variables: a square matrix, or of one variable its variance.
 
         Args:
             input: of shape (variables, observations), or one variable's observations.
             correction: subtracted from the number of observations.
             fweights: the number of repetitions of each observation, not negative.
             aweights: the weight of each observation.
-
-        Returns:
-            A matrix of shape (variables, variables); of one variable its variance.
         """
     def cpu(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor in host memory; itself if it is there."""
@@ -690,11 +674,7 @@ class Methods(Variable):
     def eq_(self, other: Tensor | Number) -> Tensor:
         """`eq`, in place."""
     def equal(self, other: Tensor) -> builtins.bool:
-        """Whether two tensors have one shape and the same elements.
-
-        Raises:
-            RuntimeError: if they are on different devices.
-        """
+        """Whether two tensors have one shape and the same elements."""
     def erf(self) -> Tensor:
         """The error function of each element."""
     def erf_(self) -> Tensor:
@@ -724,17 +704,12 @@ class Methods(Variable):
     def expm1_(self) -> Tensor:
         """`expm1`, in place."""
     def exponential_(self, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers from the exponential distribution of rate `lambd`.
-
-        Raises:
-            RuntimeError: if the rate is not positive or the dtype not floating.
-        """
+        """Fill with numbers from the exponential distribution of rate `lambd`."""
     def fill_diagonal_(self, fill_value: Number, wrap: builtins.bool = False) -> Tensor:
         """Fill the main diagonal with one number, in place.
 
         Args:
             input: a tensor of two axes, or of more axes of equal length.
-            fill_value: the number.
             wrap: in a tall matrix, start the diagonal again after its end.
         """
     def fix(self) -> Tensor:
@@ -787,9 +762,6 @@ class Methods(Variable):
 
         Returns:
             A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
-
-        Raises:
-            RuntimeError: for other dtypes.
         """
     def gather(self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False, out: Tensor | None = None) -> Tensor:
         """The elements at `index` along `dim`; the result has the shape of `index`."""
@@ -893,11 +865,7 @@ class Methods(Variable):
     def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
         """`index_copy`, in place."""
     def index_fill(self, dim: builtins.int, index: Tensor, value: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
-        """A copy of `input` with one value in all slices at `index` along `dim`.
-
-        Raises:
-            RuntimeError: if the value has dimensions.
-        """
+        """A copy of `input` with one value in all slices at `index` along `dim`."""
     def index_fill_(self, dim: builtins.int, index: Tensor, value: Tensor | Number) -> Tensor:
         """`index_fill`, in place."""
     def index_put(self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False) -> Tensor:
@@ -925,11 +893,7 @@ class Methods(Variable):
     def index_reduce_(self, dim: builtins.int, index: Tensor, source: Tensor, reduce: IndexReduceKind, *, include_self: builtins.bool = True) -> Tensor:
         """`index_reduce`, in place."""
     def index_select(self, dim: builtins.int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
-
-        Raises:
-            IndexError: if a number is out of range, or `index` has more axes or another dtype.
-        """
+        """The slices of `input` along `dim` at `index`, a tensor with at most one axis."""
     def indices(self) -> Tensor:
         """The indices of the stored rows, of shape (1, rows).
 
@@ -942,9 +906,6 @@ class Methods(Variable):
         Args:
             input: of shape (..., k).
             other: of shape (..., k).
-
-        Raises:
-            RuntimeError: if the last axes differ in length, or the dtypes differ.
         """
     def int(self, memory_format: memory_format | None = None) -> Tensor:
         """The tensor as int32; itself if it is that."""
@@ -972,9 +933,6 @@ class Methods(Variable):
             rtol: the tolerance relative to `other`.
             atol: the absolute tolerance.
             equal_nan: treat NaN as close to NaN.
-
-        Raises:
-            RuntimeError: if the dtypes differ, or a tolerance is negative.
         """
     def isfinite(self) -> Tensor:
         """Where elements are neither infinite nor NaN: bool, without a gradient."""
@@ -993,12 +951,7 @@ class Methods(Variable):
 
         Args:
             input: a complex tensor of shape (frequencies, frames) or (batch, frequencies, frames).
-            n_fft: as for `stft`.
-            hop_length: likewise.
-            win_length: likewise.
-            window: likewise.
-            center: likewise.
-            normalized: likewise.
+            n_fft, hop_length, win_length, window, center, normalized: as for `stft`.
             onesided: the conjugate half is missing; if None, the number of frequencies tells.
             length: the length of the signal.
             return_complex: the signal is complex.
@@ -1009,27 +962,17 @@ class Methods(Variable):
     def item_async(self) -> Coroutine[Any, Any, builtins.int | builtins.float | complex]:
         """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
-        Returns:
-            A coroutine that returns a Python number.
-
         Raises:
             RuntimeError: if there is not exactly one element, or for errors on the device.
         """
     def kron(self, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The Kronecker product: a block of the second tensor for each element of the first.
-
-        Args:
-            other: a tensor.
-        """
+        """The Kronecker product: a block of the second tensor for each element of the first."""
     def kthvalue(self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.kthvalue:
-        """The `k`-th smallest element along an axis, counted from 1, and its index.
+        """The `k`-th smallest element along an axis, counted from 1, and its index, an int64.
 
         Args:
             input: a real tensor. NaN is greater than all numbers.
             k: the rank, from 1.
-
-        Returns:
-            A named tuple of `values`, which have a gradient, and int64 `indices`.
 
         Raises:
             NotImplementedError: for booleans and complex numbers.
@@ -1047,11 +990,7 @@ class Methods(Variable):
     def le_(self, other: Tensor | Number) -> Tensor:
         """`le`, in place."""
     def lerp(self, end: Tensor, weight: Tensor | builtins.float, *, out: Tensor | None = None) -> Tensor:
-        """`input + weight * (end - input)`, broadcast, computed from the nearer end.
-
-        Raises:
-            RuntimeError: if the dtypes differ.
-        """
+        """`input + weight * (end - input)`, broadcast, computed from the nearer end."""
     def lerp_(self, end: Tensor, weight: Tensor | builtins.float) -> Tensor:
         """`lerp`, in place."""
     def less(self, other: Tensor | Number) -> Tensor:
@@ -1173,20 +1112,11 @@ class Methods(Variable):
             input: any tensor; the result has its dtype.
             mask: a bool tensor.
             value: a number, or a tensor without dimensions.
-
-        Raises:
-            RuntimeError: if the mask is not a bool tensor, the value has dimensions or does not fit the
-                dtype, or the shapes can't be broadcast.
         """
     def masked_fill_(self, mask: Tensor, value: Tensor | Number) -> Tensor:
         """`masked_fill`, in place."""
     def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
-        """A copy of `input` with the first elements of `source`, in order, where the mask is True.
-
-        Raises:
-            RuntimeError: if the mask is not a bool tensor, the dtypes differ, or there are too few
-                elements.
-        """
+        """A copy of `input` with the first elements of `source`, in order, where the mask is True."""
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
         """`masked_scatter`, in place."""
     def masked_select(self, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -1279,13 +1209,10 @@ class Methods(Variable):
             mat2: of shape (k, n).
         """
     def mode(self, dim: builtins.int = -1, keepdim: builtins.bool = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.mode:
-        """The most frequent element along an axis, the least of several, and its index.
+        """The most frequent element along an axis, the least of several, and its index, an int64.
 
         Args:
             input: a real tensor.
-
-        Returns:
-            A named tuple of `values`, which have a gradient, and int64 `indices`.
         """
     def moveaxis(self, source: Ints, destination: Ints) -> Tensor:
         """Move axes to other positions; the rest keep their order."""
@@ -1298,16 +1225,13 @@ class Methods(Variable):
     def mul_(self, other: Tensor | Number) -> Tensor:
         """`mul`, in place."""
     def multinomial(self, num_samples: builtins.int, replacement: builtins.bool = False, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor:
-        """Indices drawn with the weights in each row of a tensor.
+        """Indices, (num_samples,) or (m, num_samples), drawn with the weights in each row of a tensor.
 
         Args:
             input: the weights, not negative: of shape (n,) or (m, n).
             num_samples: how many to draw from each row.
             replacement: an index may be drawn again.
             generator: the source of the numbers; the default generator if None.
-
-        Returns:
-            Integers of shape (num_samples,) or (m, num_samples).
 
         Raises:
             RuntimeError: if the weights are none, or too few to draw from.
@@ -1329,9 +1253,6 @@ class Methods(Variable):
         Args:
             input: any real tensor, above `(p - 1) / 2`.
             p: the dimension.
-
-        Raises:
-            RuntimeError: if the dimension is less than 1.
         """
     def mvlgamma_(self, p: builtins.int) -> Tensor:
         """`mvlgamma`, in place."""
@@ -1360,11 +1281,7 @@ class Methods(Variable):
     def nansum(self, dim: Ints | None = None, keepdim: builtins.bool = False, *, dtype: DTypeLike | None = None, out: Tensor | None = None) -> Tensor:
         """The sum over some axes, without NaN."""
     def narrow(self, dim: builtins.int, start: Tensor | builtins.int, length: builtins.int) -> Tensor:
-        """A view of `length` elements of an axis, from `start`.
-
-        Raises:
-            RuntimeError: if the axis has too few elements, or there are no axes.
-        """
+        """A view of `length` elements of an axis, from `start`."""
     def ne(self, other: Tensor | Number) -> Tensor:
         """Where `input` differs from `other`, broadcast: bool, without a gradient."""
     def ne_(self, other: Tensor | Number) -> Tensor:
@@ -1395,11 +1312,7 @@ class Methods(Variable):
         """`nextafter`, in place."""
     @overload
     def nonzero(self, *, as_tuple: Literal[False] = False, out: Tensor | None = None) -> Tensor:
-        """The indices of the elements that are not zero; no gradient.
-
-        Returns:
-            A row for each element, or with `as_tuple` a tensor for each axis.
-        """
+        """The indices of nonzero elements: a row for each, or with `as_tuple` a tensor by axis."""
     @overload
     def nonzero(self, *, as_tuple: Literal[True], out: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]: ...
     @overload
@@ -1413,9 +1326,6 @@ class Methods(Variable):
                 singular values of matrices.
             dim: an axis, or a sequence of them; all if None.
             dtype: the dtype that the elements are converted to first.
-
-        Raises:
-            RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
         """
     def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with normal numbers.
@@ -1529,9 +1439,6 @@ class Methods(Variable):
         """Keep the tensor's memory until a stream has finished its present and upcoming work.
 
         Call it after using a tensor in another stream than the one it was made in.
-
-        Args:
-            stream: the other stream.
         """
     def relu(self) -> Tensor:
         """Each element, or 0 where it is negative; the gradient at 0 is 0."""
@@ -1561,9 +1468,6 @@ class Methods(Variable):
             repeats: the number of repetitions: a number, or a tensor with one for each slice.
             dim: the axis; None flattens the tensor first.
             output_size: the expected length of the result; another length raises.
-
-        Raises:
-            RuntimeError: if counts are negative, not integers, or do not match the slices.
         """
     def reshape(self, *sizes: Ints, shape: Ints | None = None) -> Tensor:
         """The same elements in another shape, a view where the memory allows it."""
@@ -1579,9 +1483,6 @@ class Methods(Variable):
             input: the tensor, which must not require grad, except in inference mode.
             sizes: the shape, as integers or one sequence of them.
             memory_format: for PyTorch compatibility: the rows are always the last axis.
-
-        Returns:
-            The tensor.
 
         Raises:
             RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
@@ -1695,7 +1596,7 @@ class Methods(Variable):
             NotImplementedError: for a dtype that is not floating.
         """
     def sort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool | None = False, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.sort:
-        """The sorted elements along an axis, and their indices.
+        """The sorted `values` along an axis, and their int64 `indices`.
 
         NaN is greater than all numbers. Equal elements always keep their order.
 
@@ -1703,9 +1604,6 @@ class Methods(Variable):
             input: a real tensor.
             descending: sort the greatest first.
             stable: without effect, as the sort is always stable.
-
-        Returns:
-            A named tuple of `values`, which have a gradient, and int64 `indices`.
 
         Raises:
             RuntimeError: for complex numbers.
@@ -1739,10 +1637,7 @@ class Methods(Variable):
     def squeeze_(self, *dims: Ints, dim: Ints | None = None) -> Tensor:
         """`squeeze`, in place: the same tensor with other axes."""
     def std(self, dim: Ints | None = None, unbiased: builtins.bool | None = None, keepdim: builtins.bool = False, *, correction: builtins.float | None = None, out: Tensor | None = None) -> Tensor:
-        """The standard deviation over some axes; the gradient of 0 is 0.
-
-        The arguments are those of `var`.
-        """
+        """The standard deviation over some axes; the gradient of 0 is 0; see `var`."""
     def stft(self, n_fft: builtins.int, hop_length: builtins.int | None = None, win_length: builtins.int | None = None, window: Tensor | None = None, center: builtins.bool = True, pad_mode: PadMode = 'reflect', normalized: builtins.bool = False, onesided: builtins.bool | None = None, return_complex: builtins.bool | None = None, align_to_window: builtins.bool | None = None) -> Tensor:
         """The short-time Fourier transform: transforms of overlapping frames of a signal.
 
@@ -1818,11 +1713,7 @@ class Methods(Variable):
     def t_(self) -> Tensor:
         """`t`, in place: the same tensor with other axes."""
     def take(self, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """The elements at flat indices, in the shape of `index`.
-
-        Raises:
-            RuntimeError: if the index is not int64.
-        """
+        """The elements at flat indices, in the shape of `index`."""
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None, *, out: Tensor | None = None) -> Tensor:
         """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input."""
     def tan(self) -> Tensor:
@@ -1851,9 +1742,6 @@ class Methods(Variable):
         Args:
             args: see above.
             kwargs: the same by name, and `memory_format`, which is only checked.
-
-        Raises:
-            RuntimeError: if there is no such device.
         """
     @overload
     def to(self, device: DeviceLike | None = None, dtype: DTypeLike | None = None, non_blocking: builtins.bool = False, copy: builtins.bool = False, *, memory_format: memory_format | None = None) -> Tensor: ...
@@ -1864,9 +1752,6 @@ class Methods(Variable):
 
         Args:
             args, kwargs: those of `to`.
-
-        Returns:
-            A coroutine that returns the tensor once its values have arrived.
 
         Raises:
             RuntimeError: for errors on the device.
@@ -1882,19 +1767,13 @@ class Methods(Variable):
     def to_dense(self) -> Tensor:
         """The dense tensor with all elements; a dense tensor is returned unchanged."""
     def topk(self, k: builtins.int, dim: builtins.int = -1, largest: builtins.bool = True, sorted: builtins.bool = True, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.topk:
-        """The `k` greatest or smallest elements along an axis, and their indices.
+        """The `k` greatest or smallest `values` along an axis, and their int64 `indices`.
 
         Args:
             input: a real tensor. NaN is greater than all numbers.
             k: the number of elements.
             largest: return the greatest, otherwise the smallest.
             sorted: without effect, as the result is always sorted.
-
-        Returns:
-            A named tuple of `values`, which have a gradient, and int64 `indices`.
-
-        Raises:
-            RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
         """
     def trace(self) -> Tensor:
         """The sum of the diagonal of a matrix.
@@ -1953,7 +1832,6 @@ class Methods(Variable):
         """A view of all windows along an axis, whose elements come last.
 
         Args:
-            dimension: the axis.
             size: the length of a window.
             step: the distance between the starts of windows.
         """
@@ -1972,9 +1850,6 @@ class Methods(Variable):
             return_inverse: also return the index in the result of each element.
             return_counts: also return the number of occurrences of each.
             dim: the axis; None for the elements.
-
-        Returns:
-            A tensor, or a tuple if further results are requested.
 
         Raises:
             RuntimeError: if parts along an axis have no elements.
@@ -1996,9 +1871,6 @@ class Methods(Variable):
             return_inverse: also return the index in the result of each element.
             return_counts: also return the length of each run.
             dim: the axis; None for the flattened elements.
-
-        Returns:
-            A tensor, or a tuple if further results are requested.
 
         Raises:
             RuntimeError: if parts along an axis have no elements.

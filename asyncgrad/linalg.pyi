@@ -37,9 +37,6 @@ def cond(A: Tensor, p: float | MatrixNorm | None = None, *, out: Tensor | None =
     Args:
         A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
         p: the order of the norm, as `matrix_norm` takes it; None for 2.
-
-    Raises:
-        RuntimeError: for other dtypes, orders and shapes.
     """
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
@@ -117,14 +114,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: 
         rows than columns and full rank; the ranks and the singular values.
     """
 def lu(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu:
-    """The LU decomposition: permutations P, L with ones on the diagonal, and U.
+    """The decomposition `A = P @ L @ U`: a permutation, L with ones on the diagonal, and U.
 
     Args:
         A: of shape (..., m, n).
         pivot: must be True: rows are always exchanged.
-
-    Returns:
-        P, L and U with `P @ L @ U = A`.
 
     Raises:
         NotImplementedError: for integers and booleans.
@@ -181,9 +175,6 @@ def matrix_norm(A: Tensor, ord: float | MatrixNorm = 'fro', dim: Ints = (-2, -1)
             its negative for sums over rows.
         dim: the axes of rows and columns.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for other dtypes, orders and numbers of axes.
     """
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """Integer powers of square matrices.
@@ -221,9 +212,6 @@ def norm(A: Tensor, ord: float | MatrixNorm | None = None, dim: Ints | None = No
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
         dtype: the dtype that the elements are converted to first.
-
-    Raises:
-        RuntimeError: for other dtypes, orders and numbers of axes.
     """
 def pinv(A: Tensor, rcond: Tensor | float | None = None, hermitian: bool = False, *, atol: Tensor | float | None = None, rtol: Tensor | float | None = None, out: Tensor | None = None) -> Tensor:
     """The pseudo-inverses of matrices.
@@ -243,9 +231,6 @@ def qr(A: Tensor, mode: QrMode = 'reduced', *, out: Tensor | Sequence[Tensor] | 
         A: of shape (..., m, n).
         mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. The further
             columns of a complete Q have no gradient.
-
-    Raises:
-        RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
     """
 def slogdet(A: Tensor, *, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_slogdet:
     """The signs of determinants and the logarithms of their absolute values.
@@ -321,7 +306,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
 
     Args:
         A: a tensor whose first axes are those of `B`.
-        B: a tensor.
         dims: axes of `A` to move to its end first.
 
     Raises:

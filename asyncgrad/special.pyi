@@ -91,9 +91,6 @@ def multigammaln(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
     Args:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
-
-    Raises:
-        RuntimeError: if the dimension is less than 1.
     """
 def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The share of the standard normal distribution that lies below."""

@@ -338,7 +338,6 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
 
     Args:
         input: of shape (n, channels, ...).
-        num_groups: the number of groups.
         weight: the factors, of shape (channels,).
         bias: the summands, of that shape.
         eps: added to the variance.
@@ -494,8 +493,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         p: the power, 1 or 2.
         margin: the margin by which it should be greater.
         weight: the weight of each class, of shape (classes,).
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: Reduction = 'mean') -> Tensor:
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
@@ -503,8 +501,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | N
     Args:
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 from asyncgrad.ops.api.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from asyncgrad.ops.api.loss import nll_loss as nll_loss
@@ -518,7 +515,6 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
     Args:
         input: of shape (..., channels * factor**2, height, width).
-        upscale_factor: the factor.
     """
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Undo `pixel_shuffle`."""
@@ -553,8 +549,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     Args:
         input: scores.
         target: 1 or -1 for each, broadcast.
-        size_average, reduce: deprecated.
-        reduction: "mean", "sum" or "none".
+        reduction: "mean", "sum" or "none"; `size_average` and `reduce` are deprecated.
     """
 from asyncgrad.nn.activation_functions import softmax as softmax
 from asyncgrad.ops.api.activation_composite import softmin as softmin
@@ -572,7 +567,7 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 from asyncgrad.ops.api.margin_loss import triplet_margin_loss as triplet_margin_loss
 from asyncgrad.ops.api.margin_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
-    """Extract the patches of images as columns.
+    """Extract the patches of images as columns: (n, channels * elements of a patch, patches).
 
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
@@ -580,9 +575,6 @@ def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints =
         dilation: the distance between the patch's elements.
         padding: zeros on both sides.
         stride: the distance between patches.
-
-    Returns:
-        Of shape (n, channels * elements of a patch, patches).
     """
 from asyncgrad.ops.api.interpolate import upsample as upsample
 from asyncgrad.ops.api.interpolate import upsample_bilinear as upsample_bilinear
