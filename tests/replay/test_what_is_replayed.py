@@ -51,6 +51,11 @@ def check(function, *inputs):
         lambda x: F.batch_norm(x, None, None, training=True),
         lambda x: F.feature_alpha_dropout(x, 0.5, training=True),
         lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.max_pool2d(x, 2, return_indices=True),
+        lambda x: F.adaptive_max_pool2d(x, 4),
+        lambda x: F.fractional_max_pool2d(x, 2, output_size=3),
+        lambda x: F.multi_margin_loss(x[0, 0], x[1, 0].argmax(1)),
+        lambda x: F.multilabel_margin_loss(x[0, 0], x[1, 0].argsort(1)),
     ],
 )  # fmt: skip
 def test_images(function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.activation import logsigmoid
 from asyncgrad.ops.api.activation_composite import pairwise_distance
@@ -292,6 +293,7 @@ def _numbers(like: Tensor, count: int) -> Any:
     """0, 1, 2, ... on the device of a tensor."""
     F = like._metadata.F
     array = F.xp.arange(count)
+    made(array)
     return wrap(array, F.metadata_of(array))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.recording import again
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.api.convolution import SHAPES, for_each
 from asyncgrad.ops.api.index import check_range, gather
@@ -192,8 +193,8 @@ def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[
         found: tuple[Any, Any] = by_parts(lambda x: _peaks(name, x, window, True), x)
         return found
     F = x._metadata.F
-    find = x._metadata.device.launching(peak_indices)
-    indices = find(F.xp, x._array, out._array, window)
+    find = functools.partial(x._metadata.device.launching(peak_indices), F.xp)
+    indices = again(find, x._array, out._array, window)
     return out, wrap(indices, F.metadata_of(indices))
 
 
@@ -371,8 +372,8 @@ def _adaptive_peaks(name: str, x: Tensor, sizes: tuple[int, ...], return_indices
         return _peaks(name, x, window, return_indices)
     if x._batched:
         return mapped(lambda batch: _adaptive_peaks(name, batch, sizes, return_indices), x)
-    F = x._metadata.F
-    return _picked(x, x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes), len(sizes))
+    find = functools.partial(x._metadata.device.launching(_peak_places), x._metadata.F.xp)
+    return _picked(x, again(find, x._array, sizes), len(sizes))
 
 
 def _picked(x: Tensor, places: Array, ndim: int) -> tuple[Any, Any]:
@@ -513,9 +514,8 @@ def _peaks_of_drawn(
     if x._batched or samples._batched:
         found: tuple[Any, Any] = by_parts(_peaks_of_drawn, x, samples, kernel, sizes)
         return found
-    find = x._metadata.device.launching(_drawn_peak_places)
-    places = find(x._metadata.F.xp, x._array, samples._array, kernel, sizes)
-    return _picked(x, places, len(sizes))
+    find = functools.partial(x._metadata.device.launching(_drawn_peak_places), x._metadata.F.xp)
+    return _picked(x, again(find, x._array, samples._array, kernel, sizes), len(sizes))
 
 
 def _drawn_peak_places(
