@@ -174,7 +174,8 @@ class Changes(ChangedMemory):
     def _argument(self, value: Any, effect: bool, values: bool) -> Any:
         if values and isinstance(value, Variable):
             return self.values_of(value)
-        own = is_own(type(value).__module__) and not isinstance(value, Variable)
+        own = is_own(type(value).__module__)
+        own = own and not (isinstance(value, Variable) or is_array(value))
         if effect and (own or (isinstance(value, (Module, Optimizer)) and self._is_there(value))):
             # An optimiser, a schedule or a module, whose identity is checked at each call.
             return Same(value)

@@ -534,3 +534,41 @@ def test_random_programs_equal_eager_calls(steps, backward, turn):
             assert bits(step(*own[1])) == bits(program(*own[0]))
             assert bits([x.grad for x in own[1]]) == bits([x.grad for x in own[0]])
         assert replays(step) == 2, step.explain()
+
+
+def of_gradients(p):
+    p.grad.clamp_(-1, 1)
+    p.grad[0] = 0
+    p.grad /= 2
+
+
+def of_memory(p):
+    p.data.mul_(0.9)
+    p.data = p.data * 0.5 + p.grad
+
+
+@pytest.mark.parametrize("change", [of_gradients, of_memory])
+def test_changes_by_hand(change):
+    found = []
+    for compiled in (False, True):
+        ag.manual_seed(0)
+        model = nn.Linear(4, 4).to("sim:0")
+        optimizer = ag.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = model(x).pow(2).sum()
+            loss.backward()
+            for parameter in model.parameters():
+                change(parameter)
+            optimizer.step()
+            return loss.detach()
+
+        call = ag.compile(step, fullgraph=True) if compiled else step
+        results = []
+        for number in range(4):
+            out = call(ag.full((2, 4), float(number)).to("sim:0"))
+            results.append(bits([out, *model.parameters()]))
+        found.append(results)
+    assert found[0] == found[1]
+    assert replays(call) == 3
