@@ -11,6 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.devices.cuda_products import Products
 from asyncgrad.devices.streams import Stream
 
@@ -30,7 +32,27 @@ def capturable(cupy: Any, name: str, function: Callable[..., Any]) -> Callable[.
         return Products(cupy).capturable(name, function)
     if name in {"concatenate", "stack"}:
         return _in_small_parts(cupy, function)
+    if name in {"array", "asarray"}:
+        return _from_device(cupy, function)
     return function
+
+
+def _from_device(cupy: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """CuPy's `array` or `asarray`, which refuses to copy from the host while a stream captures.
+
+    A launch would copy what is then in that memory, which CuPy could never use again.
+    """
+
+    def made(value: Value, *args: Value, **kwargs: Value) -> Any:
+        if (
+            not isinstance(value, cupy.ndarray)
+            and np.ndim(value)
+            and cupy.cuda.get_current_stream().is_capturing()
+        ):
+            raise NotImplementedError("a copy from the host can't be captured")
+        return function(value, *args, **kwargs)
+
+    return made
 
 
 def _in_small_parts(cupy: Any, join: Callable[..., Any]) -> Callable[..., Any]:

@@ -353,6 +353,11 @@ class StandIn:
             if isinstance(result, np.generic):
                 # A number could not be written to by a launch.
                 result = np.asarray(result)
+            if isinstance(result, np.ndarray) and not any(
+                isinstance(x, np.ndarray) and np.may_share_memory(x, result) for x in values
+            ):
+                # It may be a view of an array of NumPy's, which `SimArray` would copy.
+                result = result.copy()
             graph.calls.append((function, values, named, result))
         return result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import numpy as np
 import pytest
 from cupy_stand_in import installed
 
@@ -394,6 +395,38 @@ def test_norms_of_layers_divide_nothing(device):
         )  # fmt: skip
 
     compare(device, OPTIMIZERS["AdamW"], model)
+
+
+class Last(nn.Module):
+    """Classes from the last state of a layer that goes along a sequence."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = kind(3, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        out, _ = self.layer(x.reshape(5, 2, 3).transpose(0, 1))
+        return self.head(out[-1])
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+def test_sequences_are_captured(device, kind):
+    compare(device, OPTIMIZERS["Adam"], lambda: Last(kind))
+
+
+def test_copies_from_the_host_are_not_captured(device):
+    """They would be copied from memory that has other contents by then."""
+
+    numbers = np.arange(3.0)
+    device_xp = ag.device(device).xp
+
+    def capture():
+        with pytest.raises(NotImplementedError, match="from the host"):
+            device_xp.asarray(numbers)
+
+    ag.device(device).capture(capture)
+    assert device_xp.asarray(numbers).shape == (3,)
 
 
 def test_running_moments_and_dropout(device):

@@ -86,7 +86,14 @@ def _times(xp: Library, weight: Array, products: Array) -> tuple[Callable[..., A
 
 def _per_gate(xp: Library, numbers: tuple[float, ...], like: Array) -> Any:
     """A row that repeats one number for each gate over that gate's columns."""
-    return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
+    size = like.shape[-1] // len(numbers)
+    if xp.ndarray is np.ndarray:
+        return xp.repeat(xp.asarray(numbers, like.dtype), size)
+    # A copy from the host could not be part of a graph.
+    row = xp.empty(like.shape[-1:], like.dtype)
+    for place, number in enumerate(numbers):
+        row[place * size : (place + 1) * size] = number
+    return row
 
 
 def _stacked(F: Namespace, parts: list[Any]) -> Any:
