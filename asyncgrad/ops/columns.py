@@ -24,6 +24,8 @@ COLUMNS, _OF_DEVICE = 1 << 18, 1 << 27
 _SHORT, _SIDE_BY_SIDE = 32, 8
 #: Numbers in a line of the cache.
 _LINE = 16
+#: Up to so many elements the fewest calls are the fastest.
+_FEW = 4096
 #: Products of rows have so many times as many columns as rows at least.
 _WIDE = 4
 #: BLAS does not pack the operands of products with at most so many multiplications. Parts of a
@@ -181,7 +183,8 @@ class SideBySide(NamedTuple):
 
     The windows in a row of the output lie in `kernel[0]` rows of the image. If these follow one
     another in memory, they are the columns of a matrix, and the matrices of two rows share memory:
-    so windows are laid out along the other axes only. Otherwise there is one row, of all places.
+    so windows are laid out along the other axes only. Otherwise, and if rows are few or not next to
+    each other, there is one row, of all places.
     """
 
     kernel: tuple[int, ...]
@@ -205,8 +208,9 @@ def side_by_side(
     """
     stride, padding, dilation, groups = geometry
     batch, channels = shape[:2]
-    if len(kernel) > 1 and dilation[0] == 1 and kernel[0] > 1 and not whole:
-        height, width = (image[0] - 1) * stride[0] + kernel[0], prod(image[1:])
+    follow = len(kernel) > 1 and kernel[0] > 1 and stride[0] == dilation[0] == 1
+    if follow and batch * channels * prod(image) > _FEW and not whole:
+        height, width = image[0] - 1 + kernel[0], prod(image[1:])
         one = channels * height * prod(kernel[1:]) * width
         # BLAS packs the weights anew for each row.
         fewest = -(-_WIDE * outs // groups // width)
@@ -232,15 +236,17 @@ def beside(xp: Library, x: Array, padding: tuple[tuple[int, int], ...] = ()) -> 
     Each element of an image is a vector over the images.
     """
     order, shape, kept, inner, edges = _beside(x.shape, padding)
-    if xp.ndarray is np.ndarray:
-        # Images whose distance is a power of two would fall on the same lines of the cache.
-        apart = _matrices(xp, x.dtype, 1, len(x), prod(x.shape[1:]))[0].reshape(x.shape)
-        apart[...] = x
-        x = apart
+    if x.size <= 4 * _FEW or xp.ndarray is not np.ndarray:
+        out = xp.zeros(shape, x.dtype)
+        out[inner] = x[kept].transpose(order)
+        return out
+    # Images whose distance is a power of two would fall on the same lines of the cache.
+    apart = _matrices(xp, x.dtype, 1, len(x), prod(x.shape[1:]))[0].reshape(x.shape)
+    apart[...] = x
     out = xp.empty(shape, x.dtype)
     for edge in edges:
         out[edge] = 0
-    out[inner] = x[kept].transpose(order)
+    out[inner] = apart[kept].transpose(order)
     return out
 
 
@@ -277,10 +283,10 @@ def _rows(
     space: Shape, itemsize: int, kernel: Shape, image: Shape, geometry: Geometry
 ) -> tuple[Shape, Shape, tuple[Shape, Shape]]:
     """The strides of windows along all axes but the first, their shape, and that of matrices."""
-    (stride, *strides), _, (_, *dilation), groups = geometry
+    (_, *strides), _, (_, *dilation), groups = geometry
     own, count = space[1] // groups, space[-1]
     row, channel, *steps = [itemsize * prod(space[axis + 1 :]) for axis in range(len(space) - 1)]
-    height, width = (image[0] - 1) * stride + kernel[0], prod(image[1:]) * count
+    height, width = image[0] - 1 + kernel[0], prod(image[1:]) * count
     windows = (
         own * channel,
         row,
@@ -295,7 +301,7 @@ def _rows(
         windows,
         (groups, height, *kernel[1:], own, *image[1:], count),
         ((groups, image[0], prod(kernel) * own, width),
-         (height * row, stride * row, line, itemsize)),
+         (height * row, row, line, itemsize)),
     )  # fmt: skip
 
 

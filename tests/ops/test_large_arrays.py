@@ -149,23 +149,23 @@ def _forget_parts():
     columns.side_by_side.cache_clear()
 
 
-@pytest.mark.parametrize("outs", [4, 200])
-@pytest.mark.parametrize("shape", [(9,), (5, 6), (4, 5, 6)])
+@pytest.mark.parametrize("outs", [4, 700])
+@pytest.mark.parametrize("shape", [(9,), (5, 6), (3, 4, 4)])
 @pytest.mark.parametrize(("stride", "padding"), [(1, 1), (2, 0)])
 def test_convolution_of_images_side_by_side(outs, shape, stride, padding):
-    """Rows of windows share memory, if there is more than one axis and the weights are few."""
-    images = _RANDOM.standard_normal((24, 4, *shape))
+    """Rows of windows share memory if there are some, next to each other, and few weights."""
+    images = _RANDOM.standard_normal((80, 4, *shape))
     weight = _RANDOM.standard_normal((outs, 2, *(3, 2, 1)[: len(shape)]))
+    padded = (padding, *[0] * (len(shape) - 1))
 
     def conv(L, x, w):
-        function = getattr(L.nn.functional, f"conv{len(shape)}d")
-        return function(x, w, None, stride, (padding, *[0] * (len(shape) - 1)), 1, 2)
+        return getattr(L.nn.functional, f"conv{len(shape)}d")(x, w, None, stride, padded, 1, 2)
 
-    plan = columns.side_by_side(
-        images.shape, outs, weight.shape[2:], (3,) * len(shape),
-        columns.Geometry((1,) * len(shape), ((0, 0),) * len(shape), (1,) * len(shape), 2),
-    )  # fmt: skip
-    assert (plan.kernel == weight.shape[2:]) == (len(shape) > 1 and outs == 4)
+    ones = (1,) * len(shape)
+    geometry = columns.Geometry((stride,) * len(shape), tuple((n, n) for n in padded), ones, 2)
+    image = geometry.out_shape(shape, weight.shape[2:])
+    plan = columns.side_by_side(images.shape, outs, weight.shape[2:], image, geometry)
+    assert (plan.kernel == weight.shape[2:]) == (len(shape) > 1 and outs == 4 and stride == 1)
     _assert_equal(conv, images, weight)
 
 
