@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.arena import reshaped
+from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import compiled, share, silent, widened, widening
@@ -33,7 +34,10 @@ _FEWEST = 32
 
 def _flat(x: Array) -> Any:
     """The array as a batch of matrices."""
-    return x if x.ndim == 3 else reshaped(x, (prod(x.shape[:-2]), *x.shape[-2:]))
+    if x.ndim == 3:
+        return x
+    shape = (prod(x.shape[:-2]), *x.shape[-2:])
+    return x.reshape(shape) if here.arena is None else reshaped(x, shape)
 
 
 @functools.lru_cache(256)
