@@ -11,6 +11,9 @@ from html.parser import HTMLParser
 import pytest
 from page_programs import DOCS
 
+# Each push builds the site by itself, too (.github/workflows/docs.yml).
+pytestmark = pytest.mark.slow
+
 ROOT = DOCS.parent
 #: What makes a browser load a file, by element; a link is loaded unless it only says what is what.
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -47,8 +50,6 @@ def site(tmp_path_factory):
     return folder
 
 
-# Each push builds the site by itself, too (.github/workflows/docs.yml).
-@pytest.mark.slow
 def test_pages_load_nothing_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 60
