@@ -367,9 +367,9 @@ class Host(Inbox):
         """Keep what another of a group has sent until it is asked for."""
         self.runs.deliver(run, tag, sender, content)
 
-    async def on_returned(self, run: Any, rank: int) -> None:
+    async def on_returned(self, run: Any, rank: int, why: str | None) -> None:
         """Note that a run's function has returned on another rank."""
-        self.runs.returned(run, rank)
+        self.runs.returned(run, rank, why)
 
     async def on_awaits(self, run: Any, rank: int, waits: Any, missing: set[Any]) -> None:
         """Note what a run's tasks await on a rank that lacks what this rank has begun."""

@@ -52,8 +52,10 @@ class Runs:
                 group.standstill.function = None
             await group.starts.told()
             self._site.check_living(range(group.size), "run")
-            # All it has sent has arrived. Ranks that wait for more are told that nothing comes.
-            await self._site.tell_all(group.others, "returned", run, group.rank)
+            # All it has sent has arrived. Ranks that wait for more are told that nothing comes, and
+            # of a standstill, which ends their waits with its own words.
+            why = group.standstill.found
+            await self._site.tell_all(group.others, "returned", run, group.rank, why)
             return found
 
     def enter(self, run: Any) -> None:
@@ -77,10 +79,10 @@ class Runs:
             box = boxes[key, sender] = self._site.loop.create_future()
             if sender in self._site.lost:
                 self._lose(box, sender)
-            elif sender in self._returned.get(run, ()):
-                _fail(box, _missed(sender))
             elif (group := self._groups.get(run)) is not None and group.standstill.found:
                 _fail(box, AutogradError(group.standstill.found))
+            elif sender in self._returned.get(run, ()):
+                _fail(box, _missed(sender))
         return box
 
     def deliver(self, run: Any, tag: Any, sender: int, content: Any) -> None:
@@ -112,10 +114,15 @@ class Runs:
         for key, sender in [box for box in boxes if box[0][:2] == name]:
             boxes.pop((key, sender)).cancel()
 
-    def returned(self, run: Any, rank: int) -> None:
-        """The function of a run has returned on a rank: nothing more comes from it."""
+    def returned(self, run: Any, rank: int, why: str | None) -> None:
+        """The function of a run has returned on a rank, perhaps after a standstill.
+
+        Nothing more comes from it.
+        """
         if self.has_ended(run):
             return
+        if why is not None:
+            self.stop_waiting(run, why)
         self._returned.setdefault(run, set()).add(rank)
         for (_, sender), box in tuple(self._mail.get(run, {}).items()):
             if sender == rank and not box.done():
