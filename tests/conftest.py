@@ -33,19 +33,22 @@ settings.load_profile("dev")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let all tests run in poisoned memory, or leave out those that have run measured."""
+    """Let all tests run in poisoned memory or with Numba, or leave out what has run measured."""
     parser.addoption("--poison", action="store_true", help="memory that is not in use is NaN")
+    parser.addoption("--numba", action="store_true", help="kernels are compiled by Numba")
     parser.addoption(
         "--measured", default="", metavar="FILES", help="of these, leave out all but no_cover"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Poison the memory before any test begins."""
+    """Poison the memory, or compile kernels, before any test begins."""
     if config.getoption("--poison"):
         stack = ExitStack()
         stack.enter_context(poisoned_memory())
         config.add_cleanup(stack.close)
+    if config.getoption("--numba"):
+        asyncgrad.backends.numba.enable()
 
 
 def _freeze() -> None:

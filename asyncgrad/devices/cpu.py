@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.half_products import half_numpy
-from asyncgrad.devices.plain_numpy import plain_numpy
+from asyncgrad.devices.plain_numpy import COMPILED, plain_numpy
 from asyncgrad.devices.pool import POOL, pooled_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _PLAIN, _POOLED, _HALF = plain_numpy(), pooled_numpy(), half_numpy()
 
@@ -32,6 +35,10 @@ class CpuDevice(Device):
     def half_xp(self) -> Any:
         """NumPy that multiplies matrices of half precision in float32, and rounds the products."""
         return _HALF
+
+    @property
+    def compiled(self) -> Mapping[str, Callable[..., Any]]:
+        return COMPILED
 
     @property
     def array_type(self) -> type:

@@ -1,276 +1,21 @@
 """CUDA kernels that each replace a chain of library calls by one launch.
 
-They have the names of the kernels in `ops.fused` and are used where they support the arguments. A
-kernel is compiled once for each dtype, in a thread. An event loop does not wait for that: the chain
-is used until it is ready, or for good if the compiler fails.
+A kernel is compiled once for each dtype, in a thread. An event loop does not wait for that: the
+chain is used until it is ready, or for good if the compiler fails.
 """
 
 from __future__ import annotations
 
-import math
 from asyncio.events import _get_running_loop
 from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.devices.cuda_lines import LARGEST_BATCH, Lines, LinesKernel
-from asyncgrad.records import NamedTuple
+from asyncgrad.devices.cuda_lines import LinesKernel
+from asyncgrad.devices.kernels import FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array, Device, Namespace, Value
-
-
-class Elementwise(NamedTuple):
-    """A kernel with one thread for each element, whose number is `i`; outputs may be passed.
-
-    Python reads the statements, too, and `a ? b : c` as `where`.
-    """
-
-    inputs: str
-    outputs: str
-    body: str
-
-
-_CDF = f"T(0.5) * (T(1) + erf(x * T({math.sqrt(0.5)!r})))"
-_PDF = f"exp(x * x * T(-0.5)) * T({1 / math.sqrt(2 * math.pi)!r})"
-_A, _B = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
-_CUBIC = f"T t = tanh(x * (x * x * T({_B!r}) + T({_A!r})))"
-_LOGISTIC = "T s = T(1) / (T(1) + exp(-x))"
-_EXPONENTIALS = (("top", "max", "x"), ("total", "sum", "exp(x - top)"))
-_LOG_SUM = (*_EXPONENTIALS, ("log_total", "let", "log(total) + top"))
-
-SOURCES: dict[str, Elementwise | Lines] = {
-    "gelu": Elementwise("T x", "T y", f"y = x * ({_CDF})"),
-    "gelu_gradient": Elementwise("T g, T x", "T d", f"d = g * ({_CDF} + x * ({_PDF}))"),
-    "gelu_tanh": Elementwise("T x", "T y", f"{_CUBIC}; y = T(0.5) * x * (T(1) + t)"),
-    "gelu_tanh_gradient": Elementwise(
-        "T g, T x",
-        "T d",
-        f"{_CUBIC}; T u = x * (x * x * T({3 * _B!r}) + T({_A!r}));"
-        "d = g * T(0.5) * (T(1) + t) * (T(1) + (T(1) - t) * u)",
-    ),
-    "silu": Elementwise("T x", "T y", f"{_LOGISTIC}; y = x * s"),
-    "silu_gradient": Elementwise(
-        "T g, T x", "T d", f"{_LOGISTIC}; d = g * s * (T(1) + x * (T(1) - s))"
-    ),
-    "sigmoid": Elementwise("T x", "T y", f"{_LOGISTIC}; y = s"),
-    "sigmoid_gradient": Elementwise("T g, T y", "T d", "d = g * (y - y * y)"),
-    "tanh_gradient": Elementwise("T g, T y", "T d", "d = g * (T(1) - y * y)"),
-    "masked": Elementwise("T x, T keep", "T y", "y = keep != 0 ? x : T(0)"),
-    "softmax": Lines("x", _EXPONENTIALS, (("y", "exp(x - top) / total"),)),
-    "softmax_gradient": Lines("g y", (("total", "sum", "g * y"),), (("d", "y * (g - total)"),)),
-    "log_softmax": Lines("x", _LOG_SUM, (("y", "x - log_total"),)),
-    "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
-    "log_sums": Lines("x", _LOG_SUM, results="log_total"),
-    "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
-    # Not -inf is subtracted. The total is 0 where all is masked and at least 1 elsewhere, or NaN,
-    # which C++'s `max` would drop.
-    "attention_shares": Lines(
-        "x",
-        (
-            ("peak", "max", "x"),
-            ("top", "let", "max(peak, lowest)"),
-            ("total", "sum", "exp(x - top)"),
-            ("bounded", "let", "total + max(T(1) - total, T(0))"),
-            ("log_total", "let", "log(bounded) + top"),
-        ),
-        (("weights", "exp(x - top) / bounded"),),
-        "log_total",
-        numbers="lowest",
-    ),
-    "attention_exponentials": Elementwise("T x, T sums", "T y", "y = exp(x - sums)"),
-    "attention_slopes": Elementwise("T x, T total, T y", "T d", "d = (x - total) * y"),
-    "row_products": Lines("x y", (("total", "sum", "x * y"),), results="total"),
-    # Of ignored lines the count is 0, and of classes out of range NaN.
-    "class_counts": Elementwise(
-        "L label, int64 classes, int64 ignored, T unknown",
-        "int64 place, T count",
-        "bool known = (label >= 0) & (label < classes); place = known ? label : 0;"
-        "T counted = known ? T(1) : unknown; count = label == ignored ? T(0) : counted",
-    ),
-    "class_shares": Elementwise(
-        "T count, T total", "T share", "share = total != 0 ? count / total : T(0)"
-    ),
-    "class_losses": Elementwise(
-        "raw T x, T sums, int64 place, T share, T count, int64 classes, int64 beside",
-        "T loss",
-        "T picked = x[(i - i % beside) * classes + place * beside + i % beside];"
-        "loss = count != 0 ? (sums - picked) * share : T(0)",
-    ),
-    "class_slopes": Elementwise(
-        "T x, T sums, int64 place, T share, T count, T g, int64 classes, int64 beside",
-        "T d",
-        "T full = count != 0 ? share * g : T(0);"
-        "T taken = i % (classes * beside) - i % beside == place * beside ? full : T(0);"
-        "d = exp(x - sums) * full - taken",
-    ),
-    "layer_norm": Lines(
-        "x",
-        (
-            ("total", "sum", "x"),
-            ("mean", "let", "total / length"),
-            ("squares", "sum", "(x - mean) * (x - mean)"),
-            ("inverse", "let", "1 / sqrt(squares / length + eps)"),
-        ),
-        (("y", "(x - mean) * inverse * weight + bias"),),
-        "mean inverse",
-        places="weight=1 bias=0",
-        numbers="eps",
-    ),
-    "layer_norm_gradient": Lines(
-        "g x",
-        (("total", "sum", "g * weight"), ("aligned", "sum", "g * weight * (x - mean) * inverse")),
-        (
-            (
-                "d",
-                "inverse * (g * weight - total / length - (x - mean) * inverse * aligned / length)",
-            ),
-        ),
-        lines="mean inverse",
-        places="weight=1",
-    ),
-    "batch_norm": Lines(
-        "x",
-        (
-            ("total", "sum", "x"),
-            ("mean", "let", "total / length"),
-            ("squares", "sum", "(x - mean) * (x - mean)"),
-            ("variance", "let", "squares / length"),
-            ("scale", "let", "weight / sqrt(variance + eps)"),
-        ),
-        (("y", "(x - mean) * scale + bias"),),
-        "mean variance",
-        lines="weight bias",
-        numbers="eps",
-        over_batch=True,
-    ),
-    "batch_norm_gradient": Lines(
-        "g x",
-        (
-            ("inverse", "let", "1 / sqrt(variance + eps)"),
-            ("plain", "sum", "g"),
-            ("product", "sum", "g * (x - mean)"),
-            ("by_weight", "let", "product * inverse"),
-            ("scale", "let", "weight * inverse"),
-            ("slope", "let", "by_weight * inverse / length"),
-        ),
-        (("d", "scale * (g - plain / length - (x - mean) * slope)"),),
-        "by_weight plain",
-        lines="weight mean variance",
-        numbers="eps",
-        over_batch=True,
-    ),
-    "adam": Elementwise(
-        "T gradient, T sign, T shrink, T decay, T keep_mean, T keep_square, T eps, T length,"
-        "T correction",
-        "T p, T mean, T square",
-        "p = p * shrink; T g = sign * gradient + decay * p;"
-        "mean = mean + (g - mean) * (T(1) - keep_mean);"
-        "square = square * keep_square + g * g * (T(1) - keep_square);"
-        "p = p - length * mean / (sqrt(square) / correction + eps)",
-    ),
-}
-
-
-# -- what they are put together to: the kernels of `ops.fused`, by name ---------------------------
-
-
-def _along(name: str) -> Callable[..., Any]:
-    """A kernel of lines along the axis that is the last argument."""
-    return lambda K, *arguments: getattr(K, name)(arguments[-1], *arguments[:-1])
-
-
-def _over_batch(name: str) -> Callable[..., Any]:
-    """A kernel of channels, for arrays of which the first one has all elements."""
-
-    def call(K: Namespace, x: Array, *arguments: Value) -> Any:
-        return NotImplemented if x.size > LARGEST_BATCH else getattr(K, name)(1, x, *arguments)
-
-    return call
-
-
-def _one_factor(K: Namespace, x: Array, sums: Array, dim: int, factor: Value) -> Any:
-    return K.weighted_share(x, sums, factor)
-
-
-def _factors(K: Namespace, x: Array, sums: Array, factors: Array, dim: int) -> Any:
-    return K.weighted_share(x, sums, factors)
-
-
-def _class_counts(K: Namespace, label: Array, classes: int, ignored: int, unknown: Value) -> Any:
-    outs = [K.empty(label.shape, dtype) for dtype in ("int64", unknown.dtype)]
-    K.class_counts(label, classes, ignored, unknown, *outs)
-    return outs
-
-
-def _of_classes(name: str) -> Callable[..., Any]:
-    """A kernel for logits, which are the first argument, with classes along the last one's axis."""
-
-    def call(K: Namespace, x: Array, *arguments: Value) -> Any:
-        *arrays, dim = arguments
-        return getattr(K, name)(x, *arrays, x.shape[dim], math.prod(x.shape[dim + 1 :]))
-
-    return call
-
-
-def _layer_norm(
-    K: Namespace, x: Array, dim: int, weight: Array, bias: Array, eps: float, kept: list[Any]
-) -> Any:  # fmt: skip
-    y, *moments = K.layer_norm(dim, x, weight, bias, eps)
-    kept.append(tuple(moments))
-    return y
-
-
-def _layer_norm_gradient(
-    K: Namespace, g: Array, x: Array, mean: Array, inverse: Array, dim: int, weight: Array,
-    sums: None,
-) -> Any:  # fmt: skip
-    return K.layer_norm_gradient(dim, g, x, mean, inverse, weight)
-
-
-def _adapt(K: Namespace, p: Array, g: Array, mean: Array, square: Array, *numbers: Value) -> None:
-    K.adam(g, *numbers, p, mean, square)
-
-
-def _alone(name: str) -> Callable[..., Any]:
-    return lambda K, *arrays: getattr(K, name)(*arrays)
-
-
-#: The functions by the name of the kernel in `ops.fused`.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{
-        name: _alone(name)
-        for name in (
-            "gelu", "gelu_gradient", "gelu_tanh", "gelu_tanh_gradient", "silu", "silu_gradient",
-            "sigmoid", "sigmoid_gradient", "tanh_gradient", "masked", "attention_exponentials",
-            "attention_slopes", "class_shares",
-        )
-    },
-    **{
-        name: _along(name)
-        for name in (
-            "softmax", "softmax_gradient", "log_softmax", "log_softmax_gradient", "log_sums",
-        )
-    },
-    "attention_shares": lambda K, x, lowest: K.attention_shares(x.ndim - 1, x, lowest),
-    "row_products": lambda K, x, y: K.row_products(x.ndim - 1, x, y),
-    "batch_norm": _over_batch("batch_norm"),
-    "batch_norm_gradient": _over_batch("batch_norm_gradient"),
-    "class_counts": _class_counts,
-    "class_losses": _of_classes("class_losses"),
-    "class_slopes": _of_classes("class_slopes"),
-    "one_factor": _one_factor,
-    "factors": _factors,
-    "layer_norm": _layer_norm,
-    "layer_norm_gradient": _layer_norm_gradient,
-    "adapt": _adapt,
-}  # fmt: skip
-
-
-#: Those of which some arrays hold integers.
-_OF_INTEGERS = frozenset({"class_counts", "class_losses", "class_slopes"})
+    from asyncgrad.aliases import Device, Value
 
 
 class Kernels:
@@ -313,7 +58,7 @@ class Kernels:
                 sample.append(None if value is None else type(value))
                 continue
             dtype = value.dtype
-            if dtype.kind not in "iu" or name not in _OF_INTEGERS:
+            if dtype.kind not in "iu" or name not in OF_INTEGERS:
                 if dtype.char not in "fd" or floating not in {None, dtype}:
                     return NotImplemented
                 floating = dtype

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.fft
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.aliases import Array
 
 _PLAIN = {
@@ -23,8 +25,12 @@ _PLAIN = {
 }
 
 
+#: Kernels that replace those of `ops.fused`; `numba_kernels` has some.
+COMPILED: dict[str, Callable[..., Any]] = {}
+
+
 def plain_numpy(**others: Array) -> Any:
     """A module with NumPy's names, some of them replaced by `others`."""
     module = ModuleType("numpy")
-    vars(module).update(_PLAIN, **others)
+    vars(module).update(_PLAIN, **others, compiled=COMPILED)
     return module

@@ -220,8 +220,8 @@ def widened(value: Any) -> Any:
 
 
 def compiled(xp: Any, name: str, *arguments: Any) -> Any:
-    """What a device's kernel of that name gives; NotImplemented where there is none."""
-    kernel = None if xp.ndarray is np.ndarray else xp.compiled.get(name)
+    """What a compiled kernel of that name gives; NotImplemented where there is none."""
+    kernel = xp.compiled.get(name)
     return NotImplemented if kernel is None else kernel(*arguments)
 
 
@@ -350,7 +350,7 @@ def _runner(
 ) -> Callable[..., Any]:
     """Run a kernel whole on small arrays, in blocks on large ones, in float32 on half precision.
 
-    A kernel that the device has compiled under that name is used instead.
+    A kernel that is compiled under that name is used instead.
     """
     name = kernel.__name__.lstrip("_")
 
@@ -359,6 +359,10 @@ def _runner(
         first = arguments[0]
         for token in fp_errors_ignored:
             try:
+                if xp.compiled:
+                    result = compiled(xp, name, *arguments)
+                    if result is not NotImplemented:
+                        return result
                 if (
                     first.__class__ is np.ndarray
                     and first.shape
@@ -369,10 +373,6 @@ def _runner(
                 if first.dtype.itemsize == 2:
                     wide = [part.astype(np.float32) for part in arguments[:arrays]]
                     return run(xp, *wide, *arguments[arrays:]).astype(first.dtype)
-                if not isinstance(first, (np.ndarray, np.generic)):
-                    result = compiled(xp, name, *arguments)
-                    if result is not NotImplemented:
-                        return result
                 if first.size > _BLOCK:
                     return blocks(xp, *arguments)
                 if first.shape:

@@ -13,7 +13,8 @@ from cupy_stand_in import installed
 
 import asyncgrad as ag
 import asyncgrad.nn.functional as F
-from asyncgrad.devices.cuda_kernels import FUNCTIONS, SOURCES, Kernels
+from asyncgrad.devices.cuda_kernels import Kernels
+from asyncgrad.devices.kernels import FUNCTIONS, SOURCES
 
 X = np.random.default_rng(0).standard_normal((6, 5))
 TARGET = [0, 4, 1, 1, 2, 3]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.devices.cuda_kernels import SOURCES, Kernels
+from asyncgrad.devices.cuda_kernels import Kernels
+from asyncgrad.devices.kernels import SOURCES
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 pytestmark = pytest.mark.skipif(cupy.is_available(), reason="there is a GPU")

@@ -25,7 +25,7 @@ import philox
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices import cuda_products
 from asyncgrad.devices.base import READY
-from asyncgrad.devices.cuda_kernels import SOURCES
+from asyncgrad.devices.kernels import SOURCES
 from asyncgrad.devices.simulated import array
 from asyncgrad.devices.simulated.array import (
     _WRITES_FIRST,

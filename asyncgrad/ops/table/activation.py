@@ -6,6 +6,7 @@ import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.devices.kernels import NORMAL_CDF
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, bounded, elementwise, exp_minus_one, inverted, log_one_plus
 from asyncgrad.ops.op import fused, operation, unary
@@ -21,18 +22,6 @@ _FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
-#: log(1 / cdf(x) - 1) / x, with the normal distribution's cdf, as a polynomial in x * x for |x| <
-#: 5.8. It is the minimax approximation: the largest error of the cdf is 3e-8. For larger ones it
-#: falls, so that the cdf is 0 or 1.
-_CDF = (
-    -3.512325569644799e-09,
-    2.6452609042889884e-07,
-    -7.929481129530227e-06,
-    0.00011061234335693268,
-    6.519006033151346e-05,
-    -0.07266616924249042,
-    -1.595769882918655,
-)
 
 
 def at_most(xp: Library, out: Array | None, x: Array, limit: float) -> Any:
@@ -182,11 +171,11 @@ def _cdf(xp: Library, out: Array | None, x: Array) -> Any:
     if x.dtype.itemsize > 4 or (x.size < _FEW and _HAS_SCIPY):
         return special_function("ndtr")(x, out)
     s = xp.square(x)
-    p = xp.multiply(s, _CDF[0], out)
-    for coefficient in _CDF[1:-1]:
+    p = xp.multiply(s, NORMAL_CDF[0], out)
+    for coefficient in NORMAL_CDF[1:-1]:
         xp.add(p, coefficient, p)
         xp.multiply(p, s, p)
-    xp.add(p, _CDF[-1], p)
+    xp.add(p, NORMAL_CDF[-1], p)
     xp.multiply(p, x, p)
     # NumPy's `exp` takes less time than its `tanh`, and is as precise for the smallest results.
     xp.exp(p, p)

@@ -1,0 +1,146 @@
+"""Functions of one number for kernels that Numba compiles: `_f` of float32, `_d` of float64.
+
+They have no branches, so that a loop over them is computed several elements at a time. NaN,
+infinities and numbers below the normal ones give what NumPy gives.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from asyncgrad.devices.kernels import NORMAL_CDF
+
+F = np.float32
+#: Products may be fused with sums, and sums regrouped; NaN and infinities stay what they are.
+FASTMATH = {"contract", "reassoc", "nsz"}
+_inner: Any = njit(nogil=True, fastmath={"contract"}, error_model="numpy", cache=True)
+
+_LOG2_E = 1.4426950408889634
+#: ln(2) as a sum: the first part has few bits, so that its products with whole numbers are exact.
+_LN2_F = (F(0.693359375), F(-2.12194440e-4))
+_LN2_D = (0.693145751953125, 1.42860682030941723212e-6)
+_C0, _C1, _C2, _C3, _C4, _C5, _C6 = map(F, NORMAL_CDF)
+
+
+@_inner
+def exp_f(x: Any) -> Any:
+    """exp(x): 2**n times a polynomial of the rest, Cephes' `expf`."""
+    x = F(-105) if x < F(-105) else x
+    x = F(89) if x > F(89) else x
+    n = np.floor(x * F(_LOG2_E) + F(0.5))
+    r = x - n * _LN2_F[0] - n * _LN2_F[1]
+    p = F(1.9875691500e-4)
+    p = p * r + F(1.3981999507e-3)
+    p = p * r + F(8.3334519073e-3)
+    p = p * r + F(4.1665795894e-2)
+    p = p * r + F(1.6666665459e-1)
+    p = p * r + F(5.0000001201e-1)
+    p = p * r * r + r + F(1)
+    # In two factors, because 2**n alone may be too small or too large.
+    whole = np.int32(n)
+    half = whole >> np.int32(1)
+    one = np.int32((half + np.int32(127)) << np.int32(23))
+    other = np.int32((whole - half + np.int32(127)) << np.int32(23))
+    return p * one.view(np.float32) * other.view(np.float32)
+
+
+@_inner
+def exp_d(x: Any) -> Any:
+    """exp(x): 2**n times the Taylor series of the rest."""
+    x = -746.0 if x < -746.0 else x
+    x = 710.0 if x > 710.0 else x
+    n = np.floor(x * _LOG2_E + 0.5)
+    r = x - n * _LN2_D[0] - n * _LN2_D[1]
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r * r + r + 1.0
+    whole = np.int64(n)
+    half = whole >> 1
+    one = np.int64((half + 1023) << 52)
+    other = np.int64((whole - half + 1023) << 52)
+    return p * one.view(np.float64) * other.view(np.float64)
+
+
+@_inner
+def tanh_f(x: Any) -> Any:
+    """tanh(x): a polynomial near 0, Cephes' `tanhf`; elsewhere from an exponential."""
+    z = x * x
+    p = F(-5.70498872745e-3)
+    p = p * z + F(2.06390887954e-2)
+    p = p * z + F(-5.37397155531e-2)
+    p = p * z + F(1.33314422036e-1)
+    p = p * z + F(-3.33332819422e-1)
+    near = p * z * x + x
+    size = abs(x)
+    far = F(1) - F(2) / (exp_f(size + size) + F(1))
+    return near if size < F(0.625) else np.copysign(far, x)
+
+
+@_inner
+def tanh_d(x: Any) -> Any:
+    """tanh(x): a quotient of polynomials near 0, Cephes' `tanh`; elsewhere from an exponential."""
+    z = x * x
+    p = -9.64399179425052238628e-1
+    p = p * z - 9.92877231001918586564e1
+    p = p * z - 1.61468768441708447952e3
+    q = z + 1.12811678491632931402e2
+    q = q * z + 2.23548839060100448583e3
+    q = q * z + 4.84406305325125486048e3
+    near = x + x * z * (p / q)
+    size = abs(x)
+    far = 1.0 - 2.0 / (exp_d(size + size) + 1.0)
+    return near if size < 0.625 else np.copysign(far, x)
+
+
+@_inner
+def cdf_f(x: Any) -> Any:
+    """The normal distribution, see `NORMAL_CDF`."""
+    s = x * x
+    p = ((((((_C0 * s + _C1) * s + _C2) * s + _C3) * s) + _C4) * s + _C5) * s + _C6
+    return F(1) / (F(1) + exp_f(p * x))
+
+
+@_inner
+def cdf_d(x: Any) -> Any:
+    """The normal distribution."""
+    return 0.5 * math.erfc(x * -0.7071067811865476)
+
+
+@_inner
+def order_f(x: Any) -> Any:
+    """A number as an integer: comparing two gives what comparing the numbers gives."""
+    bits = F(x).view(np.int32)
+    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@_inner
+def order_d(x: Any) -> Any:
+    """A number as an integer: comparing two gives what comparing the numbers gives."""
+    bits = np.float64(x).view(np.int64)
+    return bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
+
+
+@_inner
+def value_f(order: Any) -> Any:
+    """The number that `order_f` has made an integer of."""
+    return np.int32(order ^ ((order >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
+
+
+@_inner
+def value_d(order: Any) -> Any:
+    """The number that `order_d` has made an integer of."""
+    return np.int64(order ^ ((order >> 63) & 0x7FFFFFFFFFFFFFFF)).view(np.float64)

@@ -1,0 +1,176 @@
+"""Kernels compiled by Numba: the same numbers as NumPy's, for all values and shapes."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.backends import numba as switch
+from asyncgrad.devices.plain_numpy import COMPILED
+
+pytest.importorskip("numba")
+F = ag.nn.functional
+#: Where two kernels of these functions may differ, in units of the dtype's precision.
+FUNCTIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "sigmoid": ag.sigmoid,
+    "softmax": lambda x: F.softmax(x, -1),
+    "log_softmax": lambda x: F.log_softmax(x, -1),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "cross_entropy": lambda x: F.cross_entropy(x, ag.zeros(len(x), *x.shape[2:], dtype=ag.int64)),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+}
+SHAPES = ((3, 5), (64, 128), (4, 3, 8, 8), (2, 3, 600, 33), (70000, 16))
+
+
+@contextmanager
+def compiled():
+    before = switch.is_enabled()
+    switch.enable()
+    try:
+        yield
+    finally:
+        if not before:
+            switch.disable()
+
+
+@contextmanager
+def plain():
+    before = dict(COMPILED)
+    switch.disable()
+    try:
+        yield
+    finally:
+        COMPILED.update(before)
+
+
+def both(function, x):
+    """A function's result and gradient, with NumPy and with Numba."""
+    found = []
+    for library in plain, compiled:
+        with library():
+            own = x.clone().requires_grad_()
+            y = function(own)
+            y.backward(ag.cos(ag.arange(y.numel(), dtype=y.dtype)).reshape(y.shape))
+            found.append((y.detach().numpy(), own.grad.numpy()))
+    return found
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_same_numbers(name, shape, dtype):
+    if name == "attention" and math.prod(shape) > 100_000:
+        pytest.skip("each element would be a row of scores")
+    ag.manual_seed(0)
+    x = ag.randn(*shape, dtype=dtype) * 3
+    (y, g), (same, same_g) = both(FUNCTIONS[name], x)
+    eps = ag.finfo(dtype).eps
+    assert np.abs(y - same).max() <= 40 * eps * max(1, np.abs(y).max())
+    assert np.abs(g - same_g).max() <= 80 * eps * max(1, np.abs(g).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["gelu", "silu", "sigmoid", "softmax", "log_softmax"])
+def test_values_at_the_edges(name, dtype):
+    big = np.finfo(dtype).max
+    values = [0.0, -0.0, np.inf, -np.inf, np.nan, big, -big, 1e-30, -1e-30, 88.7, 89, -87.5, -104]
+    x = ag.tensor(np.array([values, sorted(values), [1.0] * len(values)], dtype))
+    (y, g), (same, same_g) = both(FUNCTIONS[name], x)
+    np.testing.assert_allclose(same, y, rtol=1e-6, atol=1e-37)
+    np.testing.assert_allclose(same_g, g, rtol=1e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_functions_of_one_number(dtype):
+    from asyncgrad.devices import numba_math
+
+    rng = np.random.default_rng(0)
+    near = rng.uniform(-2, 2, 5000)
+    far = rng.uniform(-110, 100, 5000) if dtype == "f" else rng.uniform(-800, 800, 5000)
+    for name, true, ulps in ("exp", np.exp, 2), ("tanh", np.tanh, 3):
+        function = getattr(numba_math, f"{name}_{dtype}")
+        for values in near, far, [np.inf, -np.inf, np.nan, 0.0, -0.0]:
+            given = np.asarray(values, dtype)
+            with np.errstate(all="ignore"):
+                wanted = true(given.astype(np.longdouble)).astype(dtype)
+            got = np.array([function(value) for value in given], dtype)
+            with np.errstate(all="ignore"):
+                off = np.abs(got - wanted) / np.spacing(np.abs(wanted))
+            right = (got == wanted) | (np.isnan(got) & np.isnan(wanted)) | (off <= ulps)
+            assert right.all(), (name, given[~right][:5], got[~right][:5], wanted[~right][:5])
+
+
+def test_gradients_of_compiled_kernels():
+    ag.manual_seed(1)
+    with compiled():
+        for name, function in FUNCTIONS.items():
+            x = ag.randn(4, 3, 3, 9, dtype=ag.float64, requires_grad=True)
+            assert ag.autograd.gradcheck(function, x), name
+
+
+def test_what_has_no_kernel_is_computed_by_numpy():
+    x = ag.randn(6, 8)
+    for given in (x[:0],):
+        (y, g), (same, same_g) = both(F.gelu, given)
+        np.testing.assert_array_equal(y, same)
+        np.testing.assert_array_equal(g, same_g)
+    for function in lambda x: F.gelu(x.T), lambda x: F.gelu(x[:, ::2]):
+        (y, _), (same, _) = both(function, x)
+        np.testing.assert_array_equal(y, same)
+    (y, _), (same, _) = both(F.gelu, x.half())
+    np.testing.assert_allclose(same, y, rtol=1e-3)
+
+
+def test_arrays_that_are_read_only():
+    values = np.linspace(-3, 3, 2000, dtype="f")
+    values.flags.writeable = False
+    with compiled():
+        y = F.gelu(ag.from_numpy(values))
+        assert y.numpy()[-1] == F.gelu(ag.tensor(values)).numpy()[-1]
+
+
+@pytest.mark.parametrize("weight_decay", [0, 0.1])
+@pytest.mark.parametrize("kind", [ag.optim.Adam, ag.optim.AdamW])
+def test_adam(kind, weight_decay):
+    found = []
+    for library in plain, compiled:
+        with library():
+            p = ag.nn.Parameter(ag.linspace(-1, 1, 3000).reshape(30, 100))
+            optimizer = kind([p], lr=0.01, weight_decay=weight_decay)
+            for step in range(5):
+                p.grad = ag.sin(p.detach() * (step + 1))
+                optimizer.step()
+            found.append(p.detach().numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-7)
+
+
+def test_the_switch():
+    with plain():
+        assert not switch.is_enabled()
+        switch.enable()
+        assert switch.is_enabled()
+        switch.disable()
+        assert not switch.is_enabled()
+
+
+def test_without_numba_enabling_says_what_to_install():
+    program = (
+        "import sys; sys.modules['numba'] = None\n"
+        "import importlib.util, asyncgrad as ag\n"
+        "ag.backends.numba.find_spec = lambda name: None\n"
+        "assert not ag.backends.numba.is_available()\n"
+        "try: ag.backends.numba.enable()\n"
+        "except ImportError as error: assert 'asyncgrad[numba]' in str(error)\n"
+        "else: raise SystemExit(1)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
