@@ -33,7 +33,7 @@ def enable() -> None:
 
     The first call on a machine compiles them, which takes some twenty seconds; later processes
     find them in the user's cache directory (or `NUMBA_CACHE_DIR`) and take about a second. Call it
-    before an event loop starts, or in a thread: `await asyncio.to_thread(ag.backends.numba.enable)`.
+    before an event loop starts, or in a thread, as `await asyncio.to_thread(numba.enable)`.
 
     Raises:
         ImportError: Numba is not installed.

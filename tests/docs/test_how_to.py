@@ -21,6 +21,7 @@ PAGES = {
     "coming-from-pytorch": (),
     "errors": ("trio",),
     "jupyter": (),
+    "numba": ("numba",),
     "pictures": (),
     "tensorboard": ("tensorboardX",),
     "tqdm": ("tqdm",),
