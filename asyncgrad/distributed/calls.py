@@ -12,12 +12,14 @@ from asyncgrad.autograd.modes import is_grad_enabled
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.staging import Ambient, ambient
-from asyncgrad.distributed.sums import Staged
+from asyncgrad.distributed.sums import Staged, summed
 from asyncgrad.distributed.values import check_plain, cut
 from asyncgrad.ops.tensors.pytree import flatten
 
 if TYPE_CHECKING:
     from asyncgrad.distributed.remote import Ref
+    from asyncgrad.distributed.site import Site
+    from asyncgrad.distributed.staging import PassRequest
 
 
 class Entry:
@@ -104,17 +106,36 @@ _collector: ContextVar[_Collector] = ContextVar("asyncgrad_collector")
 
 
 async def collected(
-    within: Ambient, outputs: list[Any], gradients: list[Any], retain_graph: bool,
-    deadline: float | None, priority: int,
-) -> dict[Any, Any]:  # fmt: skip
-    """Run a pass, and give its gradients by leaf instead of adding them."""
+    site: Site, entry: Entry, sources: list[Any], asked: PassRequest
+) -> tuple[dict[Any, Any], set[int]]:
+    """Run a call's part of a pass: gradients by leaf, and the hosts that have staged something.
+
+    Args:
+        site: the host's.
+        entry: what the call has kept.
+        sources: gradients of its results, or None for each, to be added up in this order.
+        asked: the pass.
+    """
+    touched = {site.rank}
+    outputs, gradients = [], []
+    for place, (output, differentiable) in enumerate(entry.outputs):
+        gradient = summed(source[place] for source in sources) if differentiable else None
+        if gradient is not None:
+            outputs.append(output)
+            gradients.append(gradient)
+    if not outputs:
+        return {}, touched
+    within = Ambient(site, asked.key, asked.turn, asked.accumulates, touched, asked.finished)
+    deadline = None if asked.left is None else site.loop.time() + asked.left
     collector = _Collector()
 
     async def collect() -> dict[Any, Any]:
         ambient.set(within)
         _collector.set(collector)
-        await backward(outputs, gradients, retain_graph, priority=priority, deadline=deadline)
+        await backward(
+            outputs, gradients, asked.retain_graph, priority=asked.priority, deadline=deadline
+        )
         return collector.gradients
 
     # The task has a context of its own, so what is set there is set nowhere else.
-    return await asyncio.ensure_future(collect())
+    return await asyncio.ensure_future(collect()), touched

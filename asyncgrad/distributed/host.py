@@ -14,6 +14,7 @@ from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import no_grad, set_grad_enabled
 from asyncgrad.core.commit import check_staged
 from asyncgrad.core.variable import Variable
+from asyncgrad.creation import full_like
 from asyncgrad.distributed.calls import Entry, StagedPass, collected
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.inbox import Inbox
@@ -22,8 +23,6 @@ from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.staging import Ambient
-from asyncgrad.distributed.sums import summed
 from asyncgrad.distributed.values import awaited, called, cut, without_graphs
 from asyncgrad.errors import AutogradError
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from asyncgrad.distributed.engine import Peers
+    from asyncgrad.distributed.staging import PassRequest
 
 
 class Host(Inbox):
@@ -163,10 +163,12 @@ class Host(Inbox):
     # -- forward ----------------------------------------------------------------------------------
 
     async def on_forward(
-        self, call: Any, number: int, structure: Any, leaves: Any, record: bool, fetch: bool
-    ) -> Reply:
-        """Run a part, and keep its graph if it is recorded."""
-        async with self._lives.scope(call):
+        self, call: Any, number: int, structure: Any, leaves: Any, record: bool, fetch: bool,
+        at_once: tuple[float, PassRequest] | None,
+    ) -> tuple[Reply, Any]:  # fmt: skip
+        """Run a part, and keep its graph if it is recorded, or run its part of a pass at once."""
+        scope = nullcontext() if at_once is None else self._lives.scope(at_once[1].key)
+        async with self._lives.scope(call), scope:
             current_call.set(call)
             entry = Entry()
             given: list[Any] = []
@@ -189,13 +191,20 @@ class Host(Inbox):
                     if isinstance(output, RemoteCall):
                         output = await output
                     entry.take(output)
+                if at_once is not None:
+                    share, asked = at_once
+                    seeds = [full_like(x, share) if flows else None for x, flows in entry.outputs]
+                    found, touched = await collected(self.site, entry, [seeds], asked)
             if call in self._lives.released:
                 raise late("the call")
             differentiable = [requires for _, requires in entry.outputs]
+            sent = entry.values() if fetch else [None] * len(entry.outputs)
+            reply = Reply(entry.structure, sent, differentiable)
+            if at_once is not None:
+                return reply, (await self._answer(entry, call, found, asked), touched)
             if not fetch or any(differentiable):
                 self._entries[call] = entry
-            sent = entry.values() if fetch else [None] * len(entry.outputs)
-            return Reply(entry.structure, sent, differentiable)
+            return reply, None
 
     async def _fetched(self, entry: Entry, ref: Ref, record: bool) -> Any:
         """The results of another part's call, as new leaves."""
@@ -241,48 +250,36 @@ class Host(Inbox):
         self._pass(key).deposits.setdefault((turn, call), {})[consumer] = grads
 
     async def on_backward(
-        self, key: Any, turn: tuple[int, int], call: Any, given: list[Any], reached: set[Any],
-        accumulates: bool, finished: set[int], retain_graph: bool, left: float | None,
-        priority: int,
-    ) -> tuple[list[Any], set[int]]:  # fmt: skip
-        """Run a call's part of a pass; the gradients of its leaves are staged.
-
-        Those for the results of other calls go to their workers, as far as the pass has reached
-        these calls: it may not need their gradients.
-        """
-        async with self._lives.scope(key):
-            staged = self._pass(key)
-            staged.gradients.fold(turn[0], finished)
+        self, call: Any, given: list[Any], asked: PassRequest
+    ) -> tuple[list[Any], set[int]]:
+        """Run a call's part of a pass; the gradients of its leaves are staged."""
+        async with self._lives.scope(asked.key):
             entry = self._entry(call)
-            deposits = staged.deposits.pop((turn, call), {})
+            deposits = self._pass(asked.key).deposits.pop((asked.turn, call), {})
             # Gradients are summed as in one process: those of the last consumer come first.
             sources = [deposits[consumer] for consumer in sorted(deposits, reverse=True)]
             sources += [one for one in given if one]
-            outputs, gradients = [], []
-            for place, (output, differentiable) in enumerate(entry.outputs):
-                gradient = summed(source[place] for source in sources) if differentiable else None
-                if gradient is not None:
-                    outputs.append(output)
-                    gradients.append(gradient)
-            touched = {self._rank}
-            found: dict[Any, Any] = {}
-            if outputs:
-                within = Ambient(self.site, key, turn, accumulates, touched, finished)
-                deadline = None if left is None else self.site.loop.time() + left
-                async with self._turn(entry.part):
-                    found = await collected(
-                        within, outputs, gradients, retain_graph, deadline, priority
-                    )
-            if not retain_graph:
+            async with self._turn(entry.part):
+                found, touched = await collected(self.site, entry, sources, asked)
+            if not asked.retain_graph:
                 self._entries.pop(call, None)
-            for ref, leaves in entry.refs:
-                grads = [found.pop(x, None) if isinstance(x, Variable) else None for x in leaves]
-                if ref.call in reached:
-                    await self.site.call(ref.rank, "deposit", key, turn, ref.call, call, grads)
-            answer = [found.pop(leaf, None) for leaf in entry.inputs]
-            if accumulates:
-                staged.gradients.add(turn, call, found)
-            return answer, touched
+            return await self._answer(entry, call, found, asked), touched
+
+    async def _answer(
+        self, entry: Entry, call: Any, found: dict[Any, Any], asked: PassRequest
+    ) -> list[Any]:
+        """Send gradients to where their calls were computed, stage others; those of the inputs."""
+        for ref, leaves in entry.refs:
+            grads = [found.pop(x, None) if isinstance(x, Variable) else None for x in leaves]
+            if ref.call in asked.reached:
+                deposit = asked.key, asked.turn, ref.call, call, grads
+                await self.site.call(ref.rank, "deposit", *deposit)
+        answer = [found.pop(leaf, None) for leaf in entry.inputs]
+        if asked.accumulates:
+            gradients = self._pass(asked.key).gradients
+            gradients.fold(asked.turn[0], asked.finished)
+            gradients.add(asked.turn, call, found)
+        return answer
 
     async def on_prepare(self, key: Any) -> None:
         """Promise to commit a pass."""

@@ -6,6 +6,7 @@ import asyncio
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.autograd.graph import next_pass_id
 from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
 from asyncgrad.core.variable import Variable
@@ -32,8 +33,9 @@ class Pipeline:
             go from worker to worker.
         microbatches: into how many a batch is divided.
         schedule: "1f1b" lets one more micro-batch into the pipeline than it has stages, the one
-            that is on its way: each worker keeps that many graphs. "gpipe" runs all forwards first,
-            and keeps all graphs.
+            that is on its way: each worker keeps that many graphs at most, and the last one's runs
+            a micro-batch's backward right after its forward. "gpipe" runs all forwards first, and
+            keeps all graphs.
 
     Raises:
         ValueError: for another schedule, or without stages or micro-batches.
@@ -131,10 +133,14 @@ class Pipeline:
                         for stage in self._stages[:-1]:
                             # One stage at a time, so that micro-batches enter a stage in order.
                             value = await stage(value).sent()
-                        loss = as_loss("Pipeline.step", await last(value, target[start:stop]))
+                        call = last(value, target[start:stop])
+                        share = (stop - start) / rows
+                        if self._schedule == "1f1b":
+                            within = shared.place(last.site, next_pass_id())
+                            call.at_once = within, share, deadline
+                        loss = await call
                         if self._schedule == "gpipe":
                             await filled.wait()
-                        share = (stop - start) / rows
                         await backward(loss, full_like(loss, share), deadline=deadline)
                         return loss.detach() * share
 
@@ -172,7 +178,7 @@ def _with_loss(stage: RemoteModule, loss_fn: Callable[..., Any]) -> Any:
         found = await called(module, value)
         if isinstance(found, RemoteCall):
             found = await found
-        return await called(loss_fn, found, target)
+        return as_loss("Pipeline.step", await called(loss_fn, found, target))
 
     return last
 

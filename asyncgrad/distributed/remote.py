@@ -20,7 +20,7 @@ from asyncgrad.autograd.modes import is_grad_enabled, set_grad_enabled
 from asyncgrad.core.node import next_sequence_nr, renumber
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.site import Site, site_of
-from asyncgrad.distributed.staging import current_staging
+from asyncgrad.distributed.staging import Ambient, current_staging, pass_request
 from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
@@ -117,7 +117,7 @@ def _copy_of(session: str, rank: int, number: int) -> RemoteModule:
 class Lease:
     """Keeps what a call has computed on its worker until both the call and its graph are gone."""
 
-    __slots__ = ("__weakref__", "call", "pending", "rank", "site", "spent")
+    __slots__ = ("__weakref__", "call", "found", "pending", "rank", "site", "spent")
 
     def __init__(self, site: Site, rank: int) -> None:
         """Number a call."""
@@ -127,6 +127,8 @@ class Lease:
         self.call = (*current_call.get(), site.rank, next(site.numbers))
         #: By pass: gradients of results that were fetched, for the node of the call.
         self.pending: dict[Any, list[Any]] = {}
+        #: What the backward has given that the worker ran right after the forward.
+        self.found: tuple[list[Any], set[int]] | None = None
         finalizer = weakref.finalize(self, site.drop, rank, "call", self.call)
         finalizer.atexit = False
         #: To be called when the worker has dropped everything, so that it need not be told.
@@ -181,6 +183,8 @@ class RemoteCall:
         self._result: _Shared | None = None
         self._sent: _Shared | None = None
         self._values: Any = None
+        #: The pass whose backward follows on the worker at once, and the gradient it begins with.
+        self.at_once: tuple[Ambient, float, float | None] | None = None
 
     def __reduce__(self) -> Any:
         raise AutogradError(
@@ -269,21 +273,27 @@ class _Request:
         call = self.call
         given = iter(zip(inputs, needed, strict=True))
         leaves: list[Any] = []
+        reached: set[Any] = set()
         for leaf in self.leaves:
             if isinstance(leaf, RemoteCall):
-                next(given)
+                _, needs = next(given)
+                if needs:
+                    reached.add(leaf.lease.call)
                 leaves.append(leaf.ref)
             elif isinstance(leaf, Variable):
                 tensor, needs = next(given)
                 leaves.append(tensor.detach().requires_grad_(needs and self.record))
             else:
                 leaves.append(leaf)
+        at_once = None
+        if call.at_once is not None:
+            within, share, deadline = call.at_once
+            at_once = share, pass_request(within, reached, deadline)
         args = (call.lease.call, call._part.number, self.structure, leaves)
-        reply: Reply = await call._site.call(
-            call._part.rank, "forward", *args, self.record, self.fetch
+        call._reply, call.lease.found = await call._site.call(
+            call._part.rank, "forward", *args, self.record, self.fetch, at_once
         )
-        call._reply = reply
-        return reply
+        return call._reply
 
 
 class _Forward(Function):
@@ -324,24 +334,18 @@ class _Forward(Function):
         # This raises if the pass runs where it can't await the workers.
         site.check()
         staging, running = current_staging(site)
-        staging.touched.add(lease.rank)
-        wanted = itertools.compress(ctx.wants_grad[2:], ctx.is_token)
-        reached = {other.call for other in itertools.compress(ctx.others, wanted)}
-        fetched = lease.pending.pop((staging.key, staging.turn), None)
-        found, touched = await site.call(
-            lease.rank,
-            "backward",
-            staging.key,
-            staging.turn,
-            lease.call,
-            [list(gradients), fetched],
-            reached,
-            staging.accumulates,
-            staging.finished,
-            running.retains_graph,
-            None if running.deadline is None else running.deadline - site.loop.time(),
-            running.priority,
-        )
+        if lease.found is not None:
+            found, touched = lease.found
+        else:
+            staging.touched.add(lease.rank)
+            wanted = itertools.compress(ctx.wants_grad[2:], ctx.is_token)
+            reached = {other.call for other in itertools.compress(ctx.others, wanted)}
+            fetched = lease.pending.pop((staging.key, staging.turn), None)
+            asked = pass_request(
+                staging, reached, running.deadline, running.retains_graph, running.priority
+            )
+            given = [list(gradients), fetched]
+            found, touched = await site.call(lease.rank, "backward", lease.call, given, asked)
         if not running.retains_graph:
             lease.spent()
         staging.touched.update(touched)

@@ -48,6 +48,33 @@ class Ambient(NamedTuple):
     finished: set[int]
 
 
+class PassRequest(NamedTuple):
+    """What a host is asked to do for a pass with a call that it has computed."""
+
+    key: tuple[int, int]
+    turn: tuple[int, int]
+    #: The calls that the pass has reached: it may not need the gradients of others.
+    reached: set[Any]
+    accumulates: bool
+    finished: set[int]
+    retain_graph: bool
+    #: How many seconds are left before its deadline.
+    left: float | None
+    priority: int
+
+
+def pass_request(
+    within: Ambient, reached: set[Any], deadline: float | None, retain_graph: bool = False,
+    priority: int = 0,
+) -> PassRequest:  # fmt: skip
+    """What to ask a host for, now."""
+    left = None if deadline is None else deadline - within.site.loop.time()
+    return PassRequest(
+        within.key, within.turn, reached, within.accumulates, within.finished, retain_graph, left,
+        priority,
+    )  # fmt: skip
+
+
 #: Set while a host runs its part of a pass.
 ambient: ContextVar[Ambient | None] = ContextVar("asyncgrad_distributed_pass", default=None)
 #: The innermost `context()`.
@@ -150,15 +177,12 @@ class Coordinator:
 class _InContext:
     """Takes part in a pass whose gradients are committed together with those of others."""
 
-    def __init__(
-        self, shared: context, site: Site, running: graph.Pass, key: Any, turn: tuple[int, int],
-        finished: set[int],
-    ) -> None:  # fmt: skip
-        self.site = site
-        self._id = running.id
+    def __init__(self, shared: context, within: Ambient, number: int) -> None:
+        self.site = within.site
+        self._id = number
         self._shared = shared
-        self.turn = turn
-        self.ambient = Ambient(site, key, turn, running.accumulates, shared.touched, finished)
+        self.turn = within.turn
+        self.ambient = within
 
     async def prepare(self, gradients: dict[Any, Any]) -> dict[Any, Any]:
         """Keep the gradients back."""
@@ -224,15 +248,20 @@ class context:
 
     def coordinator(self, site: Site, running: graph.Pass) -> _InContext:
         """What takes part in a pass of this context."""
+        within = self.place(site, running.id, running.accumulates)
+        return _InContext(self._whole(), within, running.id)
+
+    def place(self, site: Site, number: int, accumulates: bool = True) -> Ambient:
+        """Where hosts stage what they compute for a pass, whether or not it has started."""
         if self._first is None:
-            self._first = running.id
-        number = turn_of_passes.get()
-        turn = (running.id, 0) if number is None else (self._first, number)
+            self._first = number
+        numbered = turn_of_passes.get()
+        turn = (number, 0) if numbered is None else (self._first, numbered)
         whole = self._whole()
         key = whole._decided(site).key
         # In a nested context nothing is summed early, as passes of the outer one come in between.
-        finished = self._finished if number is not None and whole is self else set()
-        return _InContext(whole, site, running, key, turn, finished)
+        finished = self._finished if numbered is not None and whole is self else set()
+        return Ambient(site, key, turn, accumulates, whole.touched, finished)
 
     def stage(self, site: Site) -> tuple[Any, tuple[int, int]]:
         """Let all hosts stage what each computes for one pass: the key for that, and the turn."""

@@ -17,6 +17,7 @@ from models import Affine, Held, Outer, gradients
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.engine import Message
+from asyncgrad.distributed.staging import PassRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -270,20 +271,11 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
         loss = (await call).sum()
         key = (-1, 10**6)
         await site.call(0, "abort", key)
-        late = (
-            "backward",
-            key,
-            0,
-            call.lease.call,
-            [[ag.ones(3)], None],
-            set(),
-            True,
-            set(),
-            False,
-            None,
-            0,
-        )
-        for message in (late, ("prepare", key), ("commit", key), ("deposit", key, 0, 0, 0, [])):
+        asked = PassRequest(key, (0, 0), set(), True, set(), False, None, 0)
+        late = ("backward", call.lease.call, [[ag.ones(3)], None], asked)
+        at_once = ("forward", (-1, 10**6), part.number, None, [], True, True, (1.0, asked))
+        deposit = ("deposit", key, 0, 0, 0, [])
+        for message in (late, at_once, ("prepare", key), ("commit", key), deposit):
             with pytest.raises(dist.PassEndedError):
                 await site.call(0, *message)
         with pytest.raises(RuntimeError, match="not prepared here"):
@@ -307,7 +299,7 @@ async def test_what_comes_late_or_twice_is_refused() -> None:
             assert words in str(error)
         await site.call(0, "release", [("call", (-1, 10**6 + 2))])
         with pytest.raises(dist.PassEndedError):
-            await site.call(0, "forward", (-1, 10**6 + 2), part.number, None, [], True, True)
+            await site.call(0, "forward", (-1, 10**6 + 2), part.number, None, [], True, True, None)
         succeeded, error = await type(host)(site.session, 0).take(message)
         assert "made anew" in str(error)
 
