@@ -19,7 +19,7 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import Pickled, ToPickle
 from distributed.utils import ensure_memoryview
 
-from asyncgrad.distributed.engine import answered, check_versions, versions
+from asyncgrad.distributed.engine import answered, check_versions, sent, versions
 from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.segments import retrieve
@@ -83,7 +83,7 @@ def _packed(value: Any, address: str) -> Any:
 
 
 async def _call(pool: Any, address: str, key: str, message: Message) -> tuple[bool, Any]:
-    packed = _packed(message, address)
+    packed = sent(message, partial(_packed, address=address))
     # Pickling and sending take a turn of the loop each: others wait for the longer one only.
     await asyncio.sleep(0)
     try:

@@ -13,6 +13,7 @@ import numpy as np
 import asyncgrad
 from asyncgrad.distributed.errors import sendable
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.tensors.copies import Differentiable, noted
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Peers(Protocol):
     """Calls hosts; can be pickled, so that hosts can call one another."""
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
-        """Await `take(message)` of a host, and return what it returns.
+        """Await `take(message)` of a host, and return what it returns; `sent` pickles the message.
 
         Raises:
             OSError: if the host can't be reached any more.
@@ -67,6 +68,34 @@ class Engine(Peers, Protocol):
 
     async def close(self) -> None:
         """Drop the hosts, and all that refers to them."""
+
+
+def sent(message: Message, seal: Callable[[Message], T]) -> T:
+    """Pickle a message.
+
+    Args:
+        message: for another machine.
+        seal: pickles it.
+
+    Raises:
+        RuntimeError: if a tensor in it requires grad, also one in an attribute or a closure, but
+            for parameters of modules: a module is copied. What a part takes as it is comes without.
+    """
+    found = Differentiable()
+    token = noted.set(found)
+    try:
+        sealed = seal(message)
+    finally:
+        noted.reset(token)
+    for tensor in found.alone():
+        raise AutogradError(
+            f"{message.method}: a tensor of shape {tensor._metadata.shape} requires grad, and is "
+            f"in an attribute or a closure of plain data that is sent to a worker. No gradient "
+            f"would come back to it: give x.detach(), or call a part with it. Only tensors that a "
+            f"part takes as they are, or in lists, tuples and dictionaries, have gradients. "
+            f"Modules are copied, and their parameters may require grad"
+        )
+    return sealed
 
 
 async def answered(host: Host, opened: Callable[[], Message], sealed: Callable[[Any], T]) -> T:

@@ -20,7 +20,7 @@ from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes, cancelled
 from asyncgrad.distributed.metrics import counted
-from asyncgrad.distributed.remote import Ref, RemoteCall, Reply, current_call
+from asyncgrad.distributed.remote import Needed, Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.values import awaited, called, cut, without_graphs
@@ -179,9 +179,10 @@ class Host(Inbox):
                         fetched[leaf] = await self._fetched(entry, leaf, record)
                     given.append(fetched[leaf])
                     continue
-                if isinstance(leaf, Variable):
-                    entry.inputs.append(leaf)
-                given.append(leaf)
+                value = leaf.tensor.requires_grad_() if isinstance(leaf, Needed) else leaf
+                if isinstance(value, Variable):
+                    entry.inputs.append(value)
+                given.append(value)
             args, kwargs = structure.build(iter(given))
             part = self.part(number)
             entry.part = number

@@ -136,7 +136,7 @@ class Pipeline:
                         call = last(value, target[start:stop])
                         share = (stop - start) / rows
                         if self._schedule == "1f1b":
-                            within = shared.place(last.site, next_pass_id())
+                            within = shared._place(last.site, next_pass_id())
                             call.at_once = within, share, deadline
                         loss = await call
                         if self._schedule == "gpipe":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.distributed.engine import answered, check_versions, versions
+from asyncgrad.distributed.engine import answered, check_versions, sent, versions
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class RayPeers:
         """Await `take(message)` of a host."""
         from ray.exceptions import RayError
 
-        sealed = _sealed(message)
+        sealed = sent(message, _sealed)
         try:
             answer = await self._actors[rank].take.remote(sealed)
         except RayError as error:

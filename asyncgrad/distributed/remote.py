@@ -43,6 +43,12 @@ class Ref(NamedTuple):
     call: tuple[int, ...]
 
 
+class Needed(NamedTuple):
+    """A tensor for whose gradient the caller will ask."""
+
+    tensor: Any
+
+
 class Reply(NamedTuple):
     """What a forward has computed: its structure, its leaves, and which of them require grad."""
 
@@ -270,10 +276,8 @@ class _Request:
 
     async def send(self, inputs: tuple[Any, ...], needed: tuple[bool, ...]) -> Reply:
         """Await the forward on the worker."""
-        call = self.call
+        call, leaves, reached = self.call, list[Any](), set[Any]()
         given = iter(zip(inputs, needed, strict=True))
-        leaves: list[Any] = []
-        reached: set[Any] = set()
         for leaf in self.leaves:
             if isinstance(leaf, RemoteCall):
                 _, needs = next(given)
@@ -282,7 +286,8 @@ class _Request:
                 leaves.append(leaf.ref)
             elif isinstance(leaf, Variable):
                 tensor, needs = next(given)
-                leaves.append(tensor.detach().requires_grad_(needs and self.record))
+                cut = tensor.detach()
+                leaves.append(Needed(cut) if needs and self.record else cut)
             else:
                 leaves.append(leaf)
         at_once = None

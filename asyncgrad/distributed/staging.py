@@ -248,10 +248,10 @@ class context:
 
     def coordinator(self, site: Site, running: graph.Pass) -> _InContext:
         """What takes part in a pass of this context."""
-        within = self.place(site, running.id, running.accumulates)
+        within = self._place(site, running.id, running.accumulates)
         return _InContext(self._whole(), within, running.id)
 
-    def place(self, site: Site, number: int, accumulates: bool = True) -> Ambient:
+    def _place(self, site: Site, number: int, accumulates: bool = True) -> Ambient:
         """Where hosts stage what they compute for a pass, whether or not it has started."""
         if self._first is None:
             self._first = number

@@ -24,6 +24,7 @@ from asyncgrad.ops.api.transfer import cuda_device
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DTYPES
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.tensors.copies import noted
 from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
@@ -108,6 +109,13 @@ class Module(Hooked):
         if hooked:
             return HookedCall(self, args, kwargs).run()  # type: ignore[no-any-return]
         return self.forward(*args, **kwargs)
+
+    def __getstate__(self) -> Any:
+        """Give the attributes, and note that the parameters are pickled with their module."""
+        found = noted.get()
+        if found is not None:
+            found.members += [one for one in self._parameters.values() if one is not None]
+        return super().__getstate__()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickled or copied state; hooks get new keys, unique in this process."""

@@ -11,6 +11,7 @@ import pickle
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.distributed.engine import sent
 from asyncgrad.distributed.world import World, open_world
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Engine:
             await asyncio.sleep(0)
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
-        sent = pickle.dumps(message)
+        pickled = sent(message, pickle.dumps)
         self.log.append((message.sender, message.method, rank))
         await self._turns()
         found = self.on_message(rank, message)
@@ -77,7 +78,7 @@ class Engine:
             await self.stopped[rank].wait()
         self._check(rank)
         copies = 1 + (self.choose(4) == 4)
-        working = [self._spawn(self._arrive(rank, sent, copy)) for copy in range(copies)]
+        working = [self._spawn(self._arrive(rank, pickled, copy)) for copy in range(copies)]
         answer = await asyncio.shield(working[0])
         if rank in self.stopped:
             await self.stopped[rank].wait()
@@ -91,10 +92,10 @@ class Engine:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def _arrive(self, rank: int, sent: bytes, copy: int) -> bytes:
+    async def _arrive(self, rank: int, pickled: bytes, copy: int) -> bytes:
         for _ in range(copy):
             await self._turns(20)
-        return pickle.dumps(await self.hosts[rank].take(pickle.loads(sent)))
+        return pickle.dumps(await self.hosts[rank].take(pickle.loads(pickled)))
 
     def _check(self, rank: int) -> None:
         if rank in self.dead:

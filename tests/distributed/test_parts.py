@@ -651,6 +651,54 @@ async def test_a_tensor_that_requires_grad_is_no_plain_data() -> None:
             await gives(leaf(), wrapped=True)
 
 
+class Holder:
+    """A plain object, whose attributes only a pickler sees."""
+
+    def __init__(self, **given: Any) -> None:
+        vars(self).update(given)
+
+
+def weighted(holder: Any) -> Any:
+    return Affine()
+
+
+async def number_of(holder: Any) -> int:
+    return len(list(holder.model.parameters()))
+
+
+@pytest.mark.asyncio
+async def test_a_tensor_that_requires_grad_can_hide_nowhere() -> None:
+    """In attributes and closures no walk over structures finds it, but the pickler does."""
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        for hidden in (leaf(), ag.nn.Parameter(ag.ones(3)), leaf() * 2):
+            holder = Holder(deep=Holder(of=[{"weight": hidden}]))
+            module = Affine()
+            module.borrowed = Holder(of=hidden)
+            for use in (
+                lambda holder=holder: world.remote(0, weighted, holder),
+                lambda holder=holder: world.remote(0, partial(weighted, holder)),
+                lambda module=module: world.remote(0, weighted, module),
+                lambda holder=holder: part.apply(second, holder),
+                lambda holder=holder: part(leaf(), holder),
+                lambda holder=holder: world.run(number_of, holder),
+            ):
+                with pytest.raises(RuntimeError, match=r"requires?_? ?grad"):
+                    await use()
+        assert await part.apply(gradients) == [None, None]
+        # What stands beside the parameters of a module may refer to them, before or after it.
+        model = Affine()
+        optimizer = ag.optim.SGD(model.parameters(), lr=0.1)
+        for holder in (
+            Holder(optimizer=optimizer, model=model),
+            Holder(model=model, weight=model.scale),
+            Holder(model=ag.nn.Sequential(model, ag.nn.Linear(2, 2)), old=leaf().detach()),
+        ):
+            assert await world.run(number_of, holder) in ([2], [4])
+        with pytest.raises(RuntimeError, match=r"run: a tensor of shape \(3,\) requires grad"):
+            await world.run(number_of, Holder(model=model, weight=leaf()))
+
+
 def interrupts() -> None:
     raise KeyboardInterrupt
 

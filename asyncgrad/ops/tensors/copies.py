@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from contextvars import ContextVar
 from typing import Any
 
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
@@ -12,6 +13,26 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.tensors.transfer import moved, on_host
+
+
+class Differentiable:
+    """The tensors that require grad among those that are pickled, wherever they are hidden."""
+
+    __slots__ = ("members", "tensors")
+
+    def __init__(self) -> None:
+        self.tensors: list[Variable] = []
+        #: Parameters of modules that are pickled, too, before or after.
+        self.members: list[Variable] = []
+
+    def alone(self) -> list[Variable]:
+        """Those that are no parameters of a module that was pickled with them."""
+        members = {id(member) for member in self.members}
+        return [tensor for tensor in self.tensors if id(tensor) not in members]
+
+
+#: Notes what is pickled here; None where nobody asks.
+noted: ContextVar[Differentiable | None] = ContextVar("asyncgrad_noted", default=None)
 
 
 def _is_computed(variable: Variable) -> bool:
@@ -71,6 +92,9 @@ def reduced(variable: Variable, protocol: Any) -> Any:
 
 def pickled(variable: Variable) -> tuple[Any, ...]:
     """The arguments of `_rebuilt` for a tensor; warns if it has hooks, which are not pickled."""
+    found = noted.get()
+    if found is not None and requires_grad(variable):
+        found.tensors.append(variable)
     meta = variable._autograd
     extras = None if meta is None else meta.extras
     if extras is not None and any(extras.tensor.values()):
