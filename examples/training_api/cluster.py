@@ -1,7 +1,8 @@
 """Tenants' training on the workers of a cluster.
 
 The front keeps what makes a lost worker good: a state of each tenant, and the few batches that it
-has sent since. Another worker begins with them.
+has sent since. Another worker begins with them. A worker that hangs is given up by a tenant that
+waits for it, after `PATIENCE` and twice the world's grace at most: nobody waits for its deadline.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
+
 from asyncgrad import distributed as dist
 from asyncgrad.serving import Overloaded
 from examples.training_api.model import Base
@@ -21,8 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 T = TypeVar("T")
-#: A worker that hangs holds a request no longer, in seconds.
+#: The longest time of a request's work, in seconds.
 TIMEOUT = 30.0
+#: After so many seconds without an answer, a worker is asked for a sign of life.
+PATIENCE = 1.0
+#: How many seconds it has to give one, and to confirm what has been decided.
+GRACE = 2.0
 #: After so many batches without a step, the worker is asked for the state.
 KEPT = 16
 
@@ -33,7 +40,10 @@ async def connected(address: str) -> AsyncIterator[dist.World]:
     # Imported here: the service can do without.
     from distributed import Client
 
-    async with Client(address, asynchronous=True) as client, dist.connect(client) as world:
+    async with (
+        Client(address, asynchronous=True) as client,
+        dist.connect(client, grace=GRACE) as world,
+    ):
         yield world
 
 
@@ -43,17 +53,34 @@ class Cluster:
     def __init__(self, world: dist.World) -> None:
         self._world = world
         self._tenants: Counter[int] = Counter()
+        #: Those that gave no sign of life when all were asked last.
+        self._silent: set[int] = set()
 
-    async def place(self, seed: int, state: Any) -> dist.RemoteModule:
-        """Make a trainer on the living worker with the fewest.
+    async def is_silent(self, rank: int) -> bool:
+        """Whether a worker gives no sign of life within the grace: it hangs, or is lost."""
+        found = await self._world.statistics()
+        self._silent = {other for other, kept in enumerate(found) if kept is None}
+        return rank in self._silent
+
+    def _living(self) -> list[int]:
+        dead = self._silent | set(self._world.lost)
+        return [rank for rank in range(self._world.size) if rank not in dead]
+
+    async def choose(self) -> int:
+        """The living worker with the fewest tenants.
 
         Raises:
             Overloaded: if no worker lives.
         """
-        living = [rank for rank in range(self._world.size) if rank not in self._world.lost]
-        if not living:
+        if not self._living():
+            # One that was silent may have woken.
+            await self.is_silent(0)
+        if not self._living():
             raise Overloaded("no worker is left: the service has to be started anew")
-        rank = min(living, key=lambda rank: self._tenants[rank])
+        return min(self._living(), key=lambda rank: self._tenants[rank])
+
+    async def place(self, rank: int, seed: int, state: Any) -> dist.RemoteModule:
+        """Make a trainer on a worker."""
         self._tenants[rank] += 1
         try:
             return await self._world.remote(rank, _trainer, seed, state)
@@ -72,6 +99,8 @@ class ClusterTraining:
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster, self._seed = cluster, seed
         self.part: dist.RemoteModule | None = None
+        #: The worker that was chosen last.
+        self._rank: int | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -88,7 +117,8 @@ class ClusterTraining:
 
     async def _begun(self) -> dist.RemoteModule:
         if self.part is None:
-            part = await self._cluster.place(self._seed, self._state)
+            self._rank = await self._cluster.choose()
+            part = await self._cluster.place(self._rank, self._seed, self._state)
             try:
                 for inputs, labels in self._since:
                     loss, _ = await part(inputs, labels)
@@ -99,12 +129,33 @@ class ClusterTraining:
             self.part = part
         return self.part
 
+    async def _attempt(self, work: Callable[[dist.RemoteModule], Awaitable[T]]) -> T:
+        """Do some work on the tenant's worker, unless that is lost or gives no sign of life."""
+
+        async def attempt() -> T:
+            return await work(await self._begun())
+
+        trying = asyncio.ensure_future(attempt())
+        try:
+            while not (await asyncio.wait([trying], timeout=PATIENCE))[0]:
+                if self._rank is not None and await self._cluster.is_silent(self._rank):
+                    break
+        finally:
+            trying.cancel()
+            # What is cancelled too late has been done, and has to be known.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([trying])
+        if trying.cancelled():
+            assert self._rank is not None
+            raise dist.WorkerLostError(self._rank, "a tenant's work", "it gives no sign of life")
+        return trying.result()
+
     async def _retried(self, work: Callable[[dist.RemoteModule], Awaitable[T]]) -> T:
         """Do some work, on one worker after another until one survives it."""
         async with asyncio.timeout(TIMEOUT):
             while True:
                 try:
-                    return await work(await self._begun())
+                    return await self._attempt(work)
                 except dist.WorkerLostError:
                     self._forget()
 
@@ -116,22 +167,23 @@ class ClusterTraining:
             running = loss.backward()
             try:
                 await running
-            finally:
+            except asyncio.CancelledError:
                 # A pass that was cancelled too late has succeeded.
-                if running.committed():
-                    self._since.append((inputs, labels))
+                if not running.committed():
+                    raise
+            self._since.append((inputs, labels))
             return loss.item(), right
 
         answer = await self._retried(work)
         if len(self._since) >= KEPT and self.part is not None:
-            await self._keep(self.part)
+            await self._keep()
         return answer
 
-    async def _keep(self, part: dist.RemoteModule) -> None:
+    async def _keep(self) -> None:
         """Keep a state instead of batches, which would become more without end."""
         try:
             async with asyncio.timeout(TIMEOUT):
-                self._state = await part.apply(Trainer.state)
+                self._state = await self._attempt(lambda part: part.apply(Trainer.state))
         except (dist.WorkerLostError, TimeoutError):
             # The batch has been added, so that this is no error of the request.
             self._forget()

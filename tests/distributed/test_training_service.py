@@ -17,6 +17,7 @@ pytest.importorskip("fastapi", reason="FastAPI is not installed")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 
 from asyncgrad.distributed.world import open_world  # noqa: E402
+from examples.training_api import cluster  # noqa: E402
 from examples.training_api.app import create_app  # noqa: E402
 from examples.training_api.client import TrainingClient, TrainingError  # noqa: E402
 from examples.training_api.cluster import connected  # noqa: E402
@@ -94,6 +95,46 @@ async def die_at(method: str) -> None:
         assert sum(name == "build" for name, _ in sent) == 2 + killed
         assert 12 <= sum(name == "forward" for name, _ in sent) <= 12 + 3 * killed
         assert sum(name == "apply" for name, _ in sent) <= 8 + killed
+
+
+@pytest.mark.parametrize("method", ["build", "forward", "backward", "prepare", "commit", "apply"])
+def test_a_worker_that_hangs_costs_its_tenants_no_more_than_a_dead_one(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of its would wait for half a minute, fail, and so would the next."""
+    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
+    asyncio.run(hang_at(method))
+
+
+async def hang_at(method: str) -> None:
+    expected = await alone()
+    engine = Engine(2)
+
+    def hang(rank: int, message: Any) -> None:
+        if (rank, message.method) == (0, method) and not engine.stopped:
+            engine.stop(0)
+
+    engine.on_message = hang
+    async with clients(partial(open_world, engine, 0.05)) as (ann, bob):
+        assert await asyncio.gather(trained(ann), trained(bob)) == list(expected)
+        engine.on_message = lambda rank, message: None
+        engine.wake(0)
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_a_worker_that_wakes_works_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
+    engine = Engine(1)
+    async with clients(partial(open_world, engine, 0.05)) as (ann, _):
+        await ann.forward_backward(*batch(0))
+        engine.stop(0)
+        with pytest.raises(TrainingError, match="no worker is left"):
+            await ann.predict(batch(0)[0])
+        engine.wake(0)
+        async with clients() as (alone, _):
+            await alone.forward_backward(*batch(0))
+            assert await ann.optim_step(lr=0.05) == await alone.optim_step(lr=0.05)
+            assert await ann.forward_backward(*batch(1)) == await alone.forward_backward(*batch(1))
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
@@ -191,9 +232,9 @@ async def kill_a_process() -> None:
         dashboard_address=":0",
         asynchronous=True,
         silence_logs=60,
-    ) as cluster:
-        pids = [worker.process.pid for worker in cluster.workers.values()]
-        async with clients(partial(connected, cluster.scheduler_address)) as (ann, bob):
+    ) as local:
+        pids = [worker.process.pid for worker in local.workers.values()]
+        async with clients(partial(connected, local.scheduler_address)) as (ann, bob):
             found = asyncio.gather(trained(ann), trained(bob))
             await ann.status()
             os.kill(pids[0], signal.SIGKILL)
