@@ -11,9 +11,6 @@ import asyncio
 import json
 import os
 import selectors
-import socket
-import struct
-import sys
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,8 +24,7 @@ from distributed import Client, LocalCluster, SubprocessCluster
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from benchmarks.distributed_faults import counted
-from benchmarks.figures import percentile
-from benchmarks.harness import watched
+from benchmarks.distributed_lag import arrived, lag, ticked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -234,77 +230,12 @@ async def computed(world: dist.World, quick: bool) -> Row:
 # -- the caller's loop, and the workers' memory -------------------------------
 
 
-#: Sends the time every millisecond, until nobody listens.
-SENDER = """
-import socket, struct, sys, time
-out = socket.socket(fileno=int(sys.argv[1]))
-while True:
-    time.sleep(0.001)
-    out.send(struct.pack("d", time.perf_counter()))
-"""
-
-
-async def ticked(work: Callable[[], Any]) -> float:
-    """The 99th percentile of a ticker's lag beside some work: asyncio rounds its time up to ms."""
-    return (await watched(work)).lag.p99
-
-
-async def arrived(work: Callable[[], Any]) -> float:
-    """The same of what another process sends: between its sending and the caller's reading."""
-    own, its = socket.socketpair(type=socket.SOCK_DGRAM)
-    late: list[float] = []
-    begun = asyncio.Event()
-
-    def read() -> None:
-        (sent,) = struct.unpack("d", own.recv(8))
-        late.append(perf_counter() - sent)
-        begun.set()
-
-    with own, its:
-        asyncio.get_running_loop().add_reader(own, read)
-        sender = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SENDER, str(its.fileno()), pass_fds=[its.fileno()],
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        await begun.wait()
-        late.clear()
-        await work()
-        sender.kill()
-        await sender.wait()
-        asyncio.get_running_loop().remove_reader(own)
-    return percentile(sorted(late), 99)
-
-
-async def lag(
+async def lagging(
     world: dist.World, quick: bool, late: Callable[[Callable[[], Any]], Awaitable[float]]
 ) -> Row:
     """How late something on the caller's loop is beside remote passes, and beside nothing."""
-    value = ag.ones(256, 512)
-    parts = [await world.remote(rank, ag.nn.Linear, 512, 512) for rank in range(world.size)]
-
-    async def passes(count: int) -> None:
-        for _ in range(count):
-            y: Any = value
-            for part in parts:
-                y = part(y)
-            await (await y).sum().backward()
-
-    await passes(10)
-    idle = await late(partial(asyncio.sleep, 1.0))
-    found = await late(partial(passes, 10 if quick else 200))
-    what = "what arrives"
-    beside = f"its loop idle: {idle * 1e3:.2f} ms"
-    if late is ticked:
-        what = "a ticker"
-        reading: list[float] = []
-
-        async def read() -> None:
-            reading.append(await ticked(partial(asyncio.sleep, 1.0)))
-
-        await arrived(read)
-        beside += f", reading a byte every millisecond: {reading[0] * 1e3:.2f}"
-    return Row(f"lag p99 of {what} on the caller beside remote passes, workers: {world.size} "
-               f"({beside})", found * 1e3, "ms", 1.0)  # fmt: skip
+    case, found = await lag(world, quick, late)
+    return Row(case, found * 1e3, "ms", 1.0)
 
 
 def resident(module: Any) -> int:
@@ -367,14 +298,14 @@ CASES = {
     "1f1b": Case(partial(pipelined, schedule="1f1b"), 3),
     "gpipe": Case(partial(pipelined, schedule="gpipe"), 3),
     "computing": Case(computed, 2),
-    "lag": Case(partial(lag, late=ticked), 1, apart),
-    "lag2": Case(partial(lag, late=ticked), 2, apart),
+    "lag": Case(partial(lagging, late=ticked), 1, apart),
+    "lag2": Case(partial(lagging, late=ticked), 2, apart),
     # It waits for as long as it is told, where the usual one waits for whole milliseconds.
-    "lag-select": Case(partial(lag, late=ticked), 1, apart, selectors.SelectSelector),
-    "lag2-select": Case(partial(lag, late=ticked), 2, apart, selectors.SelectSelector),
-    "lag-local": Case(partial(lag, late=ticked), 2),
-    "arrival": Case(partial(lag, late=arrived), 1, apart),
-    "arrival2": Case(partial(lag, late=arrived), 2, apart),
+    "lag-select": Case(partial(lagging, late=ticked), 1, apart, selectors.SelectSelector),
+    "lag2-select": Case(partial(lagging, late=ticked), 2, apart, selectors.SelectSelector),
+    "lag-local": Case(partial(lagging, late=ticked), 2),
+    "arrival": Case(partial(lagging, late=arrived), 1, apart),
+    "arrival2": Case(partial(lagging, late=arrived), 2, apart),
     "memory": Case(forwards, 3),
     "reduction": Case(reduction, 2),
 }
