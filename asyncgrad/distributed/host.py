@@ -23,7 +23,7 @@ from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Needed, Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
-from asyncgrad.distributed.values import awaited, called, cut, without_graphs
+from asyncgrad.distributed.values import applied, awaited, called, cut, without_graphs
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -332,9 +332,12 @@ class Host(Inbox):
             parameters = [p for module in modules for p in module.parameters()]
             self._optimizers[number] = kind(list(dict.fromkeys(parameters)), **defaults)
 
-    async def on_optimize(self, number: int, method: str, args: Any) -> Any:
-        """Call a method of an optimizer."""
-        return await awaited(getattr(self._optimizers[number], method)(*args))
+    async def on_optimize(self, number: int, method: Any, args: Any) -> Any:
+        """Call a method of an optimizer, or a function with it."""
+        optimizer = self._optimizers[number]
+        if callable(method):
+            return await applied(method, optimizer, *args)
+        return await awaited(getattr(optimizer, method)(*args))
 
     # -- runs -------------------------------------------------------------------------------------
 

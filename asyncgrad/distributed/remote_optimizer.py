@@ -7,13 +7,16 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.distributed.values import applied, check_plain
 from asyncgrad.errors import AutogradError
+from asyncgrad.nn.utils.clip import clip_grads_with_norm_, get_total_norm
 from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.distributed.site import Site
+    from asyncgrad.tensor import Tensor
 
 
 class RemoteOptimizer:
@@ -66,8 +69,8 @@ class RemoteOptimizer:
         check_awaited(f"RemoteOptimizer.{method}")
         self._site.check_living(self._ranks, "optimize")
 
-    async def _all(self, method: str, *args: Any) -> list[Any]:
-        """Call a method of the optimizers on all workers."""
+    async def _all(self, method: Any, *args: Any) -> list[Any]:
+        """Call a method of the optimizers on all workers, or a function with each of them."""
         return await asyncio.gather(
             *[self._site.call(rank, "optimize", self._number, method, args) for rank in self._ranks]
         )
@@ -90,6 +93,61 @@ class RemoteOptimizer:
         if self._own is not None:
             self._own.zero_grad(set_to_none)
         await self._all("zero_grad", set_to_none)
+
+    async def apply(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Await `function(optimizer, *args)` with the optimizer of each worker, and the caller's.
+
+        A schedule of the learning rate is made so, and goes on with the steps: see the example.
+
+        Args:
+            function: a function or coroutine function that can be pickled.
+            args: its further arguments.
+
+        Returns:
+            What it returns: on the workers, in the order of their ranks, and for the optimizer of
+            the caller's modules, if there is one.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+            WorkerLostError: if a worker is lost; if it is lost meanwhile, the function may have
+                been called on others.
+
+        Example:
+            >>> def cosine(optimizer, steps):
+            ...     schedule = ag.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+            ...     optimizer.register_step_post_hook(lambda *_: schedule.step())
+            >>> async def begin(optimizer):
+            ...     await optimizer.apply(cosine, 100)
+        """
+        self._check("apply")
+        check_plain("apply", args)
+        found = await self._all(function, *args)
+        if self._own is not None:
+            found.append(await applied(function, self._own, *args))
+        return found
+
+    async def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> Tensor:
+        """Scale the gradients of all parameters so that their norm is at most `max_norm`.
+
+        Args:
+            max_norm: the greatest norm allowed, of all gradients as if they were one vector.
+            norm_type: the norm's order; may be `float("inf")`.
+            error_if_nonfinite: raise if the norm is not finite, and change nothing.
+
+        Returns:
+            The norm before.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+            WorkerLostError: if a worker is lost; if it is lost meanwhile, the gradients of others
+                may have been scaled.
+        """
+        norms = [norm for found in await self.apply(_norms, norm_type) for norm in found]
+        total = get_total_norm(norms, norm_type, error_if_nonfinite)
+        await self.apply(_scale, max_norm, total)
+        return total
 
     async def state_dict(self) -> dict[str, Any]:
         """The states of all, for `load_state_dict`: by rank, and that of the caller's modules."""
@@ -128,3 +186,17 @@ class RemoteOptimizer:
                 for rank in self._ranks
             ]
         )
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _norms(optimizer: Any, norm_type: float) -> list[Any]:
+    """The norm of each gradient: their norm is that of all, with the bits of one process."""
+    gradients = [parameter.grad for parameter in _parameters(optimizer)]
+    return [get_total_norm(one, norm_type) for one in gradients if one is not None]
+
+
+def _scale(optimizer: Any, max_norm: float, total: Any) -> None:
+    clip_grads_with_norm_(_parameters(optimizer), max_norm, total)

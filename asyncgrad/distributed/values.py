@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
+from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
@@ -63,6 +64,12 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     if waits(function) and not isinstance(function, type):
         return await function(*args, **kwargs)
     return await offload(function, *args, **kwargs)
+
+
+async def applied(function: Callable[..., Any], to: Any, *args: Any) -> Any:
+    """Call a user's function with an object of this package's, and record no gradients."""
+    with no_grad():
+        return without_graphs(await called(function, to, *args))
 
 
 def as_loss(name: str, found: Any) -> Tensor:

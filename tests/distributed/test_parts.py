@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import json
+import math
 import pickle
 import random
 import sys
@@ -1093,6 +1095,99 @@ async def test_an_optimizer_steps_parts_and_modules() -> None:
         optimizer = await world.optimizer(ag.optim.LBFGS, [*parts, head])
         with pytest.raises(TypeError, match="closure"):
             await optimizer.step_async()
+
+
+def halved(optimizer: Any) -> None:
+    schedule = ag.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+
+
+def rates(optimizer: Any) -> list[float]:
+    return [group["lr"] for group in optimizer.param_groups]
+
+
+class Noisy(Affine):
+    """With what a forward draws and keeps: a dropout, and running statistics."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(scale)
+        self.norm = ag.nn.BatchNorm1d(3, dtype=ag.float64)
+        self.drop = ag.nn.Dropout(0.25)
+
+    def forward(self, x: Any) -> Any:
+        return self.drop(self.norm(super().forward(x)))
+
+
+def state_of(module: Any) -> dict[str, Any]:
+    return {name: tensor.tolist() for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.asyncio
+async def test_training_over_workers_has_the_bits_of_one_process() -> None:
+    """Dropout, running statistics, accumulation, clipping over all workers, and a schedule."""
+    async with world_of(Engine(3)) as world:
+        scales = (0.5, 3.0)
+        parts = [await world.remote(rank, Noisy, scale) for rank, scale in enumerate(scales)]
+        theirs, mine = ag.nn.Linear(3, 2, dtype=ag.float64), [Noisy(scale) for scale in scales]
+        mine.append(copy.deepcopy(theirs))
+        optimizer = await world.optimizer(ag.optim.Adam, [*parts, theirs], lr=0.1)
+        alone = ag.optim.Adam([p for module in mine for p in module.parameters()], lr=0.1)
+        await optimizer.apply(halved)
+        halved(alone)
+        generator = np.random.default_rng(0)
+        for step in range(4):
+            for half in range(2):
+                x = ag.tensor(generator.normal(size=(8, 3)))
+                ag.manual_seed(10 * step + half)
+                loss = (theirs(await parts[1](parts[0](x)))).square().sum()
+                await loss.backward()
+                ag.manual_seed(10 * step + half)
+                own = mine[2](mine[1](mine[0](x))).square().sum()
+                await own.backward()
+                assert loss.item() == own.item()
+            norm = await optimizer.clip_grad_norm_(0.5)
+            assert (
+                norm.item()
+                == ag.nn.utils.clip_grad_norm_(list(alone.param_groups[0]["params"]), 0.5).item()
+                > 0.5
+            )
+            await optimizer.step_async()
+            await optimizer.zero_grad()
+            alone.step()
+            alone.zero_grad()
+            assert await optimizer.apply(rates) == [rates(alone)] * 3
+        for part, module in zip(parts, mine, strict=False):
+            saved = await part.apply(ag.nn.Module.state_dict)
+            assert {name: one.tolist() for name, one in saved.items()} == state_of(module)
+            again = await world.remote(2, Noisy, 0.0)
+            await again.apply(ag.nn.Module.load_state_dict, saved)
+            assert await again.apply(state_of) == state_of(module)
+        assert state_of(theirs) == state_of(mine[2])
+
+
+@pytest.mark.asyncio
+async def test_gradients_that_can_not_be_clipped_stay_as_they_are() -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        parts = [await world.remote(rank, Affine) for rank in range(2)]
+        optimizer = await world.optimizer(ag.optim.SGD, parts, lr=0.1)
+        assert (await optimizer.clip_grad_norm_(1.0)).item() == 0
+        loss = (await parts[1](parts[0](leaf()))).sum()
+        waiting = loss.backward()
+        with pytest.raises(PendingBackwardError, match=r"RemoteOptimizer\.apply"):
+            await optimizer.clip_grad_norm_(1.0)
+        await waiting
+        await (await parts[0](leaf() * math.inf)).sum().backward()
+        before = [await part.apply(gradients) for part in parts]
+        with pytest.raises(RuntimeError, match="non-finite"):
+            await optimizer.clip_grad_norm_(1.0, error_if_nonfinite=True)
+        assert str([await part.apply(gradients) for part in parts]) == str(before)
+        with pytest.raises(RuntimeError, match="requires grad"):
+            await optimizer.apply(rates, leaf())
+        engine.kill(1)
+        with pytest.raises(dist.WorkerLostError):
+            await optimizer.clip_grad_norm_(1e-9)
+        assert str(await parts[0].apply(gradients)) == str(before[0])
 
 
 @pytest.mark.asyncio
