@@ -134,16 +134,17 @@ class Modes:
         return record
 
     def _changed(self, changes: dict[str, Any]) -> Modes:
-        values = dict(zip(_NAMES, _get(self), strict=True))
-        values.update(changes)
-        if tuple(values.values()) == _get(DEFAULT):
-            return DEFAULT
-        return Modes(**values)
+        values = list(_get(self))
+        for name, value in changes.items():
+            values[_PLACES[name]] = value
+        return DEFAULT if values == _DEFAULTS else Modes(*values)
 
 
 _NAMES = tuple(f.name for f in fields(Modes) if f.init)
+_PLACES = {name: place for place, name in enumerate(_NAMES)}
 _get = attrgetter(*_NAMES)
 DEFAULT = Modes()
+_DEFAULTS = list(_get(DEFAULT))
 _variable: ContextVar[Modes] = ContextVar("asyncgrad_modes", default=DEFAULT)
 
 #: The current record. One look-up, bound once: every operation pays for it.

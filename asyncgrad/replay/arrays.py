@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -209,7 +208,7 @@ class KnownArrays:
 
     def place_of(self, array: Any) -> Place:
         """The place of an array."""
-        place = self.found(array)
+        place = self.found(array) if self.views else self.known.get(id(array))
         if place is None:
             source = self._holders.get(id(array))
             if source is None:
@@ -224,7 +223,7 @@ class KnownArrays:
 
     def found(self, array: Any) -> Place | None:
         """The place of an array that a step has made; None if there is none."""
-        if id(array) in self.views:
+        if self.views and id(array) in self.views:
             owner, view = self.views.pop(id(array))
             changed, place = self.known[id(owner)], self.new(view)
             self.steps.append(Compute("view", Region(owner, view).of, (changed,), place, 0))
@@ -240,11 +239,19 @@ class KnownArrays:
         Args:
             tensors: keep tensors; otherwise they become their arrays.
         """
-        if (known := self.found(value)) is not None:
-            return known
         kind = type(value)
+        if kind is np.ndarray:
+            return self.place_of(value)
         if kind in _CONSTANTS:
             return value
+        if (known := self.found(value)) is not None:
+            return known
+        if isinstance(value, tuple):
+            parts = [self.template(part, tensors=tensors) for part in value]
+            if not any(map(moves, parts)):
+                return value
+            if kind is tuple:
+                return tuple(parts)
         if is_array(value):
             return self.place_of(value)
         if issubclass(kind, (type, np.dtype)):
@@ -253,12 +260,6 @@ class KnownArrays:
             return self._given(value) if tensors else self.array_of(value)
         if kind is slice:
             return slice(*[self.template(x) for x in (value.start, value.stop, value.step)])
-        if isinstance(value, tuple):
-            parts = [self.template(part, tensors=tensors) for part in value]
-            if all(map(is_, parts, value)) or not any(map(moves, parts)):
-                return value
-            if kind is tuple:
-                return tuple(parts)
         if kind is list and value:
             return [self.template(part, tensors=tensors) for part in value]
         if kind is dict and tensors:

@@ -37,14 +37,17 @@ class Layout:
     __slots__ = ("dtype", "is_array", "is_opaque", "on_host", "shape", "strides")
 
     def __init__(self, sample: Any) -> None:
-        is_numpy = sample.__class__ is np.ndarray
-        self.on_host = is_numpy or device_of(sample) is None
-        self.is_array = is_numpy or not self.on_host
-        self.is_opaque = sample.__class__ is Opaque
-        if sample.__class__ is list or self.is_opaque:
-            sample = _LIST
-        elif sample.__class__ in {float, complex}:
-            sample = np.asarray(sample)
+        if sample.__class__ is np.ndarray:
+            self.on_host = self.is_array = True
+            self.is_opaque = False
+        else:
+            self.on_host = device_of(sample) is None
+            self.is_array = not self.on_host
+            self.is_opaque = sample.__class__ is Opaque
+            if sample.__class__ is list or self.is_opaque:
+                sample = _LIST
+            elif sample.__class__ in {float, complex}:
+                sample = np.asarray(sample)
         self.shape: tuple[int, ...] = sample.shape
         self.dtype = sample.dtype
         self.strides = sample.strides
@@ -114,11 +117,20 @@ class Families:
             if step.__class__ is Load:
                 self.foreign.add(step.out)
                 continue
-            outs = places_in(step.outs)
+            outs = step.outs
+            if (
+                step.__class__ is Compute
+                and outs.__class__ is Place
+                and outs.sample.__class__ is np.ndarray
+                and outs.sample.base is None
+                and not lists
+            ):
+                # The usual case: one array, in memory of its own.
+                continue
+            outs = places_in(outs)
             if step.__class__ is Again:
                 self.foreign.update(outs)
             elif not lists and not any(map(_is_view, outs)):
-                # All of them have memory of their own.
                 continue
             read = [x for x in places_in(step.arguments) if x.sample.__class__ is not Opaque]
             holding = [place for place in read if place.sample.__class__ is list]

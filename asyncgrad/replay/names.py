@@ -20,6 +20,7 @@ _DOTTED = re.compile(r"\w+(\.\w+)+")
 _FIELD = re.compile(r"\{([\w.]+)")
 
 
+@functools.lru_cache(4096)
 def is_own(module: str) -> bool:
     """Whether a module belongs to this package."""
     return f"{module}.".startswith(PACKAGE)

@@ -41,7 +41,7 @@ def made_by(step: Any) -> list[Place]:
 
 def is_list(step: Any) -> bool:
     """Whether a step makes a list in which an operation leaves values for its gradient."""
-    return step.__class__ is Compute and step.function in {list, Once}
+    return step.__class__ is Compute and (step.function is list or step.function is Once)
 
 
 def useful(steps: list[Any], outputs: Any) -> list[Any]:

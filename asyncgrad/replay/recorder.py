@@ -12,6 +12,8 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
@@ -45,6 +47,10 @@ _CONSTANTS_OF = frozenset({
     "new_tensor", "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
     "zeros", "zeros_like",
 })  # fmt: skip
+#: Ops that take indices, or change their first operand.
+_INDEXING = frozenset({"getitem", "index", "put", "put_add"})
+#: The ops met so far that make one array from tensors and plain values.
+_ordinary: dict[str, Any] = {}
 #: The values that Python sees are compared for tensors of at most so many elements.
 _SMALL = 16
 
@@ -116,8 +122,27 @@ class Recorder(Passes):
         """Take the report of an op: its tensors, its other arguments and its result."""
         if self.reason is not None:
             return
+        array = out._array
         try:
-            self._computed(op, inputs, attributes, out)
+            if (
+                _ordinary.get(op.name) is op
+                and array.__class__ is np.ndarray
+                and id(array) not in self.known
+                and not self.views
+            ):
+                # The usual case: one new array, from tensors and plain values.
+                metadata = inputs[0]._metadata
+                arguments = [self.array_of(x) for x in inputs]
+                if attributes:
+                    arguments += map(self.template, attributes)
+                if op.cost is None:
+                    cost = max(metadata.cost, out._metadata.cost)
+                else:
+                    cost = op.cost(*inputs, *attributes)
+                kernel, place = metadata.kernels[op.name], self.new(array)
+                self.steps.append(Compute(op.name, kernel, tuple(arguments), place, cost))
+            else:
+                self._computed(op, inputs, attributes, out)
         except UnrepeatableError as error:
             self.refuse(f"{op.name}: {error}")
 
@@ -137,6 +162,12 @@ class Recorder(Passes):
         known: Any = OPS.get(name)
         if known is not op or not op.repeats:
             raise UnrepeatableError(f"{name} is not repeated")
+        if not (
+            name in _INDEXING
+            or op.inputs == ("*xs",)
+            or (op.attributes and op.attributes[-1] == "kept")
+        ):
+            _ordinary[name] = op
         kernel = metadata.kernels[name]
         changes = name in {"put", "put_add"}
         if not changes and self.found(out._array) is not None:

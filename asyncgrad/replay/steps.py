@@ -227,8 +227,10 @@ def filled(template: Any, arrays: dict[Place, Any]) -> Any:
 
 def moves(template: Any) -> bool:
     """Whether a template holds a place."""
+    if template.__class__ is Place:
+        return True
     if isinstance(template, (tuple, list)):
         return any(map(moves, template))
     if isinstance(template, slice):
         return any(map(moves, (template.start, template.stop, template.step)))
-    return isinstance(template, (Place, Source, Made))
+    return isinstance(template, (Source, Made))

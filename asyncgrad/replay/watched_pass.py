@@ -24,6 +24,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.nn.backward_hooks import Passage
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.memory import like_first, like_second
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 from asyncgrad.replay.watched_rule import WatchedRule, set_rule, steps_of
@@ -166,11 +167,11 @@ class WatchedPass:
         rule, F, saved = node.rule or node._form, first_metadata(node).F, check_saved(node)
         gradient = gradients if node.output_metadata.__class__ is tuple else gradients[0]
         if all(wanted):
-            self.call(node, rule.run, None, F, gradient, saved)
+            self.call(node, rule, None, F, gradient, saved)
             return
-        for at, pull in enumerate(rule.pulls):
+        for at in range(len(rule.pulls)):
             if wanted[at]:
-                self.call(node, pull, at, F, gradient, saved)
+                self.call(node, rule, at, F, gradient, saved)
 
     # -- user code --------------------------------------------------------------------------------
 
@@ -294,87 +295,99 @@ class WatchedPass:
                     place = self.sum(node, position)
                 if place is None:
                     raise UnrepeatableError("the way of a gradient is not known")
-                _use(gradient, place)
                 self.captured[number] = place
-                recorder.known[id(gradient)] = place
-                recorder.keep(gradient)
+                if gradient is not place.sample:
+                    _use(gradient, place)
+                    recorder.known[id(gradient)] = place
+                    recorder.keep(gradient)
 
-    def call(
-        self, node: Any, function: Any, at: int | None, F: Any, gradient: Any, saved: Any
-    ) -> Any:
-        """Call a node's rule, or one of its pulls, and note what it computes."""
+    def call(self, node: Any, rule: Any, at: int | None, F: Any, gradient: Any, saved: Any) -> Any:
+        """Call a node's rule, or its pull number `at`, and note what it computes."""
         recorder = self._recorder
+        function = rule.run if at is None else rule.pulls[at]
         if recorder.reason is not None:
             return function(F, gradient, saved)
         try:
-            self._take(node, gradient)
-            arguments = (Same(F), recorder.template(gradient), recorder.template(saved))
+            if node.output_metadata.__class__ is tuple:
+                self._take(node, gradient)
+                place = recorder.template(gradient)
+            else:
+                place = None if gradient is None else self._place(node, 0, gradient)
+            arguments = (Same(F), place, recorder.template(saved))
         except UnrepeatableError as error:
             recorder.refuse(str(error))
             return function(F, gradient, saved)
         received = function(F, gradient, saved)
         try:
-            self._give(node, function, at, arguments, received)
+            self._give(node, rule, at, arguments, received)
         except UnrepeatableError as error:
             recorder.refuse(str(error))
         return received
 
     def _take(self, node: Any, gradient: Any) -> None:
-        """Give a place to the gradient that a rule is called with."""
-        recorder = self._recorder
+        """Give places to the gradient that a rule is called with."""
         several = node.output_metadata.__class__ is tuple
         for position, part in enumerate(gradient if several else (gradient,)):
-            if part is None:
-                continue
-            place = self.sum(node, position, part)
-            if place is None:
-                # Only the root is handed a gradient that no node has computed.
-                if self.arrived:
-                    raise UnrepeatableError("the way of a gradient is not known")
-                self._root(Edge(node, position), part)
-                place = self.sum(node, position)
-            assert place is not None
-            if part is not place.sample:
-                _use(part, place)
-                recorder.known[id(part)] = place
-                recorder.keep(part)
+            if part is not None:
+                self._place(node, position, part)
 
-    def _give(
-        self, node: Any, function: Any, at: int | None, arguments: Any, received: Any
-    ) -> None:
+    def _place(self, node: Any, position: int, gradient: Any) -> Place:
+        """The place of a gradient that has come to an input of a node."""
+        place = self.sum(node, position, gradient)
+        if place is None:
+            # Only the root is handed a gradient that no node has computed.
+            if self.arrived:
+                raise UnrepeatableError("the way of a gradient is not known")
+            self._root(Edge(node, position), gradient)
+            place = self.sum(node, position)
+        assert place is not None
+        if gradient is not place.sample:
+            _use(gradient, place)
+            self._recorder.known[id(gradient)] = place
+            self._recorder.keep(gradient)
+        return place
+
+    def _give(self, node: Any, rule: Any, at: int | None, arguments: Any, received: Any) -> None:
+        """Note where the gradients go that a rule has returned, and how to compute them again."""
         recorder = self._recorder
         following = node.following
         values: tuple[Any, ...]
+        owned = rule.fresh
         if following.__class__ is not tuple:
+            if rule.passes:
+                owned = owned or (arguments[1].__class__ is Place and arguments[1] in self._owned)
             following, values = (following,), (received,)
         elif at is None:
             values = received if received is not None else (None,) * len(following)
         else:
             following, values = (following[at],), (received,)
-        first = len(recorder.places)
-        rule = node.rule or node._form
-        owned = rule.fresh
-        if node.following.__class__ is not tuple and rule.passes:
-            owned = owned or (arguments[1].__class__ is Place and arguments[1] in self._owned)
+        places = recorder.places
+        first = len(places)
+        order = -node.sequence_nr
         outs: list[Place | None] = []
         for number, (edge, value) in enumerate(zip(following, values, strict=True), at or 0):
             if value is None:
                 outs.append(None)
                 continue
-            out = recorder.result(value)
-            if out.__class__ is not Place:
-                raise UnrepeatableError(f"the gradient of {node.name()} is no array")
+            out = recorder.known.get(id(value))
+            if out is None or recorder.views:
+                if not is_array(value):
+                    raise UnrepeatableError(f"the gradient of {node.name()} is no array")
+                out = recorder.found(value) or recorder.new(value)
             outs.append(out)
             self._order += 1
             key = edge if edge.__class__ is Edge else (edge, 0)
-            self.arrived.setdefault(key, []).append((-node.sequence_nr, self._order, out))
+            arrived = (order, self._order, out)
+            if key in self.arrived:
+                self.arrived[key].append(arrived)
+            else:
+                self.arrived[key] = [arrived]
             if node.extras is not None:
                 self._leaving.setdefault(node, {})[number] = (key, self._order)
         if owned:
             self._owned.update(outs)
-        new = set(recorder.places[first:])
-        if new:
-            recorder.steps += steps_of(node, function, at, arguments, received, outs, new)
+        if len(places) > first:
+            recorder.steps += steps_of(node, rule, at, arguments, received, outs, places[first:])
 
 
 def is_one(gradient: Any) -> bool:

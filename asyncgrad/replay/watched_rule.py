@@ -17,25 +17,21 @@ if TYPE_CHECKING:
 
 
 class WatchedRule:
-    """A rule of one node, which reports to the pass that runs it."""
+    """A rule of one node, which reports to the pass that runs it.
 
-    __slots__ = (
-        "_call", "fresh", "name", "node", "outliving", "own", "passes", "run", "saves", "variant",
-    )  # fmt: skip
+    It holds what a pass reads of every rule; the rest is read from the rule itself.
+    """
+
+    __slots__ = ("fresh", "outliving", "own", "passes", "run", "saves")
 
     def __init__(self, rule: Rule, node: Any, call: Callable[..., Any]) -> None:
-        """Copy what a pass and its recorder read of every rule."""
         #: The rule that it reports.
         self.own = rule
-        self.node = node
-        self._call = call
-        self.run = partial(call, node, rule.run, None)
+        self.run = partial(call, node, rule, None)
         self.fresh = rule.fresh
         self.passes = rule.passes
         self.saves = rule.saves
         self.outliving = rule.outliving
-        self.name = rule.name
-        self.variant = rule.variant
 
     @property
     def pulls(self) -> tuple[Any, ...] | None:
@@ -43,7 +39,8 @@ class WatchedRule:
         pulls = self.own.pulls
         if pulls is None:
             return None
-        return tuple([partial(self._call, self.node, pull, at) for at, pull in enumerate(pulls)])
+        call, (node, rule, _) = self.run.func, self.run.args
+        return tuple([partial(call, node, rule, at) for at in range(len(pulls))])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.own, name)
@@ -58,8 +55,8 @@ def set_rule(node: Any, rule: Any) -> None:
 
 
 def steps_of(
-    node: Any, function: Any, at: int | None, arguments: tuple[Any, ...], received: Any,
-    outs: list[Place | None], new: set[Place],
+    node: Any, rule: Rule, at: int | None, arguments: tuple[Any, ...], received: Any,
+    outs: list[Place | None], new: list[Place],
 ) -> list[Compute]:  # fmt: skip
     """The steps that repeat what a node has computed.
 
@@ -68,20 +65,22 @@ def steps_of(
 
     Args:
         node: the node.
-        function: its rule, or the pull by the input number `at`.
-        at: the number of the pull, None for the rule.
+        rule: its rule.
+        at: the number of the pull that was called, None for the rule as a whole.
         arguments: the template of what it was called with.
         received: what it has returned.
         outs: the places of the gradients.
         new: those of them that were not there before.
     """
-    rule = node.rule or node._form
-    rule = getattr(rule, "own", rule)
     several = received.__class__ is tuple
-    if at is not None or not (several and rule.apart and any(map(_is_large, received))):
+    large = any(map(_is_large, received)) if several else _is_large(received)
+    if not (large and several and rule.apart and at is None):
         template = tuple(outs) if several else outs[0]
-        step = Compute(node.name(), function, arguments, template, node.cost)
-        step.over = rule.over if at is None and _is_large(received) else None
+        function: Any = rule.run if at is None else rule.pulls[at]  # type: ignore[index]
+        # `node.name()` would read it by `WatchedRule.__getattr__`, which takes 2 us.
+        name = rule.name if rule.variant is None else node.name()
+        step = Compute(name, function, arguments, template, node.cost)
+        step.over = rule.over if large and at is None and not several else None
         return [step]
     F, gradient, saved = arguments
     cost = node.cost // len(outs)
@@ -93,7 +92,7 @@ def steps_of(
             if len(rule.names) > 1:
                 needs = rule.needs[number]
                 given = tuple([value if n in needs else None for n, value in enumerate(saved)])
-            pull = rule.pulls[number]
+            pull = rule.pulls[number]  # type: ignore[index]
             steps.append(Compute(node.name(), pull, (F, gradient, given), out, cost))
     return steps
 
