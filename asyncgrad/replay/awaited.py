@@ -12,6 +12,7 @@ from __future__ import annotations
 from asyncio.events import _get_running_loop
 from contextvars import copy_context
 from time import perf_counter_ns
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.new_pass import start_pass
@@ -24,7 +25,7 @@ from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.writer import CHANGED
-from asyncgrad.scheduler import engine
+from asyncgrad.scheduler import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,51 +39,65 @@ _AT_ONCE_NS = 200_000
 _REST_NS = 20_000
 
 
-async def replay(program: Program, tensors: Any) -> Any:
-    """Run a program and return what the function returns.
+def replay(program: Program, tensors: Any) -> Any:
+    """Run a program and return what the function returns, or a coroutine if that takes longer.
 
     Raises:
         UnrepeatableError: if the call has to be made as always; nothing has changed then.
     """
     state = [0]
+    loop = _get_running_loop()
     whole = program.whole
     try:
-        if (
-            whole is not None
-            and _get_running_loop() is not None
-            and not current().blocking
-            and current().deadline is None
-            and engine().runs_at_once(whole.cost)
-            and whole.graph.is_ready(tensors, waits=False)
-        ):
-            return await _launched(program, whole, tensors, state)
-        if (
-            program.cost < _AT_ONCE_NS
-            and not program.within
-            and not program.streamed
-            and _get_running_loop() is not None
-            and current().deadline is None
-            and engine().runs_at_once(program.cost)
-        ):
-            return _at_once(program, tensors, state)
-        return await _Replay(program, tensors, state).run()
-    except (BailError, _ChangedError) as error:
+        if loop is not None and current().deadline is None:
+            if (
+                whole is not None
+                and not current().blocking
+                and engine_of(loop).runs_at_once(whole.cost)
+                and whole.graph.is_ready(tensors, waits=False)
+            ):
+                return _waited_for(_launched(program, whole, tensors, state), state)
+            if (
+                program.cost < _AT_ONCE_NS
+                and not program.within
+                and not program.streamed
+                and engine_of(loop).runs_at_once(program.cost)
+            ):
+                return _at_once(program, tensors, state)
+        return _waited_for(_Replay(program, tensors, state).run(), state)
+    except Exception as error:
+        raise _failure(error, state) from None
+
+
+async def _waited_for(coroutine: Any, state: list[int]) -> Any:
+    try:
+        # A cancellation here cancels what is awaited; nothing else has to be undone.
+        return await coroutine
+    except Exception as error:
+        raise _failure(error, state) from None
+
+
+def _failure(error: Exception, state: list[int]) -> Exception:
+    """What is raised for an error in a replay."""
+    if isinstance(error, (BailError, _ChangedError)):
         if state[0] == CHANGED:
-            raise AutogradError(
+            failure = AutogradError(
                 "compile: a tensor that the call uses was changed in place by another task"
-            ) from error
-        raise UnrepeatableError("a check failed") from None
-    except Exception:
-        if state[0]:
-            raise
-        # The call is made again, and raises the error as the function raises it.
-        raise UnrepeatableError("it raised an error") from None
+            )
+            failure.__cause__ = error
+            return failure
+        return UnrepeatableError("a check failed")
+    # If nothing has changed, the call is made again, and raises the error as the function does.
+    return error if state[0] else UnrepeatableError("it raised an error")
 
 
 def replay_blocking(program: Program, tensors: Any) -> Any:
     """`replay` where no loop runs or passes block, so that a pass ends before its start returns."""
+    result = replay(program, tensors)
+    if result.__class__ is not CoroutineType:
+        return result
     try:
-        replay(program, tensors).send(None)
+        result.send(None)
     except StopIteration as stop:
         return stop.value
     raise AssertionError("a pass that was started here had to be awaited")

@@ -10,7 +10,9 @@ import functools
 import inspect
 import sys
 import warnings
+from asyncio.events import _get_running_loop
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
@@ -32,7 +34,7 @@ from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
 from asyncgrad.replay.steps import CHANGED, UnrepeatableError
-from asyncgrad.scheduler import cooperate, run_multi_pass, waits
+from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
 if TYPE_CHECKING:
@@ -187,11 +189,14 @@ class Compiled(Generic[_P, _R]):
 
     async def _awaited(self, args: Any, kwargs: Any) -> Any:
         """Replay, or record, a coroutine function's call."""
-        if self._entries and awaited_here() and not current().in_node:
-            # A thousand calls may start in one turn of the loop. While this waits anything may
-            # change, because what the function reads is compared afterwards. If this wait is
-            # cancelled, nothing has to be cleaned up.
-            await cooperate()
+        loop, modes = _get_running_loop(), current()
+        if loop is not None and self._entries and not (modes.blocking or modes.in_node):
+            turn = turn_of_caller(engine_of(loop))
+            if turn is not None:
+                # A thousand calls may start in one turn of the loop. While this waits anything may
+                # change, because what the function reads is compared afterwards. If this wait is
+                # cancelled, nothing has to be cleaned up.
+                await turn
         tried: list[Entry] = []
         while True:
             mode, entry, tensors = self._find(args, kwargs, tried)
@@ -201,7 +206,10 @@ class Compiled(Generic[_P, _R]):
             why = self._obstacle(entry, awaited=True)
             if program is not None and why is None:
                 try:
-                    result = await replay(program, tensors)
+                    result = replay(program, tensors)
+                    if result.__class__ is CoroutineType:
+                        # Other tasks run meanwhile. A cancellation here ends the pass that runs.
+                        result = await result
                 except UnrepeatableError as error:
                     if entry.looks:
                         tried.append(entry)

@@ -261,7 +261,8 @@ class Program:
     def call(self, memory: Memory, function: Callable[..., Any], *args: Any) -> Any:
         """Call what runs the program, or a part of it, on its device and with its memory."""
         if memory.arena is None:
-            return run_on(self.device, function, *args)
+            device = self.device
+            return function(*args) if device is None else run_on(device, function, *args)
         before, here.arena = here.arena, memory.arena
         try:
             return function(*args)

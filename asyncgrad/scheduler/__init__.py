@@ -14,7 +14,7 @@ from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import BackwardFuture, refuse_forgotten
 from asyncgrad.scheduler.inline import run_chain, run_inline
 from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
-from asyncgrad.scheduler.offload import cooperate, offload
+from asyncgrad.scheduler.offload import cooperate, offload, turn_of_caller
 from asyncgrad.scheduler.portal import call_on_portal
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.registry import check_loop, engine, engine_of
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackwardFuture", "Engine", "MultiPass", "awaitable", "awaits", "call", "call_on_portal",
-    "check_awaited", "check_deadline", "cooperate", "engine", "offload", "run_multi_pass", "start",
-    "start_chain", "until_free_for", "waits",
+    "check_awaited", "check_deadline", "cooperate", "engine", "engine_of", "offload",
+    "run_multi_pass", "start", "start_chain", "turn_of_caller", "until_free_for", "waits",
 ]  # fmt: skip
 
 

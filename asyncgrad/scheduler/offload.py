@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.aliases import Value
+    from asyncgrad.scheduler.engine import Engine
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -115,13 +116,16 @@ async def cooperate() -> None:
     negative priority here (`asyncgrad.request`), the caller yields until the loop is idle, or for
     twenty slices.
     """
-    running = running_engine("cooperate")
-    if current().priority < 0:
+    turn = turn_of_caller(running_engine("cooperate"))
+    if turn is not None:
         # Nothing has to be cleaned up if this wait is cancelled.
-        await running.idle_queue.join(running)
-        return
+        await turn
+
+
+def turn_of_caller(running: Engine) -> asyncio.Future[None] | None:
+    """What a caller that yields has to wait for; None if this turn of the loop has time for it."""
+    if current().priority < 0:
+        return running.idle_queue.join(running)
     line = running.yield_queue
     # A thousand tasks may come here in one turn, so if a queue exists the clock is not read.
-    if line.waiting or running.overdrawn():
-        # The same holds for this wait.
-        await line.join(running)
+    return line.join(running) if line.waiting or running.overdrawn() else None
