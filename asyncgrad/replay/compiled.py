@@ -12,7 +12,7 @@ import sys
 import warnings
 from asyncio.events import _get_running_loop
 from functools import partial
-from types import CoroutineType
+from types import CodeType, CoroutineType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
@@ -106,6 +106,16 @@ def _code_of(function: Any) -> Any:
     """The byte code of a function, or of what a module does."""
     own = type(function).forward if isinstance(function, Module) else function
     return getattr(getattr(own, "__func__", own), "__code__", None)
+
+
+def _is_followed(value: Any) -> bool:
+    """Whether an argument can be compared at each call."""
+    try:
+        signature = Signature((value,), {})
+        Reached(_is_followed, tuple(signature.others), signature.records)
+    except UnrepeatableError:
+        return False
+    return True
 
 
 class Compiled(Generic[_P, _R]):
@@ -260,6 +270,35 @@ class Compiled(Generic[_P, _R]):
         self._take(why)
         return divided
 
+    def _divide_beside(self, why: str, args: Any, kwargs: Any) -> bool:
+        """Divide the function where it reads what can't be followed, arguments among that.
+
+        So a line that makes a tensor of a NumPy array is called, and the rest is replayed.
+        """
+        if self._fullgraph or self._passing:
+            return False
+        held, start = self._variables(args, kwargs)
+        unknown = {name for name, value in held if not _is_followed(value)}
+        if not (unknown and self._divider_of().where_given(unknown, start)):
+            return self._divide(why, [])
+        self._take(why)
+        return True
+
+    def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
+        """The variables that get the arguments, with these; and at which point of the code."""
+        code = self._code
+        if not isinstance(code, CodeType):
+            return [], None
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = code.co_varnames[hasattr(self._function, "__self__") : code.co_argcount]
+        held = [*zip(names, args, strict=False), *kwargs.items()]
+        # What is left is in `*args` and `**kwargs`.
+        rest = (
+            *args[len(names) :],
+            *[kwargs[k] for k in kwargs if k not in code.co_varnames[:count]],
+        )
+        return [*held, *[(name, rest) for name in code.co_varnames[count : count + 2]]], None
+
     def _divider_of(self) -> Divider:
         if self._divider is None:
             self._divider = Divider(self._function, partial(Part, self))
@@ -406,7 +445,7 @@ class Compiled(Generic[_P, _R]):
             if self._fullgraph:
                 named = self._code is not None and f"({self._code.co_filename}:" in why
                 return why if named else f"{why}{self._divider_of().lines()}"
-            return self._division if self._divide(why, []) else why
+            return (self._division or why) if self._divide_beside(why, args, kwargs) else why
         call = Recorded(
             signature.tensors,
             reached.tensors,
@@ -530,6 +569,9 @@ class Part(Compiled[Any, Any]):
     def _take(self, why: str) -> None:
         """Have the whole function divided; what runs now stays as it is."""
         self._whole._take(why)
+
+    def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
+        return [*zip(self._takes, args, strict=True)], self._start
 
     def _prepare(self, args: Any, kwargs: Any) -> Any:
         """Prepare a recording; what is another at each call is no part of programs any more."""

@@ -146,6 +146,21 @@ class Divider:
         points = flow.points
         self._divide({p for p in points if flow.reads(flow.reach(p, points - {p}), name)})
 
+    def where_given(self, names: set[str], start: int | None) -> bool:
+        """Divide the function where it reads values that can't be followed.
+
+        Args:
+            names: variables that have such values.
+            start: the point at which they have them, None for the beginning.
+
+        Returns:
+            Whether that brings something new.
+        """
+        flow = self._flow
+        return flow is not None and self._divide(
+            {point for name in names for point in flow.reading(start, name)}
+        )
+
     def without(self, starts: list[int]) -> None:
         """Call parts that start at some points, as it brings nothing to replay them."""
         division = self.division

@@ -233,6 +233,25 @@ class Flow:
         """Whether instructions read a variable."""
         return any(name in self._all[place].reads for place in places)
 
+    def reading(self, start: int | None, name: str) -> set[int]:
+        """The points from which code reads the value that a variable has at a point.
+
+        Args:
+            start: that point, None for the beginning.
+            name: the variable.
+        """
+        found: set[int] = set()
+        todo = [self._first if start is None else start]
+        while todo:
+            place = todo.pop()
+            if place not in found:
+                found.add(place)
+                if name not in self._all[place].writes:
+                    todo += self._nexts(place)
+        readers = {place for place in found if name in self._all[place].reads}
+        points = self.points
+        return {p for p in points if not readers.isdisjoint(self.reach(p, points - {p}))}
+
     def live(self, places: set[int], at_exit: dict[int, set[str]]) -> dict[int, set[str]]:
         """Which variables are read after each instruction's start, before they are set.
 
