@@ -71,7 +71,7 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
     return kept[::-1]
 
 
-def checks_first(steps: list[Any]) -> list[Any]:
+def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:
     """Move checks to the front: once something has changed, the call can't be made as always.
 
     Steps that compute what a check reads move with it. A check stays where it is if it depends on a
@@ -97,7 +97,8 @@ def checks_first(steps: list[Any]) -> list[Any]:
             if touched:
                 early = early and _of_integers(step) and step.out.sample.nbytes > changed
         else:
-            early = not is_change(step) and all(place in makers for place in read_by(step))
+            needed = [place for place in read_by(step) if place not in constants]
+            early = not is_change(step) and all(place in makers for place in needed)
             early = early and not (touched and step.name == MADE)
             if step.__class__ is Again and step.effect and step.name not in GRADIENTS_ONLY:
                 touched = True
@@ -110,7 +111,7 @@ def checks_first(steps: list[Any]) -> list[Any]:
     todo = [*front]
     while todo:
         for place in read_by(todo.pop()):
-            if makers[place] not in wanted:
+            if place not in constants and makers[place] not in wanted:
                 wanted.add(makers[place])
                 todo.append(makers[place])
     if not wanted:

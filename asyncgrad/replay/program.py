@@ -86,7 +86,7 @@ class Program:
             kinds[step.__class__].append(step)
         computed, loads, called, commits = kinds.values()
         changed = lasting = graded = False
-        for step in checks_first(steps) if called else ():
+        for step in checks_first(steps, self._constants) if called else ():
             if changed and step.__class__ is Again and not (step.effect or step.only_raises):
                 raise UnrepeatableError(f"{step.name} is checked after something has changed")
             users = step.users if step.__class__ is Again else None
@@ -167,7 +167,8 @@ class Program:
         if self._plan is not None:
             return self._plan
         inliner = Inliner()
-        steps = loads_first(checks_first(useful(self._steps, self._outputs)))
+        steps = useful(self._steps, self._outputs)
+        steps = loads_first(checks_first(steps, self._constants))
         steps = [one for step in steps for one in inliner.steps(step)]
         steps = sums_early(steps, ends_of(steps, self._outputs))
         steps = read_once(steps, self._outputs)

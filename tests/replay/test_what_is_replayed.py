@@ -217,6 +217,28 @@ def test_arguments_are_checked_after_a_change_too():
         fast(ag.ones(2, 3), ag.ones(2, 3), ag.full((1,), float("nan")))
 
 
+@pytest.mark.parametrize("options", [{}, {"scale_grad_by_freq": True}])
+def test_rows_for_padding_get_no_gradient(options):
+    """Which rows these are is another in each call."""
+    table = nn.Parameter(ag.arange(12.0).reshape(4, 3) / 7)
+
+    def function(x):
+        found = F.embedding(x, table, padding_idx=1, **options)
+        return ag.grad((found * found).sum(), table)
+
+    check(function, *[ag.tensor(row) for row in ([0, 1, 1], [1, 2, 2], [3, 3, 3])])
+
+
+def test_a_check_of_constants_may_come_after_a_draw():
+    """As in contrastive learning, with the number of each row as its class."""
+
+    def function(x):
+        first, second = x + ag.randn_like(x), x + ag.randn_like(x)
+        return F.cross_entropy(first @ second.T, ag.arange(4))
+
+    check(function, *[ag.randn(4, 3) for _ in range(3)])
+
+
 @pytest.mark.parametrize("use", [lambda x: ag.linalg.inv(x), lambda x: x[x.long()]])
 def test_an_operation_that_fails_raises_even_if_nothing_reads_its_result(use):
     def function(x):

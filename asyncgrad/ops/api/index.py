@@ -930,9 +930,8 @@ def embedding(
     if padding_idx is None and not scale_grad_by_freq:
         return out
     metadata = weight._metadata
-    factors = metadata.device.launching(_shares)(
-        metadata.F.xp, numbers, shape[0], metadata.dtype, padding_idx, scale_grad_by_freq
-    )
+    shares = metadata.device.launching(functools.partial(_shares, metadata.F.xp))
+    factors = again(shares, numbers, shape[0], metadata.dtype, padding_idx, scale_grad_by_freq)
     return R.scale_gradient(out, wrap(factors, metadata.F.metadata_of(factors)))
 
 
