@@ -53,8 +53,6 @@ _M = TypeVar("_M", bound=Module)
 LIMIT = 16
 #: How many programs are kept for one signature, which differ in the values that Python sees.
 _WAYS = 4
-#: With how many values of a variable a part is recorded before it is divided where it reads it.
-_VALUES = 2
 #: After this many recordings with fewer replays, a part is recorded no more.
 _PART_CHURN = 12
 #: Parts with fewer instructions take less time if they are called.
@@ -121,6 +119,10 @@ def _is_followed(value: Any) -> bool:
 class Compiled(Generic[_P, _R]):
     """A function whose calls are recorded once and then replayed; made by `compile`."""
 
+    #: With how many values of a variable, global or attribute it is recorded before it is divided
+    #: where it reads these.
+    _most_values = LIMIT
+
     def __init__(self, function: Callable[_P, _R], *, fullgraph: bool) -> None:
         """Keep the function; nothing is recorded yet."""
         functools.update_wrapper(self, function, updated=())
@@ -152,6 +154,8 @@ class Compiled(Generic[_P, _R]):
         #: An awaited call is being recorded.
         self._recording = False
         self._divider: Divider | None = None
+        #: By what is read: the plain values that calls were recorded with.
+        self._seen: dict[Any, set[str]] = {}
         #: The parts that are called instead, once there are some, and why.
         self._division: Division | None = None
         self._cuts: list[str] = []
@@ -279,7 +283,7 @@ class Compiled(Generic[_P, _R]):
             return False
         held, start = self._variables(args, kwargs)
         unknown = {name for name, value in held if not _is_followed(value)}
-        if not (unknown and self._divider_of().where_given(unknown, start)):
+        if not (unknown and self._divider_of().where_read(unknown, start)):
             return self._divide(why, [])
         self._take(why)
         return True
@@ -298,6 +302,24 @@ class Compiled(Generic[_P, _R]):
             *[kwargs[k] for k in kwargs if k not in code.co_varnames[:count]],
         )
         return [*held, *[(name, rest) for name in code.co_varnames[count : count + 2]]], None
+
+    def _note_values(self, args: Any, kwargs: Any, reached: Reached) -> None:
+        """Divide the function where it reads a number that is another at each call."""
+        variables, start = self._variables(args, kwargs)
+        for name, value in variables:
+            if self._has_varied(name, value) and self._divider_of().where_read({name}, start):
+                self._take(f"{name} is another at each call")
+        for key, name, value in reached.named():
+            if self._has_varied(key, value) and self._divider_of().where_named(name):
+                self._take(f"{name} is another at each call")
+
+    def _has_varied(self, key: Any, value: Any) -> bool:
+        """Note a value; whether calls were recorded with many others."""
+        if type(value) not in _PLAIN_VALUES:
+            return False
+        seen = self._seen.setdefault(key, set())
+        seen.add(repr(value))
+        return len(seen) > self._most_values
 
     def _divider_of(self) -> Divider:
         if self._divider is None:
@@ -446,6 +468,8 @@ class Compiled(Generic[_P, _R]):
                 named = self._code is not None and f"({self._code.co_filename}:" in why
                 return why if named else f"{why}{self._divider_of().lines()}"
             return (self._division or why) if self._divide_beside(why, args, kwargs) else why
+        if self._replays < self._recordings and not (self._fullgraph or self._passing):
+            self._note_values(args, kwargs, reached)
         call = Recorded(
             signature.tensors,
             reached.tensors,
@@ -556,6 +580,8 @@ class Compiled(Generic[_P, _R]):
 class Part(Compiled[Any, Any]):
     """A part of a compiled function, between looks."""
 
+    _most_values = 2
+
     def __init__(self, whole: Compiled[Any, Any], function: Any, takes: Any, start: int) -> None:
         """Keep the part, what it is a part of, the variables it takes, and its first point."""
         super().__init__(function, fullgraph=False)
@@ -563,8 +589,6 @@ class Part(Compiled[Any, Any]):
         self._takes = takes
         self._start = start
         self._divider = whole._divider
-        #: By variable: the plain values that calls were recorded with.
-        self._seen: dict[str, set[str]] = {}
 
     def _take(self, why: str) -> None:
         """Have the whole function divided; what runs now stays as it is."""
@@ -575,14 +599,6 @@ class Part(Compiled[Any, Any]):
 
     def _prepare(self, args: Any, kwargs: Any) -> Any:
         """Prepare a recording; what is another at each call is no part of programs any more."""
-        assert self._divider is not None
-        for name, value in zip(self._takes, args, strict=True):
-            if type(value) in _PLAIN_VALUES:
-                seen = self._seen.setdefault(name, set())
-                seen.add(repr(value))
-                if len(seen) > _VALUES:
-                    self._divider.where_read(name)
-                    self._take(f"{name} is another at each call")
         if self._recordings >= _PART_CHURN and self._replays < self._recordings:
             self._without("almost every call differs from all before")
         return super()._prepare(args, kwargs)

@@ -139,19 +139,20 @@ class Divider:
         points = {point for x in places if (point := flow.point_of(x)) is not None}
         return self._divide(points | flow.changing() if changing else points)
 
-    def where_read(self, name: str) -> None:
-        """Divide the function where it reads a variable, whose value is another at each call."""
-        flow = self._flow
-        assert flow is not None
-        points = flow.points
-        self._divide({p for p in points if flow.reads(flow.reach(p, points - {p}), name)})
+    def where_named(self, name: str) -> bool:
+        """Divide the function where it reads a global, an outer variable or an attribute.
 
-    def where_given(self, names: set[str], start: int | None) -> bool:
-        """Divide the function where it reads values that can't be followed.
+        Returns:
+            Whether that brings something new.
+        """
+        return self._flow is not None and self._divide(self._flow.naming(name))
+
+    def where_read(self, names: set[str], start: int | None) -> bool:
+        """Divide the function where it reads variables.
 
         Args:
-            names: variables that have such values.
-            start: the point at which they have them, None for the beginning.
+            names: the variables.
+            start: the point at which they have the values in question, None for the beginning.
 
         Returns:
             Whether that brings something new.

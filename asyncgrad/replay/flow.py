@@ -4,6 +4,8 @@ A line at which the stack is empty is a *point*: all that the function knows the
 variables. A part is the same code, in which all that it doesn't reach is no operation, and in which
 a jump leads to its first point and others out of it. So nothing moves: lines, places and errors are
 those of the function.
+
+This file is long because all of it is about the code of one function, in one class.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import function_state
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Callable, Container, Iterable
 
 #: The versions of Python whose byte code is known here.
 _KNOWN = (3, 11), (3, 12), (3, 13)
@@ -214,14 +216,12 @@ class Flow:
 
     def changing(self) -> set[int]:
         """The points from which the code, up to the next points, seems to change an object."""
-        found = set()
-        for point in self.points:
-            for place in self.reach(point, self.points - {point}):
-                it = self._all[place].it
-                stores = it.opname in _STORES and it.argval != "grad"
-                if stores or (it.opname in _METHODS and it.argval in _CHANGING):
-                    found.add(point)
-        return found
+        return self._before(
+            lambda one: (
+                (one.it.opname in _STORES and one.it.argval != "grad")
+                or (one.it.opname in _METHODS and one.it.argval in _CHANGING)
+            )
+        )
 
     def lines(self, points: Iterable[int]) -> str:
         """The lines at which points are, in words."""
@@ -229,9 +229,13 @@ class Flow:
         found = {numbers[max(s for s in numbers if s <= point)] for point in points}
         return f"{self.code.co_filename}:{', '.join(map(str, sorted(x for x in found if x)))}"
 
-    def reads(self, places: Iterable[int], name: str) -> bool:
-        """Whether instructions read a variable."""
-        return any(name in self._all[place].reads for place in places)
+    def naming(self, name: str) -> set[int]:
+        """The points from which code reads a global, an outer variable or an attribute."""
+        return self._before(
+            lambda one: (
+                one.it.argval == name and one.it.opname[:5] == "LOAD_" and name not in one.reads
+            )
+        )
 
     def reading(self, start: int | None, name: str) -> set[int]:
         """The points from which code reads the value that a variable has at a point.
@@ -248,9 +252,13 @@ class Flow:
                 found.add(place)
                 if name not in self._all[place].writes:
                     todo += self._nexts(place)
-        readers = {place for place in found if name in self._all[place].reads}
+        return self._before(lambda one: name in one.reads and one.it.offset in found)
+
+    def _before(self, wanted: Callable[[_Instruction], bool]) -> set[int]:
+        """The points from which code comes to some instructions before it comes to other points."""
+        places = {place for place, one in self._all.items() if wanted(one)}
         points = self.points
-        return {p for p in points if not readers.isdisjoint(self.reach(p, points - {p}))}
+        return {p for p in points if not places.isdisjoint(self.reach(p, points - {p}))}
 
     def live(self, places: set[int], at_exit: dict[int, set[str]]) -> dict[int, set[str]]:
         """Which variables are read after each instruction's start, before they are set.

@@ -418,6 +418,7 @@ class Reached(Unchanged):
             function.__closure__ or (), function.__code__.co_freevars, strict=True
         ):
             self._cells.append(cell)
+            self._outer.append(name)
             try:
                 self._follow(cell.cell_contents, name)
             except ValueError:

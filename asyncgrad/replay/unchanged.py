@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import marshal
 from operator import attrgetter, is_, itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops.dtype import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Values that never change. Others of these types are compared by value.
 VALUES: tuple[type, ...] = (
@@ -38,6 +41,8 @@ class Unchanged:
         #: Lists and sets. A set's items come in an order that stays the same while it is unchanged.
         self._lists: list[Any] = []
         self._cells: list[Any] = []
+        #: The names of these outer variables.
+        self._outer: list[str] = []
         #: By table of globals or of a module: the names that are read there, and those that must be
         #: absent there because builtins of these names are used.
         self._globals: dict[int, tuple[Any, set[str], set[str]]] = {}
@@ -95,6 +100,14 @@ class Unchanged:
         for held in self._lists:
             values.extend(held)
         return values
+
+    def named(self) -> Iterator[tuple[Any, str, Any]]:
+        """Values of globals, attributes and outer variables: an identity, a name and the value."""
+        for table, names, _ in self._globals.values():
+            for name in names:
+                yield (id(table), name), name, table.get(name)
+        for cell, name in zip(self._cells, self._outer, strict=True):
+            yield id(cell), name, cell.cell_contents
 
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""

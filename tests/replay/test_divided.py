@@ -413,6 +413,69 @@ def test_counters_and_other_values_that_change():
     assert max(replays(fast)) > 20, fast.explain()
 
 
+class Counting(Training):
+    """Accumulates gradients over three calls, which it counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def step(self, x):
+        self.calls += 1
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        if self.calls % 3 == 0:
+            self.update.step()
+            self.update.zero_grad()
+        self.seen.append(loss.item())
+        return loss.detach()
+
+
+def test_an_attribute_that_counts():
+    """Only the lines that read it are called, and those that set it."""
+    ours, theirs = Counting(), Counting()
+    fast = ag.compile(ours.step)
+    for number in range(30):
+        x = ag.arange(6.0).reshape(2, 3) / (number + 1)
+        assert fast(x).tolist() == theirs.step(x).tolist()
+        for p, q in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+            assert p.tolist() == q.tolist()
+    assert (ours.calls, ours.seen) == (30, theirs.seen)
+    assert max(replays(fast)) > 20, fast.explain()
+    assert "calls is another at each call" in fast.explain()
+
+
+def losses_and_replays(kind, *, compiled):
+    """Sixty steps that do something else each third time, by a number that the loop sets."""
+    training, settings, number = Training(), SimpleNamespace(), 0
+
+    def step(x, given):
+        loss = (training.model(x) ** 2).mean()
+        loss.backward()
+        at = given if kind == "argument" else number if kind == "outer" else settings.number
+        if at % 3 == 2:
+            training.update.step()
+            training.update.zero_grad()
+        return loss.detach()
+
+    fast = ag.compile(step) if compiled else step
+    for number in range(60):
+        settings.number = number
+        x = ag.arange(6.0).reshape(2, 3) / (number + 1)
+        training.seen.append(fast(x, number if kind == "argument" else 0).item())
+    weights = [p.tolist() for p in training.model.parameters()]
+    return training.seen, weights, max(replays(fast)) if compiled else 0
+
+
+@pytest.mark.parametrize("kind", ["argument", "outer", "attribute"])
+def test_a_number_of_the_step(kind):
+    """It may be an argument, an outer variable or an attribute."""
+    *expected, _ = losses_and_replays(kind, compiled=False)
+    *found, count = losses_and_replays(kind, compiled=True)
+    assert found == expected
+    assert count > 30
+
+
 def test_instances_whose_other_attributes_change():
     """Only attributes that the code names count, or all if it may name any."""
     state = SimpleNamespace(other=0)
