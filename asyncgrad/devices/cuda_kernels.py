@@ -43,7 +43,8 @@ class Kernels:
         full = f"asyncgrad_{name}"
         kernel: Any
         if isinstance(source, Elementwise):
-            kernel = self._cupy.ElementwiseKernel(*source, full)
+            *declared, functions = source
+            kernel = self._cupy.ElementwiseKernel(*declared, full, preamble=functions)
         else:
             kernel = LinesKernel(self._cupy, full, source)
         setattr(self, name, kernel)

@@ -10,6 +10,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.cuda_lines import LARGEST_BATCH, Lines
+from asyncgrad.devices.updates import FUNCTIONS as CALLED
+from asyncgrad.devices.updates import UPDATES
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class Elementwise(NamedTuple):
     inputs: str
     outputs: str
     body: str
+    #: Functions of C++ that the body calls.
+    functions: str = ""
 
 
 #: log(1 / cdf(x) - 1) / x, with the normal distribution's cdf, as a polynomial in x * x for |x| <
@@ -170,15 +174,7 @@ SOURCES: dict[str, Elementwise | Lines] = {
         numbers="eps",
         over_batch=True,
     ),
-    "adam": Elementwise(
-        "T gradient, T sign, T shrink, T decay, T keep_mean, T keep_square, T eps, T length,"
-        "T correction",
-        "T p, T mean, T square",
-        "p = p * shrink; T g = sign * gradient + decay * p;"
-        "mean = mean + (g - mean) * (T(1) - keep_mean);"
-        "square = square * keep_square + g * g * (T(1) - keep_square);"
-        "p = p - length * mean / (sqrt(square) / correction + eps)",
-    ),
+    **{name: Elementwise(*update.kernel(), CALLED) for name, update in UPDATES.items()},
 }
 
 
@@ -238,8 +234,13 @@ def _layer_norm_gradient(
     return K.layer_norm_gradient(dim, g, x, mean, inverse, weight)
 
 
-def _adapt(K: Namespace, p: Array, g: Array, mean: Array, square: Array, *numbers: Value) -> None:
-    K.adam(g, *numbers, p, mean, square)
+def _update(name: str, entries: int) -> Callable[..., Any]:
+    """An optimiser's update: of the values, the gradient, so many entries, and numbers."""
+
+    def call(K: Namespace, p: Array, g: Array, *others: Value) -> None:
+        getattr(K, name)(g, *others[entries:], p, *others[:entries])
+
+    return call
 
 
 def _alone(name: str) -> Callable[..., Any]:
@@ -273,7 +274,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "factors": _factors,
     "layer_norm": _layer_norm,
     "layer_norm_gradient": _layer_norm_gradient,
-    "adapt": _adapt,
+    **{name: _update(name, len(update.entries.split())) for name, update in UPDATES.items()},
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from numba.misc import appdirs
 from asyncgrad.devices.kernels import CDF, FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pool import pooled_numpy
+from asyncgrad.devices.updates import COMMON, UPDATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +51,8 @@ from math import log, sqrt
 import numpy as np
 from numba import njit, types
 from asyncgrad.devices.numba_math import (
-    FASTMATH, cdf_{0} as cdf, exp_{0} as exp, order_{0} as order, tanh_{0} as tanh,
-    value_{0} as value
+    FASTMATH, cdf_{0} as cdf, exp_{0} as exp, larger, order_{0} as order, sign_{0} as sign,
+    smaller, tanh_{0} as tanh, value_{0} as value
 )
 
 T = np.float{1}
@@ -203,8 +204,11 @@ class _LinesText:
 
 #: Inputs that are numbers, by kernel.
 _NUMBERS = {
-    "adam": set(_names(SOURCES["adam"].inputs)) - {"gradient"},  # type: ignore[union-attr]
     "weighted_share": {"factor"},
+    **{
+        name: {*update.numbers.split(), *COMMON, *update.flags.split()}
+        for name, update in UPDATES.items()
+    },
 }
 
 

@@ -144,3 +144,27 @@ def value_f(order: Any) -> Any:
 def value_d(order: Any) -> Any:
     """The number that `order_d` has made an integer of."""
     return np.int64(order ^ ((order >> 63) & 0x7FFFFFFFFFFFFFFF)).view(np.float64)
+
+
+@_inner
+def larger(x: Any, y: Any) -> Any:
+    """The larger number; NaN if one is."""
+    return x if x > y or x != x else y
+
+
+@_inner
+def smaller(x: Any, y: Any) -> Any:
+    """The smaller number; NaN if one is."""
+    return x if x < y or x != x else y
+
+
+@_inner
+def sign_f(x: Any) -> Any:
+    """1, -1, or the number itself if it is 0 or NaN."""
+    return F(1) if x > F(0) else (F(-1) if x < F(0) else x)
+
+
+@_inner
+def sign_d(x: Any) -> Any:
+    """1, -1, or the number itself if it is 0 or NaN."""
+    return 1.0 if x > 0.0 else (-1.0 if x < 0.0 else x)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, Numbers
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
 from asyncgrad.optim.updates import (
-    Array,
     Betas,
     Group,
     Params,
     Rate,
     State,
     check_options,
-    follow,
-    follow_mean,
     host_number,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
 
 
 class Adam(ElementwiseOptimizer):
@@ -65,44 +56,11 @@ class Adam(ElementwiseOptimizer):
 
     def _numbers(self, group: Group, state: State, step: int) -> Numbers:
         beta1, beta2 = map(float, group["betas"])
-        length = float(group["lr"]) / (1 - beta1**step)
-        correction = math.sqrt(1 - beta2**step)
         # What corrects the mean square is multiplied into numbers instead of its elements.
-        corrected = length * correction, group["eps"] * correction
-        return *corrected, length, correction, beta1, 1 - beta1, beta2, 1 - beta2
-
-    def _apply(
-        self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
-    ) -> None:
-        compiled = parameter._metadata.device.compiled.get("adapt")
-        if compiled is not None and not group["amsgrad"]:
-            decoupled = group["decoupled_weight_decay"] and group["weight_decay"]
-            done = compiled(
-                *arrays, -1.0 if group["maximize"] else 1.0, numbers[-1] if decoupled else 1.0,
-                0.0 if decoupled else float(group["weight_decay"]), numbers[4], numbers[6],
-                group["eps"], numbers[2], numbers[3],
-            )  # fmt: skip
-            if done is not NotImplemented:
-                return
-        self._run_kernel(group, numbers, arrays)
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        length, eps = numbers[0], numbers[1]
-        share, beta2, share2 = numbers[5], numbers[6], numbers[7]
-
-        def adapt(
-            p: Array, g: Array, mean: Array, square: Array, greatest: Array | None = None
-        ) -> Array:
-            t = follow(g, mean, square, share, beta2, share2)
-            if greatest is not None:
-                np.maximum(greatest, square, out=greatest)
-            np.sqrt(square if greatest is None else greatest, out=t)
-            t += eps
-            np.divide(mean, t, out=t)
-            t *= length
-            return t
-
-        return adapt
+        correction = math.sqrt(1 - beta2**step)
+        length = float(group["lr"]) / (1 - beta1**step) * correction
+        values = length, 1 - beta1, beta2, 1 - beta2, group["eps"] * correction
+        return Numbers("adam_amsgrad" if group["amsgrad"] else "adam", values)
 
 
 def _check_kinds(betas: Betas) -> None:
@@ -161,23 +119,9 @@ class Adamax(ElementwiseOptimizer):
         self._declare(locals())
 
     def _numbers(self, group: Group, state: State, step: int) -> Numbers:
-        return (float(group["lr"]) / (1 - group["betas"][0] ** step),)
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
         beta1, beta2 = group["betas"]
-        length, eps = numbers[0], group["eps"]
-
-        def adapt(p: Array, g: Array, mean: Array, greatest: Array) -> Array:
-            t = follow_mean(g, mean, 1 - beta1)
-            np.abs(g, out=t)
-            t += eps
-            greatest *= beta2
-            np.maximum(greatest, t, out=greatest)
-            np.divide(mean, greatest, out=t)
-            t *= length
-            return t
-
-        return adapt
+        length = float(group["lr"]) / (1 - beta1**step)
+        return Numbers("adamax", (length, 1 - beta1, beta2, group["eps"]))
 
 
 class NAdam(ElementwiseOptimizer):
@@ -214,24 +158,9 @@ class NAdam(ElementwiseOptimizer):
         product *= now
         length = lr * (1.0 - now) / (1.0 - float(product))
         length_ahead = lr * ahead / (1.0 - float(product) * ahead)
-        return length, length_ahead, 1 - beta2**step
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        eps = group["eps"]
-        beta1, beta2 = group["betas"]
-        length, length_ahead, correction = numbers[0], numbers[1], numbers[2]
-
-        def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
-            t = follow(g, mean, square, 1 - beta1, beta2, 1 - beta2)
-            np.divide(square, correction, out=t)
-            np.sqrt(t, out=t)
-            t += eps
-            change: Array = length * g
-            change += length_ahead * mean
-            change /= t
-            return change
-
-        return adapt
+        correction = 1 - beta2**step
+        values = length, length_ahead, correction, 1 - group["betas"][0], beta2, 1 - beta2
+        return Numbers("nadam", (*values, group["eps"]))
 
 
 class RAdam(ElementwiseOptimizer):
@@ -255,26 +184,8 @@ class RAdam(ElementwiseOptimizer):
         beta1, beta2 = group["betas"]
         length = float(group["lr"]) / (1 - beta1**step)
         rectification = _rectification(step, beta2)
-        return (length * rectification, beta2) if rectification else (length,)
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        beta1, beta2 = group["betas"]
-        eps, length = group["eps"], numbers[0]
-        # With the shrinking factor these are three.
-        rectified = len(numbers) > 2
-
-        def adapt(p: Array, g: Array, mean: Array, square: Array) -> Array:
-            t = follow(g, mean, square, 1 - beta1, beta2, 1 - beta2)
-            if rectified:
-                np.sqrt(square, out=t)
-                t += eps
-                np.divide(mean, t, out=t)
-                t *= length
-            else:
-                np.multiply(mean, length, out=t)
-            return t
-
-        return adapt
+        values = length * (rectification or 1.0), 1 - beta1, beta2, 1 - beta2, group["eps"]
+        return Numbers("radam", values, (rectification > 0,))
 
 
 def _rectification(step: int, beta2: float) -> float:

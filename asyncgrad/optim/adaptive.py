@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, Numbers
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
 from asyncgrad.optim.updates import (
-    Array,
     Group,
     Params,
     Rate,
     State,
     check_options,
     filled_like,
-    follow_square,
     host_number,
     zeros_like,
 )
@@ -49,24 +45,9 @@ class Adadelta(ElementwiseOptimizer):
         check_options(locals(), "eps", "weight_decay")
         self._declare(locals())
 
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        lr, rho, eps = numbers[0], group["rho"], group["eps"]
-
-        def advance(p: Array, g: Array, square: Array, steps: Array) -> Array:
-            t = follow_square(g, square, rho, 1 - rho)
-            delta: Array = steps + eps
-            np.add(square, eps, out=t)
-            delta /= t
-            np.sqrt(delta, out=delta)
-            delta *= g
-            np.multiply(delta, delta, out=t)
-            t *= 1 - rho
-            steps *= rho
-            steps += t
-            delta *= lr
-            return delta
-
-        return advance
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        rho = group["rho"]
+        return Numbers("adadelta", (group["lr"], rho, 1 - rho, group["eps"]))
 
 
 class Adagrad(ElementwiseOptimizer):
@@ -103,21 +84,8 @@ class Adagrad(ElementwiseOptimizer):
         return filled_like(parameter, group["initial_accumulator_value"])
 
     def _numbers(self, group: Group, state: State, step: int) -> Numbers:
-        return (float(group["lr"]) / (1 + (step - 1) * group["lr_decay"]),)
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        length, eps = numbers[0], group["eps"]
-
-        def divide(p: Array, g: Array, total: Array) -> Array:
-            t = g * g
-            total += t
-            np.sqrt(total, out=t)
-            t += eps
-            np.divide(g, t, out=t)
-            t *= length
-            return t
-
-        return divide
+        length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
+        return Numbers("adagrad", (length, group["eps"]))
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
@@ -126,7 +94,7 @@ class Adagrad(ElementwiseOptimizer):
         state, step, arrays = self._operands(group, parameter, None)
         values, _, total = arrays
         parts = [values[rows.indices], rows.values.copy(), total[rows.indices]]
-        self._run_kernel(group, self._all_numbers(group, state, step), parts)
+        self._apply(group, parameter, self._all_numbers(group, state, step), parts)
         values[rows.indices], _, total[rows.indices] = parts
 
 
@@ -159,34 +127,12 @@ class RMSprop(ElementwiseOptimizer):
             wanted.append("grad_avg")
         return tuple(wanted)
 
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        lr, alpha, eps = numbers[0], group["alpha"], group["eps"]
-        momentum, centered = group["momentum"], group["centered"]
-
-        def scale(p: Array, g: Array, square: Array, *more: Array) -> Array:
-            t = follow_square(g, square, alpha, 1 - alpha)
-            if centered:
-                mean = more[-1]
-                np.subtract(g, mean, out=t)
-                t *= 1 - alpha
-                mean += t
-                np.multiply(mean, mean, out=t)
-                np.subtract(square, t, out=t)
-                np.sqrt(t, out=t)
-            else:
-                np.sqrt(square, out=t)
-            t += eps
-            np.divide(g, t, out=t)
-            if momentum > 0:
-                buffer = more[0]
-                buffer *= momentum
-                buffer += t
-                np.multiply(buffer, lr, out=t)
-            else:
-                t *= lr
-            return t
-
-        return scale
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        alpha, momentum = group["alpha"], group["momentum"]
+        momenta = (momentum,) if momentum > 0 else ()
+        name = "rmsprop_momentum" if momenta else "rmsprop"
+        values = group["lr"], 1 - alpha, alpha, 1 - alpha, group["eps"], *momenta
+        return Numbers(f"{name}_centered" if group["centered"] else name, values)
 
 
 class Rprop(ElementwiseOptimizer):
@@ -217,20 +163,5 @@ class Rprop(ElementwiseOptimizer):
             return zeros_like(parameter)
         return filled_like(parameter, float(group["lr"]))
 
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        (shrink, grow), limits = group["etas"], group["step_sizes"]
-
-        def turn(p: Array, g: Array, previous: Array, sizes: Array) -> Array:
-            previous *= g
-            turned = previous < 0
-            stayed = previous > 0
-            # An index of booleans would have the host wait for a device.
-            np.copyto(sizes, sizes * shrink, where=turned)
-            np.copyto(sizes, sizes * grow, where=stayed)
-            np.clip(sizes, *limits, out=sizes)
-            np.copyto(previous, g)
-            np.copyto(previous, 0, where=turned)
-            change: Array = np.sign(previous) * sizes
-            return change
-
-        return turn
+    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+        return Numbers("rprop", (*group["etas"], *group["step_sizes"]))

@@ -49,7 +49,7 @@ class Slots(Sequence[Any]):
             found = self._asked[index] = self._array[index]
         return found
 
-    def fill(self, numbers: Numbers) -> None:
+    def fill(self, numbers: Sequence[float]) -> None:
         """Write numbers that differ from those of the last launch."""
         for index, array in self._asked.items():
             number = numbers[index]
@@ -86,7 +86,7 @@ class CapturedStep:
     def __init__(self, optimizer: ElementwiseOptimizer, device: Device) -> None:
         self._optimizer = optimizer
         self._device = device
-        self._members: list[tuple[Group, Tensor, Slots]] = []
+        self._members: list[tuple[Group, Tensor, Numbers]] = []
         self._slots: list[dict[Any, Slots]] = []
 
     def look(self, graded: Set[Tensor]) -> Looked | None:
@@ -134,7 +134,7 @@ class CapturedStep:
             # The state itself changes after the launch.
             found = optimizer._all_numbers(group, _copied(state), step)
             looked.numbers.append(found)
-            looked.equal.append(len(found))
+            looked.equal.append((found.update, found.flags))
         looked.equal.append(number)
         looked.fixed.extend([parameter, parameter._array, *[one._array for one in entries]])
         looked.members.append((group, parameter, number))
@@ -149,11 +149,12 @@ class CapturedStep:
             dtype = parameter._array.real.dtype
             slots = self._slots[number].get(dtype)
             if slots is None:
-                count = len(looked.numbers[number])
+                count = len(looked.numbers[number].values)
                 slots = self._slots[number][dtype] = Slots(self._device, count, dtype)
-            self._members.append((group, parameter, slots))
+            numbers = looked.numbers[number]._replace(values=slots)
+            self._members.append((group, parameter, numbers))
             arrays = self._arrays(group, parameter, parameter._array)
-            self._put(group, parameter, slots, list(map(zeros, arrays)))
+            self._put(group, parameter, numbers, list(map(zeros, arrays)))
 
     def _arrays(self, group: Group, parameter: Tensor, gradient: Array) -> list[Array]:
         state = self._optimizer.state.get(parameter, {})
@@ -165,15 +166,15 @@ class CapturedStep:
 
     def put(self, gradients: Mapping[Tensor, Array]) -> None:
         """Put the step into the current stream."""
-        for group, parameter, slots in self._members:
+        for group, parameter, numbers in self._members:
             arrays = self._arrays(group, parameter, gradients[parameter])
-            self._put(group, parameter, slots, arrays)
+            self._put(group, parameter, numbers, arrays)
 
     def fill(self, looked: Looked) -> None:
         """Write the numbers of a step to the device."""
         for of_dtypes, numbers in zip(self._slots, looked.numbers, strict=True):
             for slots in of_dtypes.values():
-                slots.fill(numbers)
+                slots.fill(numbers.values)
 
     def finish(self, looked: Looked) -> None:
         """Count a step that was launched."""

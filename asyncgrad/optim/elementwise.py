@@ -6,27 +6,40 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.core.variable import bump_version
+from asyncgrad.devices import CPU
+from asyncgrad.optim.array_updates import array_update
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.together import Part, Together, is_small, joined
 from asyncgrad.optim.updates import Array, Group, State, count_step, in_tiles, zeros_like
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
-#: The update of one step, a function of arrays.
-Kernel: TypeAlias = Callable[..., Array]
-#: The numbers of one step.
-Numbers: TypeAlias = Sequence[Any]
+#: What changes arrays and returns what is to be subtracted from the first.
+Change: TypeAlias = Callable[..., Array]
+
+
+class Numbers(NamedTuple):
+    """What a step does, beside its arrays."""
+
+    #: The name of an update in `devices.updates`.
+    update: str
+    #: Its numbers: floats, or arrays without dimensions on the device. `_all_numbers` adds the
+    #: factor that the values shrink by.
+    values: Sequence[Any]
+    #: Its flags.
+    flags: tuple[bool, ...] = ()
 
 
 class ElementwiseOptimizer(Optimizer):
-    """The base of optimisers that declare the tensors of their state and a kernel."""
+    """The base of optimisers that name a declared update, its arrays and its numbers."""
 
-    #: Tensors of the state that have the parameter's shape, in the order of the kernel's arguments.
+    #: Tensors of the state that have the parameter's shape, in the order of the declaration.
     _entries: tuple[str, ...] = ()
-    #: Options of which only `_numbers` takes notice.
+    #: Options of which only the values of `_numbers` depend.
     _moving = frozenset({"lr"})
-    #: The kernel depends on the options and the number of the step, and not on a parameter's state.
+    #: The step depends on the options and its number, and not on a parameter's state or values.
     _alike = True
 
     def _declare(self, given: Mapping[str, Any]) -> None:
@@ -43,25 +56,7 @@ class ElementwiseOptimizer(Optimizer):
         return zeros_like(parameter)
 
     def _numbers(self, group: Group, state: State, step: int) -> Numbers:
-        """The numbers of a step's kernel that may change from step to step.
-
-        How many they are may say what the kernel does.
-        """
-        return (float(group["lr"]),)
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        """The update of one step.
-
-        Args:
-            group: the options, of which it uses those that seldom change.
-            numbers: floats, or arrays without dimensions on the device.
-
-        Returns:
-            A function of arrays: the values, the direction to descend along (the gradient with
-            weight decay, negated to maximise) and the entries. It changes the entries, and returns
-            what is to be subtracted from the values. If all parameters are `_alike`, it does not
-            use the values.
-        """
+        """What a step does."""
         raise NotImplementedError
 
     def _coming(self, state: State) -> int:
@@ -123,8 +118,8 @@ class ElementwiseOptimizer(Optimizer):
         small, self._small = self._small, []
         together = joined(self._together, number, small, self._wanted(group))
         if together is None:
-            for step, _, state, arrays in small:
-                self._run_kernel(group, self._all_numbers(group, state, step), arrays)
+            for step, parameter, state, arrays in small:
+                self._apply(group, parameter, self._all_numbers(group, state, step), arrays)
         else:
             values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
             self._run_together(group, together, small[0][0], values, gradients)
@@ -134,70 +129,91 @@ class ElementwiseOptimizer(Optimizer):
         return {**super().__getstate__(), "_together": {}}
 
     def _all_numbers(self, group: Group, state: State, step: int) -> Numbers:
-        """The numbers of a step, and last the factor of a decoupled weight decay."""
-        weight_decay = group.get("weight_decay")
+        """What a step does, with the factor of a decoupled weight decay."""
         shrink = 1.0
-        if weight_decay and group.get("decoupled_weight_decay"):
-            shrink -= float(group["lr"]) * weight_decay
-        return (*self._numbers(group, state, step), shrink)
+        if _is_decoupled(group):
+            shrink -= float(group["lr"]) * group["weight_decay"]
+        update, values, flags = self._numbers(group, state, step)
+        return Numbers(update, (*map(float, values), shrink), flags)
 
-    def _descent(self, group: Group, numbers: Numbers) -> tuple[Any, bool, Kernel]:
-        """The kernel of a gradient, and what else a step does to the values.
+    def _apply(
+        self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
+    ) -> None:
+        """Update one parameter by itself."""
+        compiled = parameter._metadata.device.compiled.get(numbers.update)
+        if compiled is not None and _run(compiled, group, numbers, arrays):
+            return
+        kept, _, descend = self._descent(group, numbers)
+
+        def change(p: Array, *others: Array) -> None:
+            if kept is not None:
+                p *= kept
+            p -= descend(p, *others)
+
+        in_tiles(change, arrays)
+
+    def _descent(self, group: Group, numbers: Numbers) -> tuple[Any, bool, Change]:
+        """A step as a function of arrays: the values, the gradient, and the entries.
 
         Returns:
-            The factor that they shrink by before, or None, whether the kernel uses them, and the
-            kernel.
+            The factor that the values shrink by before, or None, whether the function uses them,
+            and the function.
         """
-        kernel = self._kernel(group, numbers)
+        update, slots, flags = numbers
+        values = [slots[place] for place in range(len(slots) - 1)]
+        function = array_update(update, flags)
         weight_decay, maximize = group.get("weight_decay"), group["maximize"]
         kept = None
-        if weight_decay and group.get("decoupled_weight_decay"):
-            kept = numbers[-1]
+        if _is_decoupled(group):
+            kept = slots[-1]
             weight_decay = 0
-        if not (weight_decay or maximize):
-            return kept, not self._alike, kernel
 
         def descend(p: Array, g: Array, *entries: Array) -> Array:
             if maximize:
                 g = -g
             if weight_decay:
                 g = g + weight_decay * p
-            return kernel(p, g, *entries)
+            change: Array = function(p, g, *entries, *values)
+            return change
 
         return kept, bool(weight_decay) or not self._alike, descend
-
-    def _apply(
-        self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
-    ) -> None:
-        """Update one parameter by itself."""
-        self._run_kernel(group, numbers, arrays)
-
-    def _run_kernel(self, group: Group, numbers: Numbers, arrays: list[Array]) -> None:
-        kept, _, kernel = self._descent(group, numbers)
-
-        def change(p: Array, *others: Array) -> None:
-            if kept is not None:
-                p *= kept
-            p -= kernel(p, *others)
-
-        in_tiles(change, arrays)
 
     def _run_together(
         self, group: Group, together: Together, step: int, targets: list[Array],
         gradients: list[Array],
     ) -> None:  # fmt: skip
-        """Update small parameters by one call of the kernel."""
+        """Update small parameters by one call."""
         numbers = self._all_numbers(group, {}, step)
-        kept, uses_values, kernel = self._descent(group, numbers)
-        if uses_values:
+        compiled = CPU.compiled.get(numbers.update)
+        kept, uses_values, descend = self._descent(group, numbers)
+        if uses_values or compiled is not None:
             together.gather(0, targets)
         together.gather(1, gradients)
+        if compiled is not None and _run(compiled, group, numbers, together.arrays):
+            together.give(targets)
+            return
 
         def change(p: Array, *others: Array) -> None:
-            p[...] = kernel(p, *others)
+            p[...] = descend(p, *others)
 
         in_tiles(change, together.arrays)
         if kept is not None:
             for values in targets:
                 values *= kept
         together.subtract(targets)
+
+
+def _is_decoupled(group: Group) -> Any:
+    """Whether the weight decay does not go through the gradient."""
+    return group.get("weight_decay") and group.get("decoupled_weight_decay")
+
+
+def _run(
+    compiled: Callable[..., Any], group: Group, numbers: Numbers, arrays: Sequence[Array]
+) -> bool:
+    """Let a compiled kernel take a step, which takes its arrays or none; whether it did."""
+    decay = 0.0 if _is_decoupled(group) else float(group.get("weight_decay", 0.0))
+    done = compiled(
+        *arrays, *numbers.values, decay, float(group["maximize"]), *map(float, numbers.flags)
+    )
+    return done is not NotImplemented

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Kernel, Numbers
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
 from asyncgrad.optim.updates import Array, Group, Params, Rate, State, check_options, host_number
 
 if TYPE_CHECKING:
@@ -57,34 +57,15 @@ class SGD(ElementwiseOptimizer):
                 array = parameter._metadata.F.xp.empty_like(parameter._array)
                 state["momentum_buffer"] = wrap(array, parameter._metadata)
             arrays.append(state["momentum_buffer"]._array)
-        self._run_kernel(group, self._all_numbers(group, {}, 1 if fresh else 2), arrays)
+        numbers = self._all_numbers(group, {}, 1 if fresh else 2)
+        self._apply(group, parameter, numbers, arrays)
 
     def _numbers(self, group: Group, state: State, step: int) -> Numbers:
-        lr, momentum = float(group["lr"]), group["momentum"]
-        return (lr, momentum, 1.0) if step == 1 else (lr, momentum)
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        lr: Array = numbers[0]
-        # With the shrinking factor these are four.
-        first = len(numbers) > 3
-        if not group["momentum"]:
-
-            def descend(p: Array, g: Array) -> Array:
-                return lr * g
-
-            return descend
-        momentum = numbers[1]
-        dampening, nesterov = group["dampening"], group["nesterov"]
-
-        def follow(p: Array, g: Array, buffer: Array) -> Array:
-            if first:
-                buffer[...] = g
-            else:
-                buffer *= momentum
-                buffer += g if dampening == 0 else (1 - dampening) * g
-            return lr * (g + momentum * buffer if nesterov else buffer)
-
-        return follow
+        lr, momentum, dampening = group["lr"], group["momentum"], group["dampening"]
+        if not momentum:
+            return Numbers("sgd", (lr,))
+        flags = step == 1, dampening != 0, bool(group["nesterov"])
+        return Numbers("sgd_momentum", (lr, momentum, 1 - dampening), flags)
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
@@ -137,22 +118,4 @@ class ASGD(ElementwiseOptimizer):
         # The next step uses these. As in PyTorch, they have single precision.
         eta[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
         mu[...] = np.float32(1 / max(1, step - group["t0"]))
-        numbers = length, 1 - lambd * length
-        return numbers if weight == 1 else (*numbers, weight)
-
-    def _kernel(self, group: Group, numbers: Numbers) -> Kernel:
-        length, shrink = numbers[0], numbers[1]
-        # With the factor of decoupled weight decay these are four.
-        averages = len(numbers) > 3
-
-        def descend(p: Array, g: Array, average: Array) -> Array:
-            p *= shrink
-            change: Array = length * g
-            new = p - change
-            if averages:
-                average += numbers[2] * (new - average)
-            else:
-                average[...] = new
-            return change
-
-        return descend
+        return Numbers("asgd", (length, 1 - lambd * length, weight), (weight != 1,))

@@ -98,36 +98,6 @@ def count_step(state: dict[str, Any]) -> int:
     return int(array)
 
 
-def follow_mean(g: Array, mean: Array, share: float) -> Array:
-    """Update the mean of the gradient, of which the new one gets a share.
-
-    Returns:
-        A temporary array that may be overwritten.
-    """
-    t = g - mean
-    t *= share
-    mean += t
-    return t
-
-
-def follow_square(
-    g: Array, square: Array, beta: float, share: float, out: Array | None = None
-) -> Array:
-    """Update the mean of the squared gradient; returns a temporary array, `out` if given."""
-    t = np.multiply(g, g, out=out)
-    t *= share
-    square *= beta
-    square += t
-    return t
-
-
-def follow(
-    g: Array, mean: Array, square: Array, share: float, beta2: float, share2: float
-) -> Array:
-    """Update both means; returns a temporary array that may be overwritten."""
-    return follow_square(g, square, beta2, share2, follow_mean(g, mean, share))
-
-
 def in_tiles(kernel: Callable[..., None], arrays: Sequence[Array]) -> None:
     """Run an elementwise update on arrays of one shape, in place, in tiles if they are large.
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from declared_updates import CASES, OPTIMIZERS
 
 import asyncgrad as ag
 from asyncgrad.backends import numba as switch
@@ -139,19 +140,84 @@ def test_arrays_that_are_read_only():
         assert y.numpy()[-1] == F.gelu(ag.tensor(values)).numpy()[-1]
 
 
-@pytest.mark.parametrize("weight_decay", [0, 0.1])
-@pytest.mark.parametrize("kind", [ag.optim.Adam, ag.optim.AdamW])
-def test_adam(kind, weight_decay):
+def steps(name, options, dtype, shapes):
+    """The values and states of parameters after some steps."""
+    rng = np.random.default_rng(0)
+
+    def drawn(shape):
+        return ag.tensor(rng.standard_normal(shape), dtype=dtype)
+
+    leaves = [drawn(shape).requires_grad_() for shape in shapes]
+    optimizer = OPTIMIZERS[name](leaves, **options)
+    for _ in range(8):
+        for leaf in leaves:
+            leaf.grad = drawn(leaf.shape)
+        optimizer.step()
+    states = [
+        value for leaf in leaves for key, value in optimizer.state[leaf].items() if value.dim()
+    ]
+    return [value.detach().numpy() for value in (*leaves, *states)]
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_steps_of_optimizers(name, options, dtype):
+    """Of one parameter, and of small ones that are updated together."""
+    for shapes in [(30, 100)], [(3, 4), (5,), (), (40, 30)]:
+        found = []
+        for library in plain, compiled:
+            with library():
+                found.append(steps(name, options, dtype, shapes))
+        for one, other in zip(*found, strict=True):
+            rtol = 100 * ag.finfo(dtype).eps
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_kernel_takes_every_step(name):
+    """What it does not take would be computed by NumPy, with the same result."""
+    update, calls = name.split(",")[0], []
+    with compiled():
+        kernel = COMPILED[update]
+        COMPILED[update] = lambda *arguments: calls.append(kernel(*arguments))
+        try:
+            steps(name, {}, ag.float32, [(3, 4), (40, 30)])
+        finally:
+            COMPILED[update] = kernel
+    assert len(calls) >= 8
+    assert not any(call is NotImplemented for call in calls)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_from_gradients_that_are_not_finite(name):
     found = []
     for library in plain, compiled:
         with library():
-            p = ag.nn.Parameter(ag.linspace(-1, 1, 3000).reshape(30, 100))
-            optimizer = kind([p], lr=0.01, weight_decay=weight_decay)
-            for step in range(5):
-                p.grad = ag.sin(p.detach() * (step + 1))
+            leaf = ag.zeros(20, requires_grad=True)
+            optimizer = OPTIMIZERS[name]([leaf])
+            for shift in 0, 1, 3:
+                row = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e15, 1e-15, -1.0, 1.0, 2.0]
+                leaf.grad = ag.tensor(row * 2).roll(shift)
                 optimizer.step()
-            found.append(p.detach().numpy())
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-7)
+            found.append(leaf.detach().numpy())
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_that_numpy_takes(name):
+    """Of parameters whose memory is not one row, and of other dtypes."""
+    found = []
+    for library in plain, compiled:
+        with library():
+            leaves = [ag.linspace(-1, 1, 12).reshape(3, 4).t(), ag.linspace(-1, 1, 6).half()]
+            leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+            optimizer = OPTIMIZERS[name](leaves)
+            for step in range(3):
+                for leaf in leaves:
+                    leaf.grad = ag.sin(leaf.detach() * (step + 1))
+                optimizer.step()
+            found.append([leaf.detach().numpy().tobytes() for leaf in leaves])
+    assert found[0] == found[1]
 
 
 def test_the_switch():

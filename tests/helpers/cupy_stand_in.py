@@ -372,8 +372,9 @@ class StandIn:
     # -- kernels ----------------------------------------------------------------------------------
 
     def ElementwiseKernel(self, inputs, outputs, body, name, preamble=""):
-        if preamble:
-            return partial(self.draw, getattr(philox, name.removeprefix("asyncgrad_")))
+        drawing = getattr(philox, name.removeprefix("asyncgrad_"), None)
+        if drawing is not None:
+            return partial(self.draw, drawing)
         return _Kernel(self, parameters(inputs), parameters(outputs), body, name)
 
     def draw(self, kind, key, high, scale, offset, out):
@@ -475,7 +476,7 @@ def parameters(text):
 CALLED = {
     "exp": np.exp, "log": np.log, "max": np.maximum, "sqrt": np.sqrt, "tanh": np.tanh,
     "erf": np.vectorize(math.erf, otypes=[float]), "T": lambda number: number,
-    "where": np.where,
+    "where": np.where, "larger": np.maximum, "smaller": np.minimum, "sign": np.sign,
 }  # fmt: skip
 
 

@@ -1,0 +1,141 @@
+"""How optimisers change an element of a parameter, declared once for NumPy and all compilers.
+
+`kernels` makes one kernel of each declaration, and `optim.array_updates` a function that calls
+functions of arrays.
+"""
+
+from __future__ import annotations
+
+from asyncgrad.records import NamedTuple
+
+#: What precedes each body in a kernel: the values shrink, and the direction `g` is found.
+_BEFORE = (
+    "p = p * shrink; T turned = maximize != T(0) ? -gradient : gradient;"
+    "T g = decay != T(0) ? turned + decay * p : turned;"
+)
+#: The words above that are numbers.
+COMMON = ("shrink", "decay", "maximize")
+
+
+class Update(NamedTuple):
+    """An optimiser's update of one element.
+
+    Args:
+        entries: the names of the state's tensors, which the body changes.
+        numbers: the names of numbers, which may differ from step to step.
+        body: assignments, the last one to `change`, which is subtracted from the value `p`. `g` is
+            the direction to descend along. They call `sqrt`, `abs` and `FUNCTIONS`. A choice
+            (`a ? b : c`) is a whole right side. If its condition is a flag, NumPy computes only
+            what is chosen.
+        flags: the names of numbers that say what is computed: 0 or 1.
+    """
+
+    entries: str
+    numbers: str
+    body: str
+    flags: str = ""
+
+    def kernel(self) -> tuple[str, str, str]:
+        """The whole update as a kernel: its inputs, its outputs and its statements."""
+        numbers = " ".join([self.numbers, *COMMON, self.flags]).split()
+        inputs = [f"T {name}" for name in ("gradient", *numbers)]
+        outputs = [f"T {name}" for name in ("p", *self.entries.split())]
+        return ", ".join(inputs), ", ".join(outputs), f"{_BEFORE}{self.body}; p = p - change"
+
+
+#: What bodies call, in C++. NaN is both the larger and the smaller number, and the sign of itself.
+FUNCTIONS = """
+template<typename T> __device__ T larger(T x, T y) { return x > y || x != x ? x : y; }
+template<typename T> __device__ T smaller(T x, T y) { return x < y || x != x ? x : y; }
+template<typename T> __device__ T sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }
+"""
+
+_MEAN = "mean = mean + (g - mean) * share"
+_SQUARE = "square = square * keep + g * g * taken"
+#: What follows from the mean square, of `found`: the deviation from zero or from the mean.
+_SCALED = "T step = g / (sqrt({found}) + eps)"
+_CENTERED = f"{_MEAN}; T variance = square - mean * mean"
+_PLAIN, _MOMENTUM = "change = step * lr", "buffer = buffer * momentum + step; change = buffer * lr"
+_RATES = "lr share keep taken eps"
+
+UPDATES = {
+    "sgd": Update("", "lr", "change = g * lr"),
+    "sgd_momentum": Update(
+        "buffer",
+        "lr momentum share",
+        "T part = dampened ? g * share : g; buffer = first ? g : buffer * momentum + part;"
+        "T ahead = nesterov ? g + buffer * momentum : buffer; change = ahead * lr",
+        "first dampened nesterov",
+    ),
+    "asgd": Update(
+        "average",
+        "lr kept weight",
+        "p = p * kept; change = g * lr; T new_p = p - change;"
+        "average = averages ? average + (new_p - average) * weight : new_p",
+        "averages",
+    ),
+    "adam": Update(
+        "mean square",
+        "lr share keep taken eps",
+        f"{_MEAN}; {_SQUARE}; change = mean / (sqrt(square) + eps) * lr",
+    ),
+    "adam_amsgrad": Update(
+        "mean square greatest",
+        "lr share keep taken eps",
+        f"{_MEAN}; {_SQUARE}; greatest = larger(greatest, square);"
+        "change = mean / (sqrt(greatest) + eps) * lr",
+    ),
+    "adamax": Update(
+        "mean greatest",
+        "lr share keep eps",
+        f"{_MEAN}; T size = abs(g) + eps; greatest = larger(greatest * keep, size);"
+        "change = mean / greatest * lr",
+    ),
+    "nadam": Update(
+        "mean square",
+        "lr lr_ahead correction share keep taken eps",
+        f"{_MEAN}; {_SQUARE}; T root = sqrt(square / correction) + eps;"
+        "change = (g * lr + mean * lr_ahead) / root",
+    ),
+    "radam": Update(
+        "mean square",
+        "lr share keep taken eps",
+        f"{_MEAN}; {_SQUARE}; T step = rectified ? mean / (sqrt(square) + eps) : mean;"
+        "change = step * lr",
+        "rectified",
+    ),
+    "adadelta": Update(
+        "square steps",
+        "lr keep taken eps",
+        f"{_SQUARE}; T step = sqrt((steps + eps) / (square + eps)) * g;"
+        "steps = steps * keep + step * step * taken; change = step * lr",
+    ),
+    "adagrad": Update(
+        "total", "lr eps", "total = total + g * g; change = g / (sqrt(total) + eps) * lr"
+    ),
+    "rmsprop": Update("square", _RATES, f"{_SQUARE}; {_SCALED.format(found='square')}; {_PLAIN}"),
+    "rmsprop_centered": Update(
+        "square mean",
+        _RATES,
+        f"{_SQUARE}; {_CENTERED}; {_SCALED.format(found='variance')}; {_PLAIN}",
+    ),
+    "rmsprop_momentum": Update(
+        "square buffer",
+        f"{_RATES} momentum",
+        f"{_SQUARE}; {_SCALED.format(found='square')}; {_MOMENTUM}",
+    ),
+    "rmsprop_momentum_centered": Update(
+        "square buffer mean",
+        f"{_RATES} momentum",
+        f"{_SQUARE}; {_CENTERED}; {_SCALED.format(found='variance')}; {_MOMENTUM}",
+    ),
+    "rprop": Update(
+        "previous sizes",
+        "shrinking growing least most",
+        "previous = previous * g;"
+        "sizes = previous < T(0) ? sizes * shrinking : sizes;"
+        "sizes = previous > T(0) ? sizes * growing : sizes;"
+        "sizes = smaller(larger(sizes, least), most);"
+        "previous = previous < T(0) ? T(0) : g; change = sign(previous) * sizes",
+    ),
+}

@@ -1,0 +1,88 @@
+"""Declared updates as functions of arrays: what they give, and how they use memory."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from asyncgrad.devices.updates import UPDATES
+from asyncgrad.optim.array_updates import array_update, source
+
+CASES = [
+    (name, flags)
+    for name, update in UPDATES.items()
+    for flags in itertools.product((False, True), repeat=len(update.flags.split()))
+]
+CALLED = {
+    "T": float, "abs": abs, "larger": max, "smaller": min, "sqrt": np.sqrt, "sign": np.sign,
+}  # fmt: skip
+
+
+def one_by_one(update, known):
+    """What the body gives for one element, statement by statement."""
+    for statement in update.body.split(";"):
+        target, value = statement.split("=", 1)
+        choice = re.fullmatch(r"(.*) \? (.*) : (.*)", value.strip())
+        if choice:
+            value = "({1}) if ({0}) else ({2})".format(*choice.groups())
+        known[target.split()[-1]] = eval(value.strip(), CALLED, known)
+    return known
+
+
+@pytest.mark.parametrize(("name", "flags"), CASES)
+def test_arrays_get_what_elements_get(name, flags):
+    update = UPDATES[name]
+    rng = np.random.default_rng(0)
+    names = ["p", "g", *update.entries.split()]
+    arrays = {name: rng.standard_normal(40) for name in names}
+    # Means of squares.
+    for entry in {"square", "greatest", "total", "steps"} & arrays.keys():
+        arrays[entry] = np.abs(arrays[entry]) + 10
+    numbers = dict(zip(update.numbers.split(), rng.uniform(0.2, 0.8, 9), strict=False))
+    known = [
+        one_by_one(
+            update,
+            {**{name: array[at] for name, array in arrays.items()}, **numbers,
+             **dict(zip(update.flags.split(), flags, strict=True))},
+        )
+        for at in range(40)
+    ]  # fmt: skip
+    gradient = arrays["g"].copy()
+    arrays["change"] = array_update(name, flags)(*arrays.values(), *numbers.values())
+    for name in ("p", "change", *update.entries.split()):
+        np.testing.assert_allclose(arrays[name], [found[name] for found in known], rtol=1e-13)
+    np.testing.assert_array_equal(arrays["g"], gradient)
+
+
+def test_what_is_written():
+    """As it would be written by hand, with one array beside those of the step."""
+    assert source(UPDATES["adam"], ()).splitlines() == [
+        "def update(p, g, mean, square, lr, share, keep, taken, eps):",
+        "    t0 = g - mean",
+        "    t0 *= share",
+        "    mean += t0",
+        "    multiply(g, g, out=t0)",
+        "    t0 *= taken",
+        "    square *= keep",
+        "    square += t0",
+        "    sqrt(square, out=t0)",
+        "    t0 += eps",
+        "    divide(mean, t0, out=t0)",
+        "    t0 *= lr",
+        "    return t0",
+    ]
+
+
+@pytest.mark.parametrize(("name", "flags"), CASES)
+def test_only_what_is_chosen_is_computed_in_little_memory(name, flags):
+    text = source(UPDATES[name], flags)
+    assert not set(UPDATES[name].flags.split()) & set(re.findall(r"\w+", text))
+    assert len(set(re.findall(r"\bt\d", text))) <= 3
+
+
+def test_what_only_another_choice_needs_is_left_out():
+    assert "sqrt" in source(UPDATES["radam"], (True,))
+    assert "sqrt" not in source(UPDATES["radam"], (False,))
