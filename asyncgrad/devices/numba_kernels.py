@@ -24,9 +24,10 @@ import numpy as np
 from numba.misc import appdirs
 
 from asyncgrad.devices.kernels import CDF, FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
+from asyncgrad.devices.numba_updates import UpdateKernel, update_text
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pool import pooled_numpy
-from asyncgrad.devices.updates import COMMON, UPDATES
+from asyncgrad.devices.updates import UPDATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,13 +204,7 @@ class _LinesText:
 
 
 #: Inputs that are numbers, by kernel.
-_NUMBERS = {
-    "weighted_share": {"factor"},
-    **{
-        name: {*update.numbers.split(), *COMMON, *update.flags.split()}
-        for name, update in UPDATES.items()
-    },
-}
+_NUMBERS = {"weighted_share": {"factor"}}
 
 
 def text(dtype: str, cache: bool) -> str:
@@ -223,7 +218,10 @@ def text(dtype: str, cache: bool) -> str:
     for name, declared in SOURCES.items():
         if name in OF_INTEGERS:
             continue
-        if isinstance(declared, Elementwise):
+        if name in UPDATES:
+            statements = _statements(declared.body)  # type: ignore[union-attr]
+            parts.append(update_text(name, UPDATES[name], statements))
+        elif isinstance(declared, Elementwise):
             of_lines, single = _OF_LINES.get(name, set()), _NUMBERS.get(name, set())
             parts.append(_elementwise(name, declared, of_lines, single))
         else:
@@ -335,22 +333,24 @@ class Kernels:
 
     def __init__(self) -> None:
         modules = {dtype: _compiled(dtype) for dtype in "fd"}
+        #: The functions by the names of `ops.fused`, and of updates.
+        self.functions: dict[str, Callable[..., Any]] = {}
         for name, declared in SOURCES.items():
             if name in OF_INTEGERS:
                 continue
             own = {dtype: getattr(module, name) for dtype, module in modules.items()}
+            if name in UPDATES:
+                self.functions[name] = UpdateKernel(UPDATES[name], own, _share)
+                continue
             kernel: Any = (
                 _ElementwiseKernel(name, declared, own)
                 if isinstance(declared, Elementwise)
                 else _LinesKernel(declared, own)
             )
             setattr(self, name, kernel)
-        #: The functions by the names of `ops.fused`.
-        self.functions = {
-            name: partial(self._run, function)
-            for name, function in FUNCTIONS.items()
-            if name not in _LEFT
-        }
+        for name, function in FUNCTIONS.items():
+            if name not in _LEFT | UPDATES.keys():
+                self.functions[name] = partial(self._run, function)
 
     def _run(self, function: Callable[..., Any], *arguments: Value) -> Any:
         """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""

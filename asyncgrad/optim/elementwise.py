@@ -185,13 +185,14 @@ class ElementwiseOptimizer(Optimizer):
         """Update small parameters by one call."""
         numbers = self._all_numbers(group, {}, step)
         compiled = CPU.compiled.get(numbers.update)
+        if compiled is not None:
+            arrays = [targets, gradients, *together.arrays[2:]]
+            if _run(compiled, group, numbers, arrays):
+                return
         kept, uses_values, descend = self._descent(group, numbers)
-        if uses_values or compiled is not None:
+        if uses_values:
             together.gather(0, targets)
         together.gather(1, gradients)
-        if compiled is not None and _run(compiled, group, numbers, together.arrays):
-            together.give(targets)
-            return
 
         def change(p: Array, *others: Array) -> None:
             p[...] = descend(p, *others)
@@ -209,7 +210,7 @@ def _is_decoupled(group: Group) -> Any:
 
 
 def _run(
-    compiled: Callable[..., Any], group: Group, numbers: Numbers, arrays: Sequence[Array]
+    compiled: Callable[..., Any], group: Group, numbers: Numbers, arrays: Sequence[Any]
 ) -> bool:
     """Let a compiled kernel take a step, which takes its arrays or none; whether it did."""
     decay = 0.0 if _is_decoupled(group) else float(group.get("weight_decay", 0.0))

@@ -123,11 +123,6 @@ class Together:
         """Copy the parameters' values (0) or gradients (1) to where they lie side by side."""
         _side_by_side(arrays, self.arrays[number])
 
-    def give(self, targets: Iterable[Array]) -> None:
-        """Copy values that have been changed where they lie side by side to the parameters."""
-        for values, changed in zip(targets, self._changes, strict=True):
-            values[...] = changed
-
     def subtract(self, targets: Iterable[Array]) -> None:
         """Subtract the changes from the values of the parameters."""
         for values, change in zip(targets, self._changes, strict=True):

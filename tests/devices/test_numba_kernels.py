@@ -162,8 +162,8 @@ def steps(name, options, dtype, shapes):
 @pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_steps_of_optimizers(name, options, dtype):
-    """Of one parameter, and of small ones that are updated together."""
-    for shapes in [(30, 100)], [(3, 4), (5,), (), (40, 30)]:
+    """Of one parameter, and of small ones that are updated together, in one call or in three."""
+    for shapes in [(30, 100)], [(3, 4), (5,), (), (40, 30)], [(size, 3) for size in range(1, 20)]:
         found = []
         for library in plain, compiled:
             with library():
@@ -186,6 +186,34 @@ def test_a_kernel_takes_every_step(name):
             COMPILED[update] = kernel
     assert len(calls) >= 8
     assert not any(call is NotImplemented for call in calls)
+
+
+def test_a_step_that_a_kernel_refuses_changes_nothing():
+    """Among others because NumPy takes it then."""
+    with compiled():
+        kernel = COMPILED["adagrad"]
+    values = [np.ones(3, "f") for _ in range(20)]
+    gradients = [np.ones(3, "f") for _ in range(20)]
+    total, numbers = np.ones(60, "f"), (1.0, 0.0, 1.0, 0.0, 0.0)
+
+    def changed():
+        result = kernel(values, gradients, total, *numbers)
+        return result, any((array != 1).any() for array in (*values, total))
+
+    for wrong in (
+        np.ones(4, "f"),
+        np.ones(3),
+        np.frombuffer(b" " + np.ones(3, "f").tobytes(), "f", offset=1),
+    ):
+        gradients[-1] = wrong
+        assert changed() == (NotImplemented, False)
+    gradients[-2:] = np.ones(6, "f")[::2], np.broadcast_to(np.float32(1), 3)
+    for wrong in np.ones(4, "f"), np.ones(6, "f")[::2], np.broadcast_to(np.float32(1), 3):
+        values[-1] = wrong
+        assert changed() == (NotImplemented, False)
+    values[-1] = np.ones(3, "f")
+    assert changed() == (None, True)
+    assert all((value != 1).all() for value in values)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
