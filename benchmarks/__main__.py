@@ -9,6 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
+from asyncgrad.backends import numba
 from benchmarks import (
     chain,
     footprint,
@@ -58,6 +59,8 @@ CASES = {
 def main() -> int:
     """Run the chosen cases, print the table, and save what was asked for."""
     options = _options()
+    if options.numba:
+        numba.enable()
     setting = Setting(quick=options.quick, loop=options.loop)
     machine = Machine.here()
     before = load_average()
@@ -79,7 +82,8 @@ def main() -> int:
         print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
     load = before, load_average()
     print(as_text(rows, machine, load))
-    save_json(options.json, rows, machine, load, quick=options.quick, loop=options.loop)
+    run = {"quick": options.quick, "loop": options.loop, "numba": options.numba}
+    save_json(options.json, rows, machine, load, **run)
     if options.markdown:
         options.markdown.write_text(as_markdown(rows, machine, load), encoding="utf-8")
     if options.plot:
@@ -101,6 +105,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="few repetitions, smaller sizes")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+    parser.add_argument(
+        "--numba", action="store_true", help="compiled kernels, in cases that run in this process"
+    )
     parser.add_argument(
         "--json", type=Path, default=RESULTS, metavar="PATH", help="where all figures are saved"
     )

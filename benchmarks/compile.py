@@ -414,7 +414,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--only", nargs="*", help="cases, by their names")
+    parser.add_argument("--numba", action="store_true", help="asyncgrad with compiled kernels")
     options = parser.parse_args()
+    if options.numba:
+        ag.backends.numba.enable()
     lstm, gpt, resnet = model(2), model(3), model(1)
     crowd = many()
     cases: dict[str, dict[str, Callable[[], float]]] = {

@@ -261,12 +261,19 @@ class Machine:
     torch: str
     uvloop: str | None
     asyncgrad: str
+    #: The version of Numba if it compiles kernels.
+    numba: str | None
 
     @classmethod
     def here(cls) -> Self:
         """Describe this machine and this process."""
         import asyncgrad
 
+        numba_version = None
+        if asyncgrad.backends.numba.is_enabled():
+            import numba
+
+            numba_version = numba.__version__
         blas = ", ".join(
             f"{library['internal_api']} {library['version']} ({library.get('architecture', '?')})"
             for library in _controller.info()
@@ -288,6 +295,7 @@ class Machine:
             torch=torch.__version__,
             uvloop=loop_version,
             asyncgrad=getattr(asyncgrad, "__version__", "?"),
+            numba=numba_version,
         )
 
     def as_dict(self) -> dict[str, Any]:

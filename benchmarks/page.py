@@ -75,10 +75,11 @@ def _where(runs: list[dict[str, Any]]) -> str:
     """The machine and its load."""
     machine = runs[0]["machine"]
     before, after = runs[0]["load"]["before"], runs[-1]["load"]["after"]
+    kernels = f"Numba {machine['numba']}, " if machine.get("numba") else ""
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}; Python "
-        f"{machine['python']}, NumPy {machine['numpy']}, PyTorch {machine['torch']}, uvloop "
-        f"{machine['uvloop']}; load {before:.2f} before, {after:.2f} after"
+        f"{machine['python']}, NumPy {machine['numpy']}, PyTorch {machine['torch']}, {kernels}"
+        f"uvloop {machine['uvloop']}; load {before:.2f} before, {after:.2f} after"
     )
 
 

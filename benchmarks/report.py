@@ -182,10 +182,12 @@ def save_json(
 
 def _where(machine: Machine, load: tuple[float, float]) -> str:
     """The machine in one sentence."""
+    kernels = f"Numba {machine.numba}, " if machine.numba else ""
     return (
         f"{machine.cpu}, {machine.cores} cores, {machine.system}; Python {machine.python}, "
         f"NumPy {machine.numpy} with {machine.blas}, PyTorch {machine.torch}, "
-        f"uvloop {machine.uvloop or 'absent'}; load {load[0]:.2f} before, {load[1]:.2f} after."
+        f"{kernels}uvloop {machine.uvloop or 'absent'}; load {load[0]:.2f} before, "
+        f"{load[1]:.2f} after."
     )
 
 

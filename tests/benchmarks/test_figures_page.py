@@ -52,3 +52,5 @@ def test_rows_that_were_measured_take_their_new_figures():
     assert lines[6] == "| lag | 0.500 ms | idle 0.250 | 0.500 ms | ≤ 1 ms | yes |"
     for place in (1, 2, 3, 5, 7, 8):
         assert lines[place] == old[place]
+    runs[0]["machine"]["numba"] = "0.61.0"
+    assert "PyTorch 2.13, Numba 0.61.0, uvloop None" in refreshed(TABLE, runs)
