@@ -1,0 +1,333 @@
+"""Convolutions by the compiled kernels of `numba_tiles`, and the tables of offsets for them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise, product
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.numba_tiles import convolve, lanes, lay, weigh
+from asyncgrad.devices.numba_vectors import PLACES
+from asyncgrad.devices.pieces import here, in_pieces
+from asyncgrad.devices.pool import pooled_numpy
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.aliases import Array, Value
+
+#: Products of numbers in a piece that idle threads take: some 50 us of work.
+_PIECE = 1 << 22
+#: How many sums of products are made apart from one another.
+_RUNS = 8
+#: The largest images in places, as each place has two numbers in tables.
+_AREA = 1 << 16
+#: So many places at least are computed at a time where images are smaller.
+_PLACES = 64
+#: Each sum of the weight's gradient that is made apart has so many terms at least.
+_ADDED = 512
+_REMEMBERED = 256
+
+_NUMPY = pooled_numpy()
+
+
+class _Phase(NamedTuple):
+    """Places of the output, along one axis, which depend on the same places of the kernel."""
+
+    where: range
+    #: For each place of the output, where the source's place would be for the kernel's place 0.
+    starts: range
+    #: The places of the kernel.
+    taps: range
+    #: For each place of the kernel, how far from there.
+    steps: range
+
+
+def _forward(n: int, m: int, k: int, s: int, d: int, before: int) -> list[_Phase]:
+    """The only phase of a convolution's output."""
+    return [_Phase(range(m), range(-before, m * s - before, s), range(k), range(0, k * d, d))]
+
+
+def _backward(n: int, m: int, k: int, s: int, d: int, before: int) -> list[_Phase]:
+    """The phases of the gradient by the input: for stride `s`, each place depends on every s-th."""
+    phases = []
+    period = s // gcd(s, d)
+    for first in range(min(period, k)):
+        rest = first * d % s
+        where = range((rest - before) % s, n, s)
+        start = (where.start + before - rest) // s
+        taps = range(first, k, period)
+        begin, each = (first * d - rest) // s, period * d // s
+        phases.append(
+            _Phase(
+                where,
+                range(start, start + len(where)),
+                taps,
+                range(-begin, -begin - len(taps) * each, -each),
+            )
+        )
+    return [phase for phase in phases if phase.where]
+
+
+class _Plan(NamedTuple):
+    """The tables for images of one shape; see `numba_tiles`."""
+
+    #: How many images are computed at a time.
+    group: int
+    #: The elements of their padded images, 0 without padding.
+    size: int
+    rows: Any
+    parts: Any
+    #: For each part the places of the kernel, and where its weights begin.
+    taps: list[tuple[Any, int]]
+    offsets: Any
+    where: Any
+    steps: Any
+    #: Whether some places of the output have no part.
+    gaps: bool
+
+
+def _table(values: list[Any]) -> Any:
+    table = np.concatenate(values or [np.empty(0)]).astype(np.int64)
+    table.flags.writeable = False
+    return table
+
+
+def _sums(ranges: list[range], strides: list[int]) -> Any:
+    """The numbers of all places of some rows, columns, ..., in order."""
+    total = np.zeros(1, np.int64)
+    for places, stride in zip(ranges, strides, strict=True):
+        total = (total[:, None] + np.array(places, np.int64) * stride).reshape(-1)
+    return total
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+@lru_cache(_REMEMBERED)
+def _plan(
+    make: Callable[..., list[_Phase]], source: tuple[int, ...], target: tuple[int, ...],
+    kernel: tuple[int, ...], lane: int, geometry: Value,
+) -> _Plan:  # fmt: skip
+    """The tables.
+
+    Args:
+        make: the phases of an axis.
+        source: the shape of what is read.
+        target: that of what is written.
+        kernel: the kernel's.
+        lane: how many channels a vector has.
+        geometry: how the kernel moves.
+    """
+    batch, channels, *image = source
+    _, outs, *written = target
+    stride, padding, dilation, _ = geometry
+    ends = (image, written) if make is _forward else (written, image)
+    axes = [
+        make(n, m, k, s, d, before)
+        for n, m, k, s, d, (before, _) in zip(*ends, kernel, stride, dilation, padding, strict=True)
+    ]
+    before, padded = [], []
+    for length, phases in zip(image, axes, strict=True):
+        reached = [
+            end + step
+            for phase in phases
+            for end in (phase.starts[0], phase.starts[-1])
+            for step in (phase.steps[0], phase.steps[-1])
+        ]
+        before.append(max(0, -min(reached, default=0)))
+        padded.append(before[-1] + max(length, 1 + max(reached, default=0)))
+    group = _grouped(batch, prod(written))
+    images = range(group)
+    size, *strides = _strides((group, channels, *padded))
+    edge = sum(b * s for b, s in zip(before, strides[1:], strict=True))
+    rows: list[Any] = []
+    if padded != image:
+        lines = [images, range(channels), *(range(length) for length in image[:-1])]
+        rows.append(_sums(lines, [size, *strides[:-1]]) + edge)
+    each = outs * prod(written)
+    parts, taps, offsets, where, steps = [], [], [], [], []
+    place = step = begin = 0
+    for chosen in product(*axes):
+        own = _sums([images, *(phase.starts for phase in chosen)], [size, *strides[1:]]) + edge
+        there = _sums([images, *(phase.where for phase in chosen)], [each, *_strides(written)])
+        fill = -len(own) % PLACES
+        offsets += [own, np.full(fill, own[-1])]
+        where += [there, np.full(fill, -1)]
+        steps.append(_sums([range(channels), *(phase.steps for phase in chosen)], strides))
+        taps.append((_table([_sums([phase.taps for phase in chosen], _strides(kernel))]), begin))
+        end = place + len(own) + fill
+        parts.append([place, end, step, step + len(steps[-1]), begin])
+        place, step = end, step + len(steps[-1])
+        begin += -(-outs // lane) * lane * len(steps[-1])
+    # For a multiple of PLACES, as the weight's gradient has a sum for each.
+    steps.append(np.zeros(-step % PLACES, np.int64))
+    covered = sum(int(np.count_nonzero(part >= 0)) for part in where)
+    return _Plan(
+        group, group * size if rows else 0, _table(rows), _table(parts), taps, _table(offsets),
+        _table(where), _table(steps), covered < group * prod(written),
+    )  # fmt: skip
+
+
+def _grouped(batch: int, area: int) -> int:
+    """How many images are computed at a time: a divisor, so that there are `_PLACES` places."""
+    chosen = 1
+    for chosen in range(1, batch + 1):
+        places = chosen * area
+        whole = places % PLACES == 0 or places >= 4 * _PLACES
+        if batch % chosen == 0 and places >= _PLACES and whole:
+            return chosen
+    return chosen
+
+
+def _is_fit(x: Array, other: Array, geometry: Value, target: tuple[int, ...]) -> bool:
+    """Whether the kernels compute it, and faster than BLAS; `target` is the output's shape."""
+    return (
+        x.dtype.char in "fd"
+        and x.dtype is other.dtype
+        and geometry.groups == 1
+        and target[1] > 1
+        and 0 < prod(target[2:]) <= _AREA
+        and x.size > 0
+        and other.size > 0
+    )
+
+
+@lru_cache(_REMEMBERED)
+def _pieces(
+    groups: int, outs: int, lane: int, work: int, most: int
+) -> tuple[tuple[int, ...], list[tuple[int, int, int, int]], tuple[int, int, int, int]]:
+    """Cut groups of images, and channels where there are too few groups.
+
+    Args:
+        groups: how many groups there are.
+        outs: how many channels.
+        lane: how many channels a vector has.
+        work: how many products of numbers there are.
+        most: the groups are cut at so many places at most.
+
+    Returns:
+        Where the groups are cut; for each piece the first and the last cut and the first and the
+        last vector of channels; and these for all of it.
+    """
+    count, lines = work // _PIECE, -(-outs // lane)
+    runs = _cut(groups, min(count, most))
+    # An even number of vectors, as two are computed at a time.
+    columns = [2 * line for line in _cut(-(-lines // 2), count // max(1, len(runs) - 1))]
+    columns[-1] = lines
+    pieces = [
+        (run, run + 1, first, last)
+        for run in range(len(runs) - 1)
+        for first, last in pairwise(columns)
+    ]
+    return runs, pieces, (0, len(runs) - 1, 0, lines)
+
+
+def _cut(length: int, count: int) -> tuple[int, ...]:
+    """Where a length is cut into equal pieces, about so many."""
+    step = -(-length // max(1, min(count, length)))
+    return (*range(0, length, step), length)
+
+
+def _share(call: Callable[[Any], object], pieces: list[Any], whole: Any) -> None:
+    """Call a function for each piece where idle threads may take some, else once for all."""
+    if here.lender is None:
+        call(whole)
+    else:
+        in_pieces(call, pieces)
+
+
+def _convolve(
+    x: Array, weight: Array, plan: _Plan, target: tuple[int, ...], apart: int, distance: int
+) -> Any:
+    """Compute all parts of a plan.
+
+    Args:
+        x: the images.
+        weight: the weights.
+        plan: the plan.
+        target: the output's shape.
+        apart: elements of the weight between two channels of the output.
+        distance: elements of the weight between two channels of the images.
+    """
+    batch, outs, *image = target
+    area, group, lane = prod(image), plan.group, lanes(x.dtype)
+    out = _NUMPY.empty(target, x.dtype)
+    if plan.gaps:
+        out[...] = 0
+    channels = x.shape[1]
+    laid = np.empty(-(-outs // lane) * lane * channels * weight[0, 0].size, x.dtype)
+    flat = np.ascontiguousarray(weight).reshape(-1)
+    for taps, begin in plan.taps:
+        lay(begin, outs, apart, channels, distance, taps, flat, laid)
+    length = prod(x.shape[1:]) * group
+    given = (
+        group, length, x.shape[-1], plan.size, outs, area, plan.parts, plan.rows, plan.offsets,
+        plan.steps, plan.where, np.ascontiguousarray(x).reshape(-1), laid, out.reshape(-1),
+    )  # fmt: skip
+    runs, pieces, whole = _pieces(batch // group, outs, lane, batch * area * weight.size, batch)
+
+    def compute(piece: tuple[int, int, int, int]) -> None:
+        first, last, *lines = piece
+        convolve(runs[first], runs[last], *lines, *given)
+
+    _share(compute, pieces, whole)
+    return out
+
+
+def convolution(x: Array, weight: Array, geometry: Value) -> Any:
+    """See `ops/table/convolution.py`; NotImplemented where BLAS is faster."""
+    kernel = weight.shape[2:]
+    target = (x.shape[0], weight.shape[0], *geometry.out_shape(x.shape[2:], kernel))
+    if not _is_fit(x, weight, geometry, target):
+        return NotImplemented
+    plan = _plan(_forward, x.shape, target, kernel, lanes(x.dtype), geometry)
+    each = prod(kernel)
+    return _convolve(x, weight, plan, target, x.shape[1] * each, each)
+
+
+def convolution_input(y: Array, weight: Array, shape: tuple[int, ...], geometry: Value) -> Any:
+    """See `ops/table/convolution.py`; NotImplemented where BLAS is faster."""
+    if not _is_fit(y, weight, geometry, shape):
+        return NotImplemented
+    kernel = weight.shape[2:]
+    plan = _plan(_backward, y.shape, shape, kernel, lanes(y.dtype), geometry)
+    each = prod(kernel)
+    return _convolve(y, weight, plan, shape, each, shape[1] * each)
+
+
+def convolution_weight(y: Array, x: Array, shape: tuple[int, ...], geometry: Value) -> Any:
+    """See `ops/table/convolution.py`; NotImplemented where BLAS is faster."""
+    if not _is_fit(y, x, geometry, y.shape):
+        return NotImplemented
+    lane, outs, batch = lanes(y.dtype), shape[0], len(x)
+    plan = _plan(_forward, x.shape, y.shape, shape[2:], lane, geometry)
+    area, group, taps = prod(y.shape[2:]), plan.group, prod(shape[1:])
+    runs, pieces, whole = _pieces(
+        batch // group, outs, lane, batch * area * prod(shape), min(_RUNS, batch * area // _ADDED)
+    )
+    totals = np.zeros((whole[1], -(-outs // lane), len(plan.steps), lane), y.dtype)
+    length = prod(x.shape[1:]) * group
+    given = (
+        group, length, x.shape[-1], plan.size, outs, area, _table([runs]), plan.rows, plan.offsets,
+        plan.steps, np.ascontiguousarray(x).reshape(-1), np.ascontiguousarray(y).reshape(-1),
+        totals.reshape(-1),
+    )  # fmt: skip
+    _share(lambda piece: weigh(*piece, *given), pieces, whole)
+    total = totals[0]
+    for other in totals[1:]:
+        total += other
+    return total[:, :taps].transpose(0, 2, 1).reshape(-1, taps)[:outs].reshape(shape)
+
+
+#: By the names under which `ops/table/convolution.py` looks for them.
+CONVOLUTIONS = {
+    "convolution": convolution,
+    "convolution_input": convolution_input,
+    "convolution_weight": convolution_weight,
+}
