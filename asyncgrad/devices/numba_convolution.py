@@ -201,7 +201,7 @@ def _is_fit(x: Array, other: Array, geometry: Value, target: tuple[int, ...]) ->
 @lru_cache(_REMEMBERED)
 def _pieces(
     groups: int, outs: int, lane: int, work: int, most: int
-) -> tuple[tuple[int, ...], list[tuple[int, int, int, int]], tuple[int, int, int, int]]:
+) -> tuple[Any, list[tuple[int, int, int, int]], tuple[int, int, int, int]]:
     """Cut groups of images, and channels where there are too few groups.
 
     Args:
@@ -225,7 +225,7 @@ def _pieces(
         for run in range(len(runs) - 1)
         for first, last in pairwise(columns)
     ]
-    return runs, pieces, (0, len(runs) - 1, 0, lines)
+    return _table([runs]), pieces, (0, len(runs) - 1, 0, lines)
 
 
 def _cut(length: int, count: int) -> tuple[int, ...]:
@@ -314,7 +314,7 @@ def convolution_weight(y: Array, x: Array, shape: tuple[int, ...], geometry: Val
     totals = np.zeros((whole[1], -(-outs // lane), len(plan.steps), lane), y.dtype)
     length = prod(x.shape[1:]) * group
     given = (
-        group, length, x.shape[-1], plan.size, outs, area, _table([runs]), plan.rows, plan.offsets,
+        group, length, x.shape[-1], plan.size, outs, area, runs, plan.rows, plan.offsets,
         plan.steps, np.ascontiguousarray(x).reshape(-1), np.ascontiguousarray(y).reshape(-1),
         totals.reshape(-1),
     )  # fmt: skip
@@ -326,7 +326,7 @@ def convolution_weight(y: Array, x: Array, shape: tuple[int, ...], geometry: Val
 
 
 #: By the names under which `ops/table/convolution.py` looks for them.
-CONVOLUTIONS = {
+FUNCTIONS = {
     "convolution": convolution,
     "convolution_input": convolution_input,
     "convolution_weight": convolution_weight,

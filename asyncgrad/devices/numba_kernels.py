@@ -23,8 +23,8 @@ import numba
 import numpy as np
 from numba.misc import appdirs
 
+from asyncgrad.devices import numba_batch_norm, numba_convolution
 from asyncgrad.devices.kernels import CDF, FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
-from asyncgrad.devices.numba_convolution import CONVOLUTIONS
 from asyncgrad.devices.numba_updates import UpdateKernel, update_text
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pool import pooled_numpy
@@ -352,7 +352,8 @@ class Kernels:
         for name, function in FUNCTIONS.items():
             if name not in _LEFT | UPDATES.keys():
                 self.functions[name] = partial(self._run, function)
-        self.functions |= CONVOLUTIONS
+        for module in numba_batch_norm, numba_convolution:
+            self.functions |= module.FUNCTIONS
 
     def _run(self, function: Callable[..., Any], *arguments: Value) -> Any:
         """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""

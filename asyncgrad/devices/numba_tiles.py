@@ -23,6 +23,7 @@ from asyncgrad.devices.numba_vectors import (
     added_to_one,
     added_to_pair,
     address,
+    copy,
     gather,
     sums_of_one,
     sums_of_pair,
@@ -34,36 +35,38 @@ def lanes(dtype: np.dtype[Any]) -> int:
     return BYTES // dtype.itemsize
 
 
-_integer = types.int64
-_table = types.Array(_integer, 1, "C", readonly=True)
 _options: Any = {"nogil": True, "cache": True, "error_model": "numpy"}
 _inner: Any = njit(**_options)
 
 
-def _kernel(integers: int, tables: int, arrays: int) -> Any:
-    """Compile a kernel with so many parameters of each kind and, last, the array that it writes."""
-    return njit(
-        [
-            types.void(
-                *[_integer] * integers,
-                *[_table] * tables,
-                *[types.Array(number, 1, "C", readonly=True)] * arrays,
-                types.Array(number, 1, "C"),
-            )
-            for number in (types.float32, types.float64)
-        ],
-        **_options,
-    )
+def kernel(parameters: str, fastmath: Any = False) -> Any:
+    """Compile a function for float32 and for float64.
+
+    Args:
+        parameters: the kinds of its parameters: `i` for an integer, `n` for a number, `t` for a
+            table of integers, `a` for an array that is read, and `o` for one that is written.
+        fastmath: Numba's option.
+    """
+
+    def kinds(number: Any) -> list[Any]:
+        known = {
+            "i": types.int64,
+            "n": number,
+            "t": types.Array(types.int64, 1, "C", readonly=True),
+            "a": types.Array(number, 1, "C", readonly=True),
+            "o": types.Array(number, 1, "C"),
+        }
+        return [known[kind] for kind in parameters.replace(" ", "")]
+
+    signatures = [types.void(*kinds(number)) for number in (types.float32, types.float64)]
+    return njit(signatures, fastmath=fastmath, **_options)
 
 
 @_inner
 def _copy(space: Any, rows: Any, x_: Any, start: Any, width: Any) -> None:
     """Copy the rows of some images to where they lie in the padded images."""
     for row in range(len(rows)):
-        line = x_[start + row * width : start + (row + 1) * width]
-        target = space[rows[row] : rows[row] + width]
-        for at in range(width):
-            target[at] = line[at]
+        copy(x_, address(x_, start + row * width), address(space, rows[row]), width)
 
 
 @_inner
@@ -80,7 +83,7 @@ def _slopes(y_: Any, base: Any, area: Any, channels: Any, first: Any, lane: Any,
             own[at * lane + channel] = line[at]
 
 
-@_kernel(5, 1, 1)
+@kernel("iiiii t a o")
 def lay(
     begin: int, outs: int, apart: int, channels: int, distance: int, taps: Any, weight_: Any,
     out_: Any,
@@ -111,7 +114,7 @@ def lay(
                 at += lane
 
 
-@_kernel(10, 5, 2)
+@kernel("iiiiiiiiii ttttt aa o")
 def convolve(
     low: int, high: int, first: int, last: int, group: int, length: int, width: int, size: int,
     outs: int, area: int, parts: Any, rows: Any, offsets: Any, steps: Any, where: Any, x_: Any,
@@ -184,7 +187,7 @@ def convolve(
                                     out_[there] = scratch[channel * PLACES + n]
 
 
-@_kernel(10, 4, 2)
+@kernel("iiiiiiiiii tttt aa o")
 def weigh(
     low: int, high: int, first: int, last: int, group: int, length: int, width: int, size: int,
     outs: int, area: int, runs: Any, rows: Any, offsets: Any, steps: Any, x_: Any, y_: Any,

@@ -220,6 +220,42 @@ def gather(context: Any, like: Any, source: Any, distance: Any, target: Any) -> 
 
 
 @_intrinsic
+def copy(context: Any, like: Any, source: Any, target: Any, count: Any) -> Any:
+    """Copy a few numbers, in half the time of a loop, whose vectors check for overlaps.
+
+    Args:
+        context: Numba's.
+        like: an array of the dtype.
+        source: the address of the first.
+        target: where to.
+        count: how many.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, whole = context.get_value_type(like.dtype), ir.IntType(64)
+        size = like.dtype.bitwidth // 8
+        _, source, target, count = arguments
+        done = ir.Constant(whole, 0)
+        for width in (BYTES // size, 32 // size, 1):
+            kind = number if width == 1 else ir.VectorType(number, width)
+            end = builder.sub(count, builder.urem(count, ir.Constant(whole, width)))
+            step = ir.Constant(whole, width)
+            with cgutils.for_range_slice(builder, done, end, step, whole) as (at, _):
+                builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], side_effect=True)
+                start, there = (
+                    builder.bitcast(
+                        builder.gep(_pointer(builder, place, number), [at]), kind.as_pointer()
+                    )
+                    for place in (source, target)
+                )
+                builder.store(builder.load(start, align=size), there, align=size)
+            done = end
+        return context.get_dummy_value()
+
+    return types.void(like, source, target, count), generate
+
+
+@_intrinsic
 def address(context: Any, array: Any, index: Any) -> Any:
     """The address of an element of a one-dimensional array."""
 

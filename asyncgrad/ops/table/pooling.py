@@ -332,7 +332,7 @@ def _avg_spread(xp: Library, y: Array, window: Window, counts: Counts) -> Any:
     lead = y.shape[:-2]
     y = _planes(y)
     numbers = divisors(xp, window, counts, y.dtype)
-    if _is_small(y):
+    if _is_small(y) and not window.whole:
         share = (y / numbers).reshape(-1, 1).repeat(prod(window.kernel), 1)
         shape = (*lead, *window.image)
         return _collected(shape, _numbered(len(y), window).reshape(-1), share)
