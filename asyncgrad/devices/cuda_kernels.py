@@ -12,10 +12,10 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.cuda_lines import LinesKernel
-from asyncgrad.devices.kernels import FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
+from asyncgrad.devices.kernels import FUNCTIONS, OF_INTEGERS, SOURCES, STEPS, Elementwise
 
 if TYPE_CHECKING:
-    from asyncgrad.aliases import Device, Value
+    from asyncgrad.aliases import Array, Device, Value
 
 
 class Kernels:
@@ -49,6 +49,10 @@ class Kernels:
             kernel = LinesKernel(self._cupy, full, source)
         setattr(self, name, kernel)
         return kernel
+
+    def for_steps(self, name: str, *arrays: Array) -> Any:
+        """A kernel of `STEPS`."""
+        return getattr(self, name)
 
     def _run(self, name: str, *arguments: Value) -> Any:
         """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""
@@ -93,18 +97,18 @@ class Kernels:
         name, sample = key
         try:
             with self._device:
-                FUNCTIONS[name](
-                    self,
-                    *(
-                        # Not 1 as a place, which may lie outside.
-                        (self._cupy.ones if of[1].kind == "f" else self._cupy.zeros)(*of)
-                        if isinstance(of, tuple)
-                        else []
-                        if of is list
-                        else number
-                        for of, number in zip(sample, numbers, strict=True)
-                    ),
-                )
+                arrays = [
+                    # Not 1 as a place, which may lie outside.
+                    (self._cupy.ones if of[1].kind == "f" else self._cupy.zeros)(*of)
+                    if isinstance(of, tuple)
+                    else []
+                    if of is list
+                    else number
+                    for of, number in zip(sample, numbers, strict=True)
+                ]
+                made = FUNCTIONS[name](self, *arrays)
+                if name in STEPS:
+                    made(*arrays)
         except Exception:
             # After any error the chain is used, which computes the same.
             self._refused.add(key)

@@ -53,6 +53,13 @@ _LOGISTIC = "T s = T(1) / (T(1) + exp(-x))"
 _EXPONENTIALS = (("top", "max", "x"), ("total", "sum", "exp(x - top)"))
 _LOG_SUM = (*_EXPONENTIALS, ("log_total", "let", "log(total) + top"))
 
+
+def _logistic(gate: str, *parts: str) -> str:
+    """A statement: the logistic function of twice the sum of a gate and more parts."""
+    total = " + ".join((gate, *(f"{part}_{gate}" for part in parts)))
+    return f"{gate} = T(0.5) * tanh({total}) + T(0.5);"
+
+
 SOURCES: dict[str, Elementwise | Lines] = {
     "gelu": Elementwise("T x", "T y", f"y = x * ({CDF})"),
     "gelu_gradient": Elementwise("T g, T x", "T d", f"d = g * ({CDF} + x * ({_PDF}))"),
@@ -174,6 +181,47 @@ SOURCES: dict[str, Elementwise | Lines] = {
         numbers="eps",
         over_batch=True,
     ),
+    # A step of a recurrent layer after its product, and before it in the backward pass.
+    "rnn_tanh_step": Elementwise("T z", "T h", "h = tanh(h + z)"),
+    "rnn_tanh_step_gradient": Elementwise(
+        "T share, T g, T h", "T d", "d = (g + share) * (T(1) - h * h)"
+    ),
+    "rnn_relu_step": Elementwise("T z", "T h", "h = h + z; h = h < T(0) ? T(0) : h"),
+    "rnn_relu_step_gradient": Elementwise(
+        "T share, T g, T h", "T d", "T back = g + share; d = h != T(0) ? back : T(0)"
+    ),
+    "lstm_step": Elementwise(
+        "T more_output, T more_input, T more_forget, T more_fresh, T before",
+        "T output, T input, T forget, T fresh, T cell, T top, T h",
+        f"{_logistic('output', 'more')} {_logistic('input', 'more')}"
+        f"{_logistic('forget', 'more')} fresh = tanh(fresh + more_fresh);"
+        "cell = forget * before + input * fresh; top = tanh(cell); h = output * top",
+    ),
+    "lstm_step_gradient": Elementwise(
+        "T share, T g, T output, T input, T forget, T fresh, T top, T before",
+        "T memory, T by_input, T by_forget, T by_fresh, T by_output",
+        "T back = g + share; memory = memory + back * output * (T(1) - top * top);"
+        "by_input = memory * fresh * input * (T(1) - input);"
+        "by_forget = memory * before * forget * (T(1) - forget);"
+        "by_fresh = memory * input * (T(1) - fresh * fresh);"
+        "by_output = back * top * output * (T(1) - output); memory = memory * forget",
+    ),
+    "gru_step": Elementwise(
+        "T more_reset, T more_update, T more_fresh, T bias_reset, T bias_update, T bias_fresh,"
+        "T before",
+        "T reset, T update, T fresh, T part, T h",
+        f"{_logistic('reset', 'more', 'bias')} {_logistic('update', 'more', 'bias')}"
+        "part = more_fresh + bias_fresh; fresh = tanh(fresh + reset * part);"
+        "h = (before - fresh) * update + fresh",
+    ),
+    "gru_step_gradient": Elementwise(
+        "T share, T g, T reset, T update, T fresh, T part, T before",
+        "T by_fresh, T back, T by_reset, T by_update, T by_part",
+        "back = back + share + g; by_fresh = back * (T(1) - update) * (T(1) - fresh * fresh);"
+        "by_reset = by_fresh * part * reset * (T(1) - reset);"
+        "by_update = back * (before - fresh) * update * (T(1) - update);"
+        "by_part = by_fresh * reset; back = back * update",
+    ),
     **{name: Elementwise(*update.kernel(), CALLED) for name, update in UPDATES.items()},
 }
 
@@ -247,6 +295,19 @@ def _alone(name: str) -> Callable[..., Any]:
     return lambda K, *arrays: getattr(K, name)(*arrays)
 
 
+#: Kernels that are called for each step of a sequence. Their functions compute nothing: they give
+#: the kernel for arrays such as the given ones, which is then called without being looked up.
+STEPS = frozenset({
+    f"{cell}_step{which}"
+    for cell in ("rnn_tanh", "rnn_relu", "lstm", "gru")
+    for which in ("", "_gradient")
+})  # fmt: skip
+
+
+def _for_steps(name: str) -> Callable[..., Any]:
+    return lambda K, *arrays: K.for_steps(name, *arrays)
+
+
 #: The functions by the name of the kernel in `ops.fused`.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
@@ -263,6 +324,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             "softmax", "softmax_gradient", "log_softmax", "log_softmax_gradient", "log_sums",
         )
     },
+    **{name: _for_steps(name) for name in STEPS},
     "attention_shares": lambda K, x, lowest: K.attention_shares(x.ndim - 1, x, lowest),
     "row_products": lambda K, x, y: K.row_products(x.ndim - 1, x, y),
     "batch_norm": _over_batch("batch_norm"),

@@ -256,7 +256,7 @@ class _ElementwiseKernel:
         self._inputs, self._outputs = _names(declared.inputs), _names(declared.outputs)
         self._of_lines = [n in _OF_LINES.get(name, ()) for n in self._inputs]
         self._single = [n in _NUMBERS.get(name, ()) for n in self._inputs]
-        self._kernels = kernels
+        self.kernels = kernels
 
     def __call__(self, *arguments: Value) -> Any:
         first: Array = arguments[0]
@@ -264,19 +264,17 @@ class _ElementwiseKernel:
         count = size // shape[-1] if any(self._of_lines) else size
         given: list[Any] = []
         for value, of_line, single in zip(arguments, self._of_lines, self._single, strict=False):
-            if single:
-                given.append(value)
-                continue
-            if value.size != (count if of_line else size) or value.ndim != len(shape):
+            elements = count if of_line else size
+            if not single and (value.size != elements or value.ndim != len(shape)):
                 raise _Unfit
-            given.append(value.reshape(-1))
+            given.append(value if single else value.reshape(-1))
         outs = list(arguments[len(self._inputs) :])
         made = [] if outs else [_NUMPY.empty(shape, dtype) for _ in self._outputs]
         for out in outs or made:
             if not out.flags.writeable or out.size != size:
                 raise _Unfit
             given.append(out.reshape(-1))
-        kernel = self._kernels[dtype.char]
+        kernel = self.kernels[dtype.char]
         length = size // count
         _share(lambda low, high: kernel(low, high, length, *given), count, size)
         return made[0] if len(made) == 1 else made
@@ -286,7 +284,7 @@ class _LinesKernel:
     """One kernel for all its dtypes, see `cuda_lines.LinesKernel`."""
 
     def __init__(self, declared: Lines, kernels: dict[str, Any]) -> None:
-        self._declared, self._kernels = declared, kernels
+        self._declared, self.kernels = declared, kernels
         self._numbers = len(declared.numbers.split())
         self._defaults = [float(part.split("=")[1]) for part in declared.places.split()]
         self._results = len(declared.results.split())
@@ -314,7 +312,7 @@ class _LinesKernel:
         ]
         flat = [array.reshape(-1) for array in (*inputs, *outs)]
         numbers = arguments[len(inputs) :]
-        kernel = self._kernels[dtype.char]
+        kernel = self.kernels[dtype.char]
         _share(
             lambda low, high: kernel(low, high, runs, beside, count, *flat, *numbers),
             count, first.size,
@@ -354,6 +352,13 @@ class Kernels:
                 self.functions[name] = partial(self._run, function)
         for module in numba_batch_norm, numba_convolution:
             self.functions |= module.FUNCTIONS
+
+    def for_steps(self, name: str, *arrays: Array) -> Any:
+        """A kernel of `STEPS`, to be called with flat arrays like these."""
+        count = arrays[0].size
+        if any(array.shape != (count,) for array in arrays):
+            raise _Unfit
+        return partial(getattr(self, name).kernels[arrays[0].dtype.char], 0, count, count)
 
     def _run(self, function: Callable[..., Any], *arguments: Value) -> Any:
         """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""

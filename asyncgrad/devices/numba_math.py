@@ -77,17 +77,21 @@ def exp_d(x: Any) -> Any:
 
 @_inner
 def tanh_f(x: Any) -> Any:
-    """tanh(x): a polynomial near 0, Cephes' `tanhf`; elsewhere from an exponential."""
-    z = x * x
-    p = F(-5.70498872745e-3)
-    p = p * z + F(2.06390887954e-2)
-    p = p * z + F(-5.37397155531e-2)
-    p = p * z + F(1.33314422036e-1)
-    p = p * z + F(-3.33332819422e-1)
-    near = p * z * x + x
-    size = abs(x)
-    far = F(1) - F(2) / (exp_f(size + size) + F(1))
-    return near if size < F(0.625) else np.copysign(far, x)
+    """tanh(x) = d / (d + 2) with d = exp(2 * x) - 1, which is computed without a difference."""
+    y = F(18.5) if x > F(9.25) else x + x
+    y = F(-18.5) if x < F(-9.25) else y
+    n = np.floor(y * F(_LOG2_E) + F(0.5))
+    r = y - n * _LN2_F[0] - n * _LN2_F[1]
+    p = F(1.9875691500e-4)
+    p = p * r + F(1.3981999507e-3)
+    p = p * r + F(8.3334519073e-3)
+    p = p * r + F(4.1665795894e-2)
+    p = p * r + F(1.6666665459e-1)
+    p = p * r + F(5.0000001201e-1)
+    p = p * r * r + r
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    d = p * power + (power - F(1))
+    return np.copysign(d / (d + F(2)), x)
 
 
 @_inner

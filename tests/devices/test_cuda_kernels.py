@@ -36,6 +36,15 @@ def batch_norm(x, count):
     return F.batch_norm(x.reshape(3, count, -1), None, None, weight, bias, training=True)
 
 
+def recurrent(kind, x, **options):
+    """A layer over three steps of two sequences."""
+    layer = getattr(ag.nn, kind)(5, 3, device=x.device, dtype=x.dtype, **options)
+    with ag.no_grad():
+        for p in layer.parameters():
+            p.copy_(ag.linspace(-1, 1, p.numel()).reshape(p.shape))
+    return layer(x.reshape(3, 2, 5))[0]
+
+
 CHAINS = {
     "relu": F.relu,
     "sigmoid": ag.sigmoid,
@@ -66,6 +75,11 @@ CHAINS = {
     "cross_entropy of one, smoothed": lambda x: F.cross_entropy(
         x[:1], ag.tensor(TARGET[:1], device=x.device), label_smoothing=0.1
     ),
+    "rnn": lambda x: recurrent("RNN", x),
+    "rnn of relu": lambda x: recurrent("RNN", x, nonlinearity="relu"),
+    "gru": lambda x: recurrent("GRU", x, bidirectional=True),
+    "lstm": lambda x: recurrent("LSTM", x),
+    "lstm of projected states": lambda x: recurrent("LSTM", x, proj_size=2),
     "nll_loss": lambda x: F.nll_loss(x, ag.tensor(TARGET, device=x.device)),
 }
 
@@ -172,6 +186,24 @@ def test_fewer_launches(cupy):
     before = cupy.machine.launched
     F.softmax(x, 1)
     assert cupy.machine.launched - before == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "forwards", "backwards"), [("RNN", 2, 2), ("GRU", 2, 3), ("LSTM", 3, 3)]
+)
+def test_launches_of_a_step_of_a_recurrent_layer(kind, forwards, backwards, cupy):
+    """A product, a kernel, and copies to where the next product reads."""
+    layer = getattr(ag.nn, kind)(4, 3, device="cuda:0")
+    counts = []
+    for steps in (4, 4, 5):
+        x = ag.ones(steps, 2, 4, device="cuda:0")
+        start = cupy.machine.launched
+        out, _ = layer(x)
+        middle = cupy.machine.launched
+        (out * out).sum().backward()
+        counts.append((middle - start, cupy.machine.launched - middle))
+    (_, one, more) = counts
+    assert (more[0] - one[0], more[1] - one[1]) == (forwards, backwards)
 
 
 def test_what_does_not_fit_is_a_chain(cupy):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.fused import Once, silent, total_of_rows
+from asyncgrad.ops.fused import Once, compiled, silent, total_of_rows
 from asyncgrad.ops.op import Op, Part, operation
 from asyncgrad.ops.table.linalg import product_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from asyncgrad.core.variable import Variable
     from asyncgrad.types import Array, Library, Namespace, Value
@@ -84,16 +84,57 @@ def _times(xp: Library, weight: Array, products: Array) -> tuple[Callable[..., A
     return xp.dot, weight, products
 
 
-def _per_gate(xp: Library, numbers: tuple[float, ...], like: Array) -> Any:
-    """A row that repeats one number for each gate over that gate's columns."""
-    size = like.shape[-1] // len(numbers)
-    if xp.ndarray is np.ndarray:
-        return xp.repeat(xp.asarray(numbers, like.dtype), size)
-    # A copy from the host could not be part of a graph.
-    row = xp.empty(like.shape[-1:], like.dtype)
-    for place, number in enumerate(numbers):
-        row[place * size : (place + 1) * size] = number
-    return row
+def _for_steps(
+    xp: Library, name: str, first: Sequence[Array], each: Sequence[Any], last: Sequence[Array] = ()
+) -> Callable[[int], object] | None:
+    """How to compute a step, given its number, by a compiled kernel; None where there is none.
+
+    Args:
+        xp: the library.
+        name: the kernel's name.
+        first: its first arguments, if they are the same for all steps.
+        each: arrays that have an argument for each step; or a first state and an array of states,
+            for the state before each step.
+        last: its last arguments, if they are the same for all steps.
+    """
+    sample = each[1]
+    if not xp.compiled or sample.dtype.char not in "fd" or not len(sample):
+        return None
+    views = [*zip(*[_flat(xp, arrays) for arrays in each], strict=True)]
+    first, last = ([array.reshape(-1) for array in arrays] for arrays in (first, last))
+    kernel = compiled(xp, name, *first, *views[0], *last)
+    if kernel is NotImplemented:
+        return None
+    return lambda t: kernel(*first, *views[t], *last)
+
+
+def _flat(xp: Library, arrays: Any) -> list[Any]:
+    """The flat array of each step; those that a kernel writes to are contiguous."""
+    if isinstance(arrays, tuple):
+        first, states = arrays
+        return [first.reshape(-1), *_flat(xp, states)[:-1]]
+    rows = arrays.reshape(len(arrays), -1)
+    return [*(rows if rows[0].flags.c_contiguous else xp.ascontiguousarray(rows))]
+
+
+def _by_gate(xp: Library, order: tuple[int, ...], *parts: Array) -> Any:
+    """Split adjacent gates into one matrix for each gate; the order puts the tanh gate last.
+
+    The parts' matrices are put below one another. Logistic gates are halved, because the logistic
+    function of x is tanh(x / 2) / 2 + 1 / 2.
+    """
+    size = parts[0].shape[-1] // len(order)
+    rows = sum(part.shape[-2] for part in parts)
+    gates = _room(xp, (*parts[0].shape[:-2], len(order), rows, size), parts[0].dtype)
+    start = 0
+    for part in parts:
+        end = start + part.shape[-2]
+        for place, source in enumerate(order):
+            own = part[..., source * size : (source + 1) * size]
+            gates[..., place, start:end, :] = own
+        start = end
+    gates[..., :-1, :, :] *= 0.5
+    return gates
 
 
 def _stacked(F: Namespace, parts: list[Any]) -> Any:
@@ -142,16 +183,20 @@ def _plain(activation: str) -> Op:
     def forward(xp: Library, z: Array, h: Array, w: Array) -> Any:
         out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
         times, weight, products = _times(xp, w.T, out)
+        step = _for_steps(xp, f"rnn_{activation}_step", (), (z, out))
         xp = _library(xp)
         for t in range(len(z)):
             state = out[t]
             times(h, weight, products[t])
+            h = state
+            if step is not None:
+                step(t)
+                continue
             state += z[t]
             if is_tanh:
                 xp.tanh(state, state)
             else:
                 xp.maximum(state, 0, out=state)
-            h = state
         return out
 
     @silent
@@ -159,19 +204,26 @@ def _plain(activation: str) -> Op:
         xp: Library, g: Array, wanted: tuple[str, ...], h: Array, w: Array, out: Array
     ) -> Any:
         back = xp.zeros(h.shape, h.dtype)
+        through = xp.empty(out.shape, out.dtype)
+        step = _for_steps(xp, f"rnn_{activation}_step_gradient", (back,), (g, out, through))
         if is_tanh:
-            through = into = 1 - out * out
-            factor = back
+            into, factor = through, back
+            if step is None:
+                xp.multiply(out, out, through)
+                xp.subtract(1, through, through)
         else:
             # Products of the bits: see `masked`.
-            through = xp.empty_like(out)
             into, factor = through.view(f"i{out.itemsize}"), back.view(f"i{out.itemsize}")
-            into[...] = out != 0
+            if step is None:
+                into[...] = out != 0
         times, weight, product = _times(xp, w, back)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
-            back += g[t]
-            into[t] *= factor
+            if step is not None:
+                step(t)
+            else:
+                back += g[t]
+                into[t] *= factor
             times(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:
@@ -230,28 +282,8 @@ def _plain(activation: str) -> Op:
 # -- the cell with a long memory ------------------------------------------------------------------
 
 
-#: The order of the gates in kernels: each is contiguous, and the logistic ones are adjacent.
+#: The order of the gates in kernels: the logistic ones are adjacent.
 _ORDER = (3, 0, 1, 2)
-
-
-def _by_gate(xp: Library, *parts: Array) -> Any:
-    """Split adjacent gates into one matrix for each gate, in the order of `_ORDER`.
-
-    The parts' matrices are put below one another. Logistic gates are halved, because the logistic
-    function of x is tanh(x / 2) / 2 + 1 / 2.
-    """
-    size = parts[0].shape[-1] // 4
-    rows = sum(part.shape[-2] for part in parts)
-    gates = _room(xp, (*parts[0].shape[:-2], 4, rows, size), parts[0].dtype)
-    start = 0
-    for part in parts:
-        end = start + part.shape[-2]
-        for place, source in enumerate(_ORDER):
-            own = part[..., source * size : (source + 1) * size]
-            gates[..., place, start:end, :] = own
-        start = end
-    gates[..., :3, :, :] *= 0.5
-    return gates
 
 
 @silent
@@ -273,17 +305,20 @@ def _lstm(
     cut = _cut(xp, batch, rows.shape[2], size) if batch >= _FEW else 0
     if cut:
         gates = xp.empty((steps, 4, batch, size), x.dtype)
-        weight = _columns(_by_gate(xp, v.T, b[None], w.T), cut)
+        weight = _columns(_by_gate(xp, _ORDER, v.T, b[None], w.T), cut)
         products = _columns(gates, cut)
     else:
         z = xp.dot(x.reshape(steps * batch, features), v.T)
         z += b
-        gates = _by_gate(xp, z.reshape(steps, batch, 4 * size))
-        weight, part = _by_gate(xp, w.T), _room(xp, gates.shape[1:], x.dtype)
+        gates = _by_gate(xp, _ORDER, z.reshape(steps, batch, 4 * size))
+        weight, part = _by_gate(xp, _ORDER, w.T), _room(xp, gates.shape[1:], x.dtype)
     out = xp.empty((steps + 1, batch, size), x.dtype)
     cells, tops = xp.empty((2, steps, batch, size), x.dtype)
     scratch = _room(xp, (batch, size), x.dtype)
     half = xp.asarray(0.5, x.dtype)
+    more = xp.zeros(gates.shape[1:], x.dtype) if cut else part
+    each = ((c, cells), *gates.swapaxes(0, 1), cells, tops, out[:-1])
+    step = _for_steps(xp, "lstm_step", more, each)
     xp = _library(xp)
     add, multiply, tanh, matmul = xp.add, xp.multiply, xp.tanh, xp.matmul
     for t in range(steps):
@@ -294,6 +329,11 @@ def _lstm(
             matmul(rows[t], weight, out=products[t])
         else:
             matmul(h, weight, out=part)
+        if step is not None:
+            step(t)
+            h = out[t]
+            continue
+        if not cut:
             add(gate, part, gate)
         tanh(gate, gate)
         logistic = gate[:3]
@@ -306,7 +346,7 @@ def _lstm(
         tanh(cell, top)
         h, c = out[t], cell
         multiply(o, top, h)
-    out[steps] = c
+    out[steps] = cells[-1]
     if not kept:
         kept += (rows, gates, cells, tops)
     return out
@@ -330,10 +370,21 @@ def _lstm_kernel(
     part, less = _room(xp, (2, *gates.shape[1:]), gates.dtype)
     by_o, by_i, by_f, by_j = part
     back, scratch = _room(xp, (2, batch, size), gates.dtype)
+    share[...] = 0
+    # A projected state has another size, and a single step.
+    shared = share if share.shape == back.shape else xp.zeros(back.shape, back.dtype)
+    each = (g[:-1], *gates.swapaxes(0, 1), tops, (c, cells))
+    step = _for_steps(xp, "lstm_step_gradient", (shared,), each, (memory, *part))
     pool, xp = xp, _library(xp)
     add, multiply, subtract = xp.add, xp.multiply, xp.subtract
     for t in range(steps - 1, -1, -1):
-        gate, row = gates[t], by_gate[t]
+        row = by_gate[t]
+        if step is not None:
+            step(t)
+            row[...] = part
+            times(inner[t], weight, product)
+            continue
+        gate = gates[t]
         o, i, f, j = gate
         add(g[t], share if t < steps - 1 else 0, back)
         # The gradient by the cell state: back * o * (1 - top * top).
@@ -458,34 +509,46 @@ def _lstm_push(
 # -- the gated cell -------------------------------------------------------------------------------
 
 
+#: The order of its gates: the logistic ones come first.
+_GRU_ORDER = (0, 1, 2)
+
+
 @silent
 def _gru(xp: Library, z: Array, h: Array, w: Array, b: Array, kept: list[Any]) -> Any:
     """The states after all steps."""
     steps, batch, width = z.shape
     size = width // 3
-    scale = _per_gate(xp, (0.5, 0.5, 1), z)
-    gates = xp.multiply(z, scale)
-    bias = b * scale
+    gates = _by_gate(xp, _GRU_ORDER, z)
+    weight, bias = _by_gate(xp, _GRU_ORDER, w.T), _by_gate(xp, _GRU_ORDER, b[None])
     out, news = xp.empty((2, steps, batch, size), z.dtype)
-    part, scratch = _room(xp, (batch, width), z.dtype), _room(xp, (batch, size), z.dtype)
-    times, weight, product = _times(xp, w.T * scale, part)
+    part, scratch = _room(xp, gates.shape[1:], z.dtype), _room(xp, (batch, size), z.dtype)
+    cut = _cut(xp, batch, *weight.shape[1:]) or 1
+    others = (*part, *(xp.zeros(part.shape, z.dtype) + bias))
+    each = ((h, out), *gates.swapaxes(0, 1), news, out)
+    step = _for_steps(xp, "gru_step", others, each)
     xp = _library(xp)
+    weight, product = (_columns(x, cut) if cut > 1 else x for x in (weight, part))
     for t in range(steps):
-        gate, state, new = gates[t], out[t], news[t]
-        times(h, weight, product)
+        xp.matmul(h, weight, out=product)
+        state = out[t]
+        if step is not None:
+            step(t)
+            h = state
+            continue
+        gate, new = gates[t], news[t]
         part += bias
-        two = gate[:, : 2 * size]
-        two += part[:, : 2 * size]
+        two = gate[:2]
+        two += part[:2]
         xp.tanh(two, two)
         two *= 0.5
         two += 0.5
-        new[...] = part[:, 2 * size :]
-        last = gate[:, 2 * size :]
-        xp.multiply(gate[:, :size], new, scratch)
+        new[...] = part[2]
+        reset, update, last = gate
+        xp.multiply(reset, new, scratch)
         last += scratch
         xp.tanh(last, last)
         xp.subtract(h, last, state)
-        state *= gate[:, size : 2 * size]
+        state *= update
         state += last
         h = state
     if not kept:
@@ -498,38 +561,49 @@ def _gru_kernel(
     xp: Library, g: Array, wanted: tuple[str, ...], h: Array, w: Array, out: Array, kept: list[Any]
 ) -> Any:
     gates, news = kept
-    steps, batch, width = gates.shape
-    size = width // 3
-    shape = (steps, batch, 3, size)
-    reset, update, last = (gates.reshape(shape)[:, :, k] for k in range(3))
-    # Local derivatives by the gates' recurrent parts; then by the inputs' last part.
-    parts = xp.empty_like(gates)
-    part = parts.reshape(shape)
-    inner = (1 - last * last) * (1 - update)
-    part[:, :, 0] = inner * news * reset * (1 - reset)
-    part[0, :, 1] = h
-    part[1:, :, 1] = out[:-1]
-    part[:, :, 1] -= last
-    part[:, :, 1] *= update * (1 - update)
-    part[:, :, 2] = inner * reset
+    steps, _, batch, size = gates.shape
+    reset, update, last = (gates[:, place] for place in range(3))
     back = xp.zeros((batch, size), gates.dtype)
     share = _room(xp, back.shape, back.dtype)
+    share[...] = 0
+    # Gradients by the recurrent parts of the gates, and by the input's part of the last one.
+    parts = xp.empty((steps, batch, 3 * size), gates.dtype)
+    part, own = _columns(parts, 3), xp.empty(gates.shape[1:], gates.dtype)
+    inner = xp.empty(out.shape, out.dtype)
+    each = (g, reset, update, last, news, (h, out), inner)
+    step = _for_steps(xp, "gru_step_gradient", (share,), each, (back, *own))
+    if step is None:
+        # Local derivatives.
+        inner = (1 - last * last) * (1 - update)
+        part[:, 0] = inner * news * reset * (1 - reset)
+        part[0, 1] = h
+        part[1:, 1] = out[:-1]
+        part[:, 1] -= last
+        part[:, 1] *= update * (1 - update)
+        part[:, 2] = inner * reset
     times, weight, product = _times(xp, w, share)
     xp = _library(xp)
     for t in range(steps - 1, -1, -1):
+        if step is not None:
+            step(t)
+            part[t] = own
+            times(parts[t], weight, product)
+            continue
         back += g[t]
-        part[t] *= back[:, None]
+        part[t] *= back
         inner[t] *= back
         times(parts[t], weight, product)
         back *= update[t]
+        back += share
+    if step is not None:
         back += share
     made = {"h": back}
     if "w" in wanted:
         made["w"] = _previous(xp.dot, out, h, parts)
     if "b" in wanted:
-        made["b"] = total_of_rows(xp, parts.reshape(-1, width))
+        made["b"] = total_of_rows(xp, parts.reshape(-1, 3 * size))
     if "z" in wanted:
-        part[:, :, 2] = inner
+        part[:, 2] = inner
         made["z"] = parts
     return tuple([made[key] for key in wanted])
 
