@@ -49,6 +49,10 @@ class Changes(ChangedMemory):
         self.looks: list[str] = []
         #: The leaves whose `.grad` the call has added to.
         self._committed_to: set[Source] = set()
+        #: By the identity of a leaf that the call has made: the gradient that became its `.grad`.
+        self._own_gradients: dict[int, Place] = {}
+        #: The identities of those whose `.grad` was read.
+        self._own_read: set[int] = set()
         #: By leaf: the layout of its `.grad` before the call. And those that are looked for.
         self._layouts_before = {x: _layout(grad_of(x.tensor)) for x in self.sources.values()}
         self._layouts: set[Any] = set()
@@ -186,11 +190,11 @@ class Changes(ChangedMemory):
         if self.reason is not None:
             return
         source = self.sources.get(id(tensor))
-        if source is None:
-            self.refuse("it reads .grad of a tensor that it has made")
-            return
         if grad is not None and requires_grad(grad):
             self.refuse("it reads a .grad with a graph")
+            return
+        if source is None:
+            self._reads_own_gradient(tensor, grad)
             return
         layouts: tuple[Any, ...] = (_layout(grad),)
         if self._changed:
@@ -209,6 +213,39 @@ class Changes(ChangedMemory):
             place = self.new(grad._array)
             self._there.add(place)
             self.steps.append(Load(source, place, True))
+
+    def _commit_to_own(self, leaf: Any, gradient: Place) -> None:
+        """Take note of what becomes the `.grad` of a leaf that the call has made.
+
+        Nobody else sees that leaf, so a replay commits nothing to it.
+        """
+        if id(leaf) in self._own_gradients:
+            raise UnrepeatableError("it accumulates twice into a leaf that it has made")
+        self._own_gradients[id(leaf)] = gradient
+        self.keep(leaf)
+
+    def _reads_own_gradient(self, leaf: Any, grad: Any) -> None:
+        """Take note that `.grad` of a tensor is read that the call has made."""
+        if grad is None:
+            # So it is at this point of each replay.
+            return
+        place = self._own_gradients.get(id(leaf))
+        if place is None or place.sample.dtype != grad._array.dtype:
+            self.refuse("it reads .grad of a tensor that it has made")
+        elif id(leaf) not in self._own_read:
+            self._own_read.add(id(leaf))
+            self._read_first(place, grad._array)
+
+    def _read_first(self, place: Place, array: Any) -> None:
+        """Give the array of a `.grad` its place, which is that of the gradient or of a copy."""
+        alike = array.strides == place.sample.strides
+        if id(array) in self.known and alike:
+            # The pass has summed the gradient in this array, perhaps one of the terms.
+            self.known[id(array)] = place
+        elif id(array) not in self.known and (alike or array.flags.c_contiguous):
+            self._copy(place, array)
+        else:
+            self.refuse("it reads a .grad of another layout than its gradient")
 
 
 def _are_made(outs: Any, count: int) -> bool:

@@ -173,17 +173,18 @@ class Passes(Changes):
         for node, position in known.arrived:
             if node.__class__ is AccumulateGrad and node not in known.committed:
                 source = self.sources.get(id(node.variable))
-                if source is None:
-                    raise UnrepeatableError("it accumulates into a leaf that it has made")
                 total = known.sum(node, position)
                 assert total is not None
-                staged.append((source, total))
-                self._committed_to.add(source)
-        self._changed = True
-        if task.streams is None:
-            self.steps.append(Commit(staged))
-        else:
+                if source is None:
+                    self._commit_to_own(node.variable, total)
+                else:
+                    staged.append((source, total))
+                    self._committed_to.add(source)
+        self._changed = self._changed or bool(staged)
+        if task.streams is not None:
             self._end_in_streams(staged, task)
+        elif staged:
+            self.steps.append(Commit(staged))
         if known.committed:
             for node in known.committed:
                 self._committed_to.add(self.sources[id(node.variable)])
