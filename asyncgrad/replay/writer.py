@@ -324,7 +324,7 @@ class Writer:
             if value is None or value is True or value is False:
                 return [f"if {text} is not {value}: {fail}"]
             name = self._constant(value)
-            return [f"if {text}.__class__ is not {name}.__class__ or {text} != {name}: {fail}"]
+            return [f"if {text}.__class__ is not ({name}).__class__ or {text} != {name}: {fail}"]
         if kind is Place:
             if template in self._names or template in self._fixed:
                 return [f"if {text} is not {self._name(template)}: {fail}"]

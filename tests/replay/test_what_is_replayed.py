@@ -229,6 +229,28 @@ def test_rows_for_padding_get_no_gradient(options):
     check(function, *[ag.tensor(row) for row in ([0, 1, 1], [1, 2, 2], [3, 3, 3])])
 
 
+@pytest.mark.parametrize("options", [{"reduction": "none"}, {"blank": 4, "zero_infinity": True}])
+def test_alignments_of_labels(options):
+    """There is a program for each length of the longest target; errors are those of eager calls."""
+    w = nn.Parameter(ag.eye(5) + 0.1)
+
+    def function(x, labels, ends, lengths):
+        loss = F.ctc_loss((x @ w).log_softmax(-1), labels, ends, lengths, **options)
+        return loss.detach(), *ag.grad(loss.sum(), w)
+
+    fast = ag.compile(function)
+    ag.manual_seed(3)
+    for number in range(9):
+        x, labels = ag.randn(6, 3, 5), ag.randint(1, 4, (3, 4))
+        lengths = ag.tensor([number % 3, 1, (number // 3) % 2 + 2])
+        given = (x, labels, ag.tensor([6, 3 + number % 2, 5]), lengths)
+        assert values(fast(*given)) == values(function(*given))
+        bad = ag.full((3, 4), 7)
+        with pytest.raises(RuntimeError, match="targets must be labels from 0 to 4"):
+            fast(x, bad, *given[2:])
+    assert counts(fast) == (2, 7)
+
+
 def test_a_check_of_constants_may_come_after_a_draw():
     """As in contrastive learning, with the number of each row as its class."""
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import Reduction, words
+from asyncgrad.core.recording import again
+from asyncgrad.devices import CPU
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.index import gather
 from asyncgrad.ops.api.reduction import logsumexp
@@ -14,7 +16,7 @@ from asyncgrad.ops.api.shape import cat, stack
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
-from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,8 @@ def _constant(like: Tensor, array: Array) -> Any:
 
 def _host(name: str, value: Tensor | Sequence[int], place: int) -> Any:
     """Integers as a NumPy array."""
-    array = as_tensor_operand(value, name, place).detach().cpu().numpy()
+    x = as_tensor_operand(value, name, place)
+    array = x._array if x._metadata.device is CPU else x.detach().cpu().numpy()
     if array.dtype.kind not in "iu":
         raise RuntimeError(
             f"{name}(): expected a tensor of integers as argument {place}, got {array.dtype}. "
@@ -76,13 +79,45 @@ def ctc_loss(
             f"{name}(): log_probs must be floating, of shape (steps, batch, classes), got "
             f"{x._metadata.dtype} of shape {x._metadata.shape}"
         )
-    steps, batch, classes = x._metadata.shape
-    if not 0 <= blank < classes:
-        raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {classes}")
-    ends, lengths = (
-        np.reshape(part if isinstance(part, (tuple, list)) else _host(name, part, place), -1)
+    shape = x._metadata.shape
+    if not 0 <= blank < shape[2]:
+        raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {shape[2]}")
+    counts = [
+        part if isinstance(part, (tuple, list)) else _host(name, part, place)
         for place, part in ((3, input_lengths), (4, target_lengths))
-    )
+    ]
+    labels, dtype = _host(name, targets, 2), x._metadata.dtype
+    *tables, shares = again(_tables, labels, *counts, shape, blank, alone, dtype)
+    losses, mass = _alignments(x, *tables)
+    if zero_infinity:
+        losses = where(R.isinf(losses), 0.0, losses)
+    else:
+        # An infinite loss has no gradient: that of log(0 * mass) is NaN in each step.
+        losses = R.sub(losses, R.log(where(R.isinf(losses), R.mul(mass, 0.0), 1.0)))
+    if reduction == "mean":
+        losses = R.div(losses, _constant(x, shares))
+        return R.mean(losses, (0,), False)
+    if reduction == "sum":
+        return R.sum(losses, (0,), False)
+    return R.squeeze(losses, (0,)) if alone else losses
+
+
+def _tables(
+    targets: Array, ends: Array | Sequence[int], lengths: Array | Sequence[int],
+    shape: tuple[int, ...], blank: int, alone: bool, dtype: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """What the labels and lengths say, checked.
+
+    Returns:
+        The number of states of each example: its labels, with a blank before and behind each. Which
+        class each state stands for; which states are the first, and which may follow the one before
+        the last; for each step, which examples go on; the same for all steps at once; the last two
+        states of each example, and which of these don't count; which examples are empty; and the
+        shares of the losses in their mean.
+    """
+    name = "ctc_loss"
+    steps, batch, classes = shape
+    ends, lengths = np.reshape(ends, -1), np.reshape(lengths, -1)
     if len(ends) != batch or len(lengths) != batch:
         raise RuntimeError(
             f"{name}(): input_lengths and target_lengths must be of size batch_size {batch}, got "
@@ -93,20 +128,27 @@ def ctc_loss(
             f"{name}(): Expected input_lengths to have value at most {steps}, and no negative "
             f"lengths, got {ends.tolist()} and {lengths.tolist()}"
         )
-    labels = _labels(name, _host(name, targets, 2), lengths, alone)
-    losses, mass = _alignments(x, labels, ends, lengths, blank)
-    if zero_infinity:
-        losses = where(R.isinf(losses), 0.0, losses)
-    else:
-        # An infinite loss has no gradient: that of log(0 * mass) is NaN in each step.
-        losses = R.sub(losses, R.log(where(R.isinf(losses), R.mul(mass, 0.0), 1.0)))
-    if reduction == "mean":
-        shares = _constant(x, np.maximum(lengths, 1).astype(x._metadata.dtype))
-        losses = R.div(losses, shares)
-        return R.mean(losses, (0,), False)
-    if reduction == "sum":
-        return R.sum(losses, (0,), False)
-    return R.squeeze(losses, (0,)) if alone else losses
+    labels = _labels(name, targets, lengths, alone)
+    states = 2 * labels.shape[1] + 1
+    extended = np.full((batch, states), blank, np.int64)
+    extended[:, 1::2] = labels
+    used = np.arange(states) < 2 * lengths[:, None] + 1
+    extended[~used] = blank
+    if extended.size and (extended.min() < 0 or extended.max() >= classes):
+        raise RuntimeError(f"{name}(): targets must be labels from 0 to {classes - 1}")
+    # The blank between two different labels may be skipped.
+    skips = np.zeros((batch, states), bool)
+    skips[:, 2:] = (extended[:, 2:] != blank) & (extended[:, 2:] != extended[:, :-2])
+    going = np.arange(steps)[:, None] < ends
+    turns = tuple(going[:, :, None])
+    last = np.stack([2 * lengths, np.maximum(2 * lengths - 1, 0)], 1).astype(np.int64)
+    # An empty target has one final state, not two; without steps only it has a probability.
+    single = np.zeros((batch, 2), bool)
+    single[:, 1] = lengths == 0
+    empty = (ends == 0) & (lengths == 0)
+    first = (np.arange(states) < 2) & used
+    shares = np.maximum(lengths, 1).astype(dtype)
+    return states, extended, first, skips, turns, going, last, single, empty, shares
 
 
 def _labels(name: str, targets: Array, lengths: Array, alone: bool) -> Any:
@@ -131,57 +173,36 @@ def _labels(name: str, targets: Array, lengths: Array, alone: bool) -> Any:
     return out
 
 
-def _alignments(x: Tensor, labels: Array, ends: Array, lengths: Array, blank: int) -> Any:
+def _alignments(x: Tensor, states: int, *tables: Any) -> Any:
     """The negative log-likelihood of each example, summed over all alignments, and its `mass`."""
-    steps, batch, classes = x._metadata.shape
-    states = 2 * labels.shape[1] + 1
-    extended = np.full((batch, states), blank, np.int64)
-    extended[:, 1::2] = labels
-    used = np.arange(states) < 2 * lengths[:, None] + 1
-    extended[~used] = blank
-    if extended.size and (extended.min() < 0 or extended.max() >= classes):
-        raise RuntimeError(f"ctc_loss(): targets must be labels from 0 to {classes - 1}")
-    # The blank between two different labels may be skipped.
-    skips = np.zeros((batch, states), bool)
-    skips[:, 2:] = (extended[:, 2:] != blank) & (extended[:, 2:] != extended[:, :-2])
-    never = _constant(x, np.full((batch, states), _NEVER, x._metadata.dtype))
+    steps, batch, _ = x._metadata.shape
+    extended, first, skips, turns, *others = tables
+    first, skips = _constant(x, first), _constant(x, skips)
+    never: Any = new_beside("sequences", x, "full", (batch, states), _NEVER)
     wide = R.expand(R.unsqueeze(_constant(x, extended), 0), (steps, batch, states))
     emitted = gather(x, 2, wide)
-    first = _constant(x, (np.arange(states) < 2) & used)
-    may_skip = _constant(x, skips)
-    state = never
+    state: Any = never
     for step in range(steps):
         now = R.squeeze(R.narrow(emitted, 0, step, 1), (0,))
         if step == 0:
             reached = where(first, now, never)
         else:
-            ways = [state, *(_shifted(state, never, count) for count in (1, 2))]
-            ways[2] = where(may_skip, ways[2], never)
+            ways: Any = [state, *(_shifted(state, never, count) for count in (1, 2))]
+            ways[2] = where(skips, ways[2], never)
             reached = R.add(logsumexp(stack(ways), 0), now)
-        going = _constant(x, (ends > step)[:, None])
-        state = where(going, reached, state)
-    return _closed(x, state, ends, lengths)
+        state = where(_constant(x, turns[step]), reached, state)
+    going, last, single, empty = [_constant(x, table) for table in others]
+    ways = where(single, _NEVER, gather(state, 1, last))
+    losses = R.neg(logsumexp(ways, 1))
+    losses = where(empty, 0.0, losses)
+    losses = where(R.gt(losses, -_NEVER / 2), float("inf"), losses)
+    # PyTorch's gradient also contains exp(x), as if x were normalised; this adds it, with value 0.
+    mass = where(going, R.sum(R.exp(x), (2,), False), 0.0)
+    mass = R.sum(mass, (0,), False)
+    return R.add(losses, R.sub(mass, mass.detach())), mass
 
 
 def _shifted(state: Tensor, never: Tensor, count: int) -> Any:
     states = state._metadata.shape[1]
     count = min(count, states)
     return cat((R.narrow(never, 1, 0, count), R.narrow(state, 1, 0, states - count)), 1)
-
-
-def _closed(x: Tensor, state: Tensor, ends: Array, lengths: Array) -> Any:
-    steps, batch, _ = x._metadata.shape
-    last = np.stack([2 * lengths, np.maximum(2 * lengths - 1, 0)], 1).astype(np.int64)
-    ways = gather(state, 1, _constant(x, last))
-    # An empty target has one final state, not two; without steps only it has a probability.
-    single = np.zeros((batch, 2), bool)
-    single[:, 1] = lengths == 0
-    ways = where(_constant(x, single), _NEVER, ways)
-    losses = R.neg(logsumexp(ways, 1))
-    losses = where(_constant(x, (ends == 0) & (lengths == 0)), 0.0, losses)
-    losses = where(R.gt(losses, -_NEVER / 2), float("inf"), losses)
-    # PyTorch's gradient also contains exp(x), as if x were normalised; this adds it, with value 0.
-    going = np.arange(steps)[:, None] < ends
-    mass = where(_constant(x, going), R.sum(R.exp(x), (2,), False), 0.0)
-    mass = R.sum(mass, (0,), False)
-    return R.add(losses, R.sub(mass, mass.detach())), mass
