@@ -485,8 +485,8 @@ class Compiled(Generic[_P, _R]):
 
     def _keep(
         self, signature: Signature, reached: Reached, mode: Any, recorder: Recorder, result: Any
-    ) -> None:
-        """Keep what was recorded, or why it can't be repeated."""
+    ) -> Entry | None:
+        """Keep what was recorded, or why it can't be repeated; None if nothing is to be kept."""
         entry = Entry(signature, reached, mode, default_dtype())
         unchanged = reached.holds()
         try:
@@ -521,10 +521,13 @@ class Compiled(Generic[_P, _R]):
         if not unchanged:
             # The call has changed what the function reads, so no later call could match this one.
             self._eager[why] = self._eager.get(why, 0) + 1
-            return
+            return None
         if len(self._entries) >= LIMIT:
             self._dropped += 1
-        self._entries = (entry, *self._entries[: LIMIT - 1])
+        others = self._entries[: LIMIT - 1]
+        # If it can't be repeated because of what Python sees, calls like it may still be replayed.
+        self._entries = (*others, entry) if entry.program is None else (entry, *others)
+        return entry
 
     # -- words ------------------------------------------------------------------------------------
 
@@ -603,12 +606,11 @@ class Part(Compiled[Any, Any]):
             self._without("almost every call differs from all before")
         return super()._prepare(args, kwargs)
 
-    def _keep(self, *found: Any) -> None:
+    def _keep(self, *found: Any) -> Entry | None:
         """Keep what was recorded, if replaying it brings more than it costs."""
-        super()._keep(*found)
-        entry = self._entries[0] if self._entries else None
+        entry = super()._keep(*found)
         if entry is None:
-            return
+            return None
         if entry.program is not None and entry.program.length < _SHORT:
             self._without("a part is too short to be replayed")
         elif entry.program is None and GRAPH_OF_ARGUMENT in str(entry.reason):
@@ -617,6 +619,7 @@ class Part(Compiled[Any, Any]):
             parts = [] if division is None else division.compiled_parts()
             graphs = [part for part in parts if any(x.graph is not None for x in part._entries)]
             self._without("a look is between an operation and a pass through it", *graphs)
+        return entry
 
     def _without(self, why: str, *others: Part) -> None:
         """Call this part and others from now on."""

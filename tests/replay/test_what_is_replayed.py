@@ -229,6 +229,25 @@ def test_rows_for_padding_get_no_gradient(options):
     check(function, *[ag.tensor(row) for row in ([0, 1, 1], [1, 2, 2], [3, 3, 3])])
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        ag.linalg.inv_ex,
+        lambda x: ag.linalg.cholesky_ex(x, upper=True),
+        lambda x: ag.linalg.solve_ex(x, x[0] + 1),
+        ag.linalg.cond,
+    ],
+)
+def test_functions_that_go_on_where_a_matrix_has_no_result(function):
+    """Calls in which each has one are replayed, and others made as always."""
+    regular = [ag.eye(3).repeat(2, 1, 1) * (n + 1) + 0.1 for n in range(4)]
+    singular = ag.stack([ag.eye(3), ag.zeros(3, 3)])
+    fast = ag.compile(function)
+    for x in (*regular[:2], singular, regular[2], singular, *regular):
+        assert values(fast(x)) == values(function(x))
+    assert counts(fast)[1] >= 5
+
+
 @pytest.mark.parametrize("options", [{"reduction": "none"}, {"blank": 4, "zero_infinity": True}])
 def test_alignments_of_labels(options):
     """There is a program for each length of the longest target; errors are those of eager calls."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import QrMode, Triangle, words
-from asyncgrad.core.recording import unrepeatable
+from asyncgrad.core.modes import current
+from asyncgrad.core.recording import again, unrepeatable
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.elementwise import add, where
@@ -27,6 +28,7 @@ from asyncgrad.ops.tensors.out import writes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.aliases import Array
     from asyncgrad.tensor import Tensor
 
 __all__ = [
@@ -183,7 +185,7 @@ def solve_ex(
     name = "linalg.solve_ex"
     x = matrices(name, A, square=True)
     try:
-        info = _no_info(x)
+        info = _no_info(x, zero_pivot)
         return return_types.linalg_solve_ex(_solved(name, x, B, left, R.solve), info)
     except LinAlgError:
         if check_errors:
@@ -192,9 +194,20 @@ def solve_ex(
     return return_types.linalg_solve_ex(_solved(name, inverse, B, left, R.bmm), info)
 
 
-def _no_info(x: Tensor) -> Any:
-    unrepeatable("it goes on where a matrix has no result")
+def _no_info(x: Tensor, order: Callable[..., int]) -> Any:
+    """Zeros for matrices of which none fails; a replay goes on only if none does then."""
+    if current().recorder is not None:
+        metadata = x._metadata
+        fails = partial(_fails, metadata.F.xp, order)
+        if metadata.device.streamed or again(fails, x._array):
+            unrepeatable("it goes on where a matrix has no result")
     return new_beside("linalg", x, "zeros", x._metadata.shape[:-2], dtype=_INT32)
+
+
+def _fails(xp: Any, order: Callable[..., int], array: Array) -> bool:
+    """Whether one of several matrices fails."""
+    parts = array.reshape((-1, *array.shape[-2:])) if array.size else ()
+    return any(order(xp, part) for part in parts)
 
 
 def _with_info(
@@ -203,7 +216,7 @@ def _with_info(
     """Apply a function; return also where it fails on each matrix, or 0."""
     if x._batched:
         return mapped(lambda held: _with_info(function, order, held, check_errors), x)
-    info = _no_info(x)
+    info = _no_info(x, order)
     try:
         return function(x), info
     except LinAlgError:
