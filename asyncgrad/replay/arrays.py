@@ -25,6 +25,7 @@ from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import is_plain
 from asyncgrad.replay.regions import Region
 from asyncgrad.replay.steps import (
+    COPY,
     Compute,
     Gradient,
     Load,
@@ -170,7 +171,7 @@ class KnownArrays:
         self.constants.discard(place)
         self.constants.add(mine)
         copy = copying(place.sample)
-        self.steps.insert(0, Compute("copy", copy, (mine,), place, mine.sample.size))
+        self.steps.insert(0, Compute(COPY, copy, (mine,), place, mine.sample.size))
 
     def keep(self, value: Any) -> None:
         """Keep an array or tensor until the recording is forgotten."""

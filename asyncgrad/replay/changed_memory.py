@@ -18,6 +18,7 @@ from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.regions import Put, Region
 from asyncgrad.replay.steps import (
+    COPY,
     IN_PLACE,
     Again,
     Compute,
@@ -230,7 +231,7 @@ class ChangedMemory(KnownArrays):
         function = copying(copy)
         if place.sample.strides != copy.strides:
             function = partial(function, order="C")
-        self.steps.append(Compute("copy", function, (place,), self.new(copy), 500 + copy.size))
+        self.steps.append(Compute(COPY, function, (place,), self.new(copy), 500 + copy.size))
 
     def effect(self, step: Again) -> None:
         """Add a step after which arrays have to be read again."""

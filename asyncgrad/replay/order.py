@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops.fused import Once
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.steps import (
+    COPY,
     GRADIENTS_ONLY,
     IN_PLACE,
     MADE,
@@ -19,8 +20,15 @@ from asyncgrad.replay.steps import (
     Load,
     Place,
     Source,
+    filled,
     places_in,
 )
+
+if TYPE_CHECKING:
+    from asyncgrad.replay.memory import Families
+
+#: Constants of at most so many bytes are made of others before a program is written.
+_SMALL = 1 << 12
 
 
 def read_by(step: Any) -> list[Place]:
@@ -69,6 +77,52 @@ def useful(steps: list[Any], outputs: Any) -> list[Any]:
         wanted.update(read_by(step))
         kept.append(step)
     return kept[::-1]
+
+
+def folded(steps: list[Any], outputs: Any, constants: set[Place], families: Families) -> list[Any]:
+    """The steps without those that make small arrays from constants; these become constants.
+
+    Such is the first gradient of a pass, for example, as a sum spreads it. What others may get and
+    change in place is made anew.
+    """
+    seen = [*places_in(outputs)]
+    for step in steps:
+        if step.__class__ is not Compute:
+            seen += read_by(step)
+    shown = set(map(families.of, seen))
+    kept = []
+    for step in steps:
+        out = step.outs if step.__class__ is Compute else None
+        if (
+            out.__class__ is Place
+            and step.name not in {MADE, COPY}
+            and out.sample.is_array
+            and out.sample.nbytes <= _SMALL
+            and families.of(out) not in shown
+            and (read := places_in(step.arguments))
+            and constants.issuperset(read)
+            and (value := _value_of(step)) is not None
+        ):
+            out.sample = value
+            constants.add(out)
+            families.foreign.add(out)
+        else:
+            kept.append(step)
+    return kept
+
+
+def _value_of(step: Any) -> Any:
+    """What a step makes of constants; None if it is not as it was recorded."""
+    layout = step.outs.sample
+    arrays = {place: place.sample for place in places_in(step.arguments)}
+    try:
+        with np.errstate(all="ignore"):
+            value = step.function(*[filled(part, arrays) for part in step.arguments])
+    except Exception:
+        # A replay raises it, at its place.
+        return None
+    found = getattr(value, "dtype", None), getattr(value, "strides", None)
+    return value if found == (layout.dtype, layout.strides) else None
 
 
 def checks_first(steps: list[Any], constants: set[Place]) -> list[Any]:

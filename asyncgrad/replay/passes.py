@@ -16,7 +16,7 @@ from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
-from asyncgrad.replay.steps import CHANGED, Commit, Compute, Place, UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, COPY, Commit, Compute, Place, UnrepeatableError
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, behind, is_one
 
@@ -161,7 +161,7 @@ class Passes(Changes):
         else:
             # `grad` returns a copy where others may hold the array.
             array = tensor._array
-            copy = Compute("copy", copying(array), (place,), self.new(array), tensor._metadata.cost)
+            copy = Compute(COPY, copying(array), (place,), self.new(array), tensor._metadata.cost)
             self.steps.append(copy)
 
     def _end_in_streams(self, staged: list[Any], task: GraphTask) -> None:

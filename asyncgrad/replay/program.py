@@ -17,6 +17,7 @@ from asyncgrad.replay.memory import Families, Layout, Memory, Plan
 from asyncgrad.replay.order import (
     checks_first,
     ends_of,
+    folded,
     is_change,
     is_graded,
     is_lasting,
@@ -168,6 +169,8 @@ class Program:
             return self._plan
         inliner = Inliner()
         steps = useful(self._steps, self._outputs)
+        if self.device is None:
+            steps = folded(steps, self._outputs, self._constants, self._families)
         steps = loads_first(checks_first(steps, self._constants))
         steps = [one for step in steps for one in inliner.steps(step)]
         steps = sums_early(steps, ends_of(steps, self._outputs))

@@ -17,6 +17,8 @@ LOOK = "a look at values"
 IN_PLACE = "a change in place"
 #: The name of a step whose result follows from what functions with effects may change.
 MADE = "an object made anew"
+#: The name of a step that copies an array.
+COPY = "copy"
 #: Why a call can't be repeated that has effects on objects.
 CHANGED = "it has changed something that it can read, which a replay would not do"
 #: Functions with effects on nothing but `.grad`.

@@ -256,3 +256,39 @@ def test_a_step_takes_less_memory_than_an_eager_one():
 
     x = ag.randn(512, 256)
     assert peak(ag.compile(step)) < 0.75 * peak(step)
+
+
+def test_small_arrays_of_constants_are_made_once():
+    """The gradient of a sum is ones in each replay; larger arrays are not kept."""
+
+    def slope(x):
+        leaf = x.detach().requires_grad_()
+        return ag.grad((leaf.tanh() * (ag.ones(1) * 2)).sum(), leaf)[0]
+
+    fast = ag.compile(slope)
+    for size, folds in ((8, True), (8, True), (5_000, False), (5_000, False)):
+        x = ag.linspace(-1, 1, size)
+        assert fast(x).tolist() == slope(x).tolist()
+        if fast._entries[0].replays:
+            names = [step.name for step in computations(fast)]
+            assert ("SumBackward0" in names) is not folds
+
+
+def test_constants_that_others_get_are_made_anew():
+    """What the caller, a `.grad` or a function that is called anew has may be changed in place."""
+    weight = nn.Parameter(ag.zeros(3))
+
+    def step(x):
+        weight.grad = None
+        (weight * 2).sum().backward()
+        twice = ag.ones(3) * 2
+        weight.data = ag.ones(3) * 3
+        return twice, twice.view(3, 1)[1:] * 1, weight.grad, (ag.ones(2) * 5)[:1], x + twice
+
+    fast = ag.compile(step)
+    for _ in range(4):
+        found, expected = fast(ag.ones(3)), step(ag.ones(3))
+        assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+        for part in (*found, weight.data):
+            part.mul_(7)
+    assert "1 recorded, 3 replayed" in fast.explain(), fast.explain()
