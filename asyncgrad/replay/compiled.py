@@ -274,7 +274,7 @@ class Compiled(Generic[_P, _R]):
         self._take(why)
         return divided
 
-    def _divide_beside(self, why: str, args: Any, kwargs: Any) -> bool:
+    def _divide_beside(self, error: UnrepeatableError, args: Any, kwargs: Any) -> bool:
         """Divide the function where it reads what can't be followed, arguments among that.
 
         So a line that makes a tensor of a NumPy array is called, and the rest is replayed.
@@ -283,9 +283,13 @@ class Compiled(Generic[_P, _R]):
             return False
         held, start = self._variables(args, kwargs)
         unknown = {name for name, value in held if not _is_followed(value)}
-        if not (unknown and self._divider_of().where_read(unknown, start)):
-            return self._divide(why, [])
-        self._take(why)
+        divider = self._divider_of()
+        divided = bool(unknown) and divider.where_read(unknown, start)
+        if error.name is not None and divider.where_named(error.name):
+            divided = True
+        if not divided:
+            return self._divide(str(error), [])
+        self._take(str(error))
         return True
 
     def _variables(self, args: Any, kwargs: Any) -> tuple[list[tuple[str, Any]], int | None]:
@@ -467,7 +471,7 @@ class Compiled(Generic[_P, _R]):
             if self._fullgraph:
                 named = self._code is not None and f"({self._code.co_filename}:" in why
                 return why if named else f"{why}{self._divider_of().lines()}"
-            return (self._division or why) if self._divide_beside(why, args, kwargs) else why
+            return (self._division or why) if self._divide_beside(error, args, kwargs) else why
         if self._replays < self._recordings and not (self._fullgraph or self._passing):
             self._note_values(args, kwargs, reached)
         call = Recorded(

@@ -178,7 +178,7 @@ class Reached(Unchanged):
             own = {x for base in kind.__mro__ if base is not object for x in vars(base)}
             moving |= {x for x in self._names & own if x[:2] != "__"} - {"apply", "backward"}
         if moving:
-            raise UnrepeatableError(f"its code uses .{min(moving)}")
+            raise UnrepeatableError(f"its code uses .{min(moving)}", min(moving))
         self.tensors = [t for t in self._seen.values() if isinstance(t, Variable)]
         for tensor in self.tensors:
             check_tensor(tensor)
