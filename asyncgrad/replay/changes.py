@@ -87,6 +87,8 @@ class Changes(ChangedMemory):
         args = tuple([list(x) if hasattr(x, "__next__") else x for x in args])
         named = function.func if isinstance(function, partial) else function
         name = getattr(named, "__qualname__", str(named))
+        if name == _SET_DATA and not (id(args[0]) in self.sources or id(args[0]) in self.gradients):
+            return self._give_own_data(function, *args)
         if any(map(_calls_users_code, args)):
             self.check_unchanged()
         called, arguments, keywords = function, (), {}
@@ -136,8 +138,6 @@ class Changes(ChangedMemory):
         """What a replay calls, and the templates of its arguments."""
         arguments = tuple([self._argument(x, effect, values) for x in args])
         keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
-        if name == _SET_DATA and arguments[0].__class__ is Made:
-            raise UnrepeatableError("it is given a tensor that the call has made")
         source = current().generator if effect else None
         if source is None:
             return function, arguments, keywords
@@ -146,6 +146,13 @@ class Changes(ChangedMemory):
         if known is None:
             raise UnrepeatableError("it draws from a generator that is not known")
         return _drawn_from, (known, Same(function), *arguments), keywords
+
+    def _give_own_data(self, function: Any, tensor: Any, array: Any, metadata: Any) -> None:
+        """Give a tensor that the call has made another array, of which a replay takes the place."""
+        if self.reason is None and (self._owners(array) or self.found(array) is None):
+            self.refuse(f"{_SET_DATA}: a tensor that it has made gets memory that was there before")
+        with Mode(recorder=None, before_change=None):
+            function(tensor, array, metadata)
 
     def _steps_over(self, optimizer: Optimizer) -> None:
         """Take note of parameters that get new memory because graphs need their old values.

@@ -61,6 +61,25 @@ def two(x: Any) -> Any:
     return x.grad - y.grad, x.grad
 
 
+def iterated(x: Any) -> Any:
+    """As in projected gradient descent; the old values are still there for others."""
+    delta = ag.zeros_like(x).requires_grad_()
+    first = delta.detach() + 1
+    for _ in range(3):
+        (slope,) = ag.grad(F.cross_entropy((x + delta) @ WEIGHT, ag.tensor([1, 2])), delta)
+        delta.data = (delta.data + 0.1 * slope.sign()).clamp(-0.25, 0.25)
+    moved = delta.data * 1
+    delta.data.mul_(2)
+    return delta.detach(), first, moved, (x + delta).detach()
+
+
+def shared(x: Any) -> Any:
+    """A leaf of the call has the memory of a weight."""
+    y = x.clone()
+    y.data = WEIGHT.data[:2, :3]
+    return y * 2
+
+
 def twice(x: Any) -> Any:
     x = x.clone().requires_grad_()
     for _ in range(2):
@@ -86,7 +105,7 @@ def hooked(x: Any) -> Any:
     return x.grad
 
 
-REPLAYED = [saliency, copied, attack, penalty, changed, two]
+REPLAYED = [saliency, copied, attack, penalty, changed, two, iterated]
 
 
 def bits(result: Any) -> list[Any]:
@@ -94,7 +113,7 @@ def bits(result: Any) -> list[Any]:
     return [(p.detach().numpy().tobytes(), tuple(p.shape), p._array.strides) for p in parts]
 
 
-@pytest.mark.parametrize("function", [*REPLAYED, turned, twice, kept, hooked])
+@pytest.mark.parametrize("function", [*REPLAYED, shared, turned, twice, kept, hooked])
 def test_gradients_of_own_leaves(function: Any) -> None:
     """As in an eager call, of other values each time; results of earlier calls stay as they are."""
     fast = ag.compile(function)
