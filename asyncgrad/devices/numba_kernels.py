@@ -53,14 +53,15 @@ from math import log, sqrt
 import numpy as np
 from numba import njit, types
 from asyncgrad.devices.numba_math import (
-    FASTMATH, cdf_{0} as cdf, exp_{0} as exp, larger, order_{0} as order, sign_{0} as sign,
-    smaller, tanh_{0} as tanh, value_{0} as value
+    FASTMATH, READ, cdf_{0} as cdf, exp_{0} as exp, larger, order_{0} as order, row_{0} as row,
+    sign_{0} as sign, smaller, tanh_{0} as tanh, value_{0} as value
 )
 
 T = np.float{1}
 number, integer = types.float{1}, types.int64
 array = types.Array(number, 1, "C", readonly=True)
 out = types.Array(number, 1, "C")
+places = types.Array(integer, 1, "C")
 
 
 def kernel(*signature):

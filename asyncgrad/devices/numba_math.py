@@ -1,7 +1,7 @@
-"""Functions of one number for kernels that Numba compiles: `_f` of float32, `_d` of float64.
+"""Functions for kernels that Numba compiles: `_f` of float32, `_d` of float64.
 
-They have no branches, so that a loop over them is computed several elements at a time. NaN,
-infinities and numbers below the normal ones give what NumPy gives.
+Those of numbers have no branches, so that a loop over them is computed several elements at a time.
+NaN, infinities and numbers below the normal ones give what NumPy gives.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numba
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
 from asyncgrad.devices.kernels import NORMAL_CDF
 
 F = np.float32
 #: Products may be fused with sums, and sums regrouped; NaN and infinities stay what they are.
 FASTMATH = {"contract", "reassoc", "nsz"}
+_carray: Any = numba.carray  # type: ignore[attr-defined]
 _inner: Any = njit(nogil=True, fastmath={"contract"}, error_model="numpy", cache=True)
 
 _LOG2_E = 1.4426950408889634
@@ -172,3 +175,50 @@ def sign_f(x: Any) -> Any:
 def sign_d(x: Any) -> Any:
     """1, -1, or the number itself if it is 0 or NaN."""
     return 1.0 if x > 0.0 else (-1.0 if x < 0.0 else x)
+
+
+def _finder(dtype: Any, count: int, readonly: bool) -> Any:
+    """A function that writes the addresses of so many arrays into an array."""
+    array = types.Array(dtype, 1, "C", readonly=readonly)
+    out = types.Array(types.int64, 1, "C")
+
+    @njit([(types.UniTuple(array, count), out)], nogil=True, cache=True)
+    def find(arrays: Any, found: Any) -> None:
+        for place in range(count):
+            found[place] = arrays[place].ctypes.data
+
+    return find
+
+
+#: How many arrays that can be written to, and that need not be, functions find addresses of.
+WRITTEN, READ = 32, 16
+written_f, written_d = (_finder(dtype, WRITTEN, False) for dtype in (types.float32, types.float64))
+read_f, read_d = (_finder(dtype, READ, True) for dtype in (types.float32, types.float64))
+
+
+def _pointer(dtype: Any) -> Any:
+    """A function that makes a pointer of an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    @intrinsic
+    def pointer(context: Any, address: Any) -> Any:
+        return types.CPointer(dtype)(types.int64), generate
+
+    return pointer
+
+
+_pointer_f, _pointer_d = map(_pointer, (types.float32, types.float64))
+
+
+@_inner
+def row_f(address: Any, size: Any) -> Any:
+    """The memory at an address as an array."""
+    return _carray(_pointer_f(address), size)
+
+
+@_inner
+def row_d(address: Any, size: Any) -> Any:
+    """The memory at an address as an array."""
+    return _carray(_pointer_d(address), size)

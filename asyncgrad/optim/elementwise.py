@@ -118,11 +118,22 @@ class ElementwiseOptimizer(Optimizer):
         small, self._small = self._small, []
         together = joined(self._together, number, small, self._wanted(group))
         if together is None:
-            for step, parameter, state, arrays in small:
-                self._apply(group, parameter, self._all_numbers(group, state, step), arrays)
+            for step in {step for step, _, _, _ in small}:
+                self._apply_all(group, step, [part for part in small if part[0] == step])
         else:
             values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
             self._run_together(group, together, small[0][0], values, gradients)
+
+    def _apply_all(self, group: Group, step: int, small: list[Part]) -> None:
+        """Update small parameters that have the same number of a step."""
+        numbers = self._all_numbers(group, {}, step)
+        compiled = CPU.compiled.get(numbers.update)
+        if compiled is not None:
+            lists = [list(arrays) for arrays in zip(*[part[3] for part in small], strict=True)]
+            if _run(compiled, group, numbers, lists):
+                return
+        for _, parameter, _, arrays in small:
+            self._apply(group, parameter, numbers, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what a copy makes anew: hooks, and the common memory of states."""
@@ -186,9 +197,11 @@ class ElementwiseOptimizer(Optimizer):
         numbers = self._all_numbers(group, {}, step)
         compiled = CPU.compiled.get(numbers.update)
         if compiled is not None:
-            arrays = [targets, gradients, *together.arrays[2:]]
-            if _run(compiled, group, numbers, arrays):
-                return
+            prepared = together.prepared(compiled, targets)
+            if prepared is not None:
+                done = prepared(gradients, _compiled_numbers(group, numbers))
+                if done is not NotImplemented:
+                    return
         kept, uses_values, descend = self._descent(group, numbers)
         if uses_values:
             together.gather(0, targets)
@@ -213,8 +226,10 @@ def _run(
     compiled: Callable[..., Any], group: Group, numbers: Numbers, arrays: Sequence[Any]
 ) -> bool:
     """Let a compiled kernel take a step, which takes its arrays or none; whether it did."""
+    return compiled(*arrays, *_compiled_numbers(group, numbers)) is not NotImplemented
+
+
+def _compiled_numbers(group: Group, numbers: Numbers) -> tuple[Any, ...]:
+    """The numbers that a compiled kernel takes."""
     decay = 0.0 if _is_decoupled(group) else float(group.get("weight_decay", 0.0))
-    done = compiled(
-        *arrays, *numbers.values, decay, float(group["maximize"]), *map(float, numbers.flags)
-    )
-    return done is not NotImplemented
+    return (*numbers.values, decay, float(group["maximize"]), *map(float, numbers.flags))

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asyncgrad.core.variable import wrap
+from asyncgrad.devices import CPU
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
+from asyncgrad.optim.together import is_small
 from asyncgrad.optim.updates import Array, Group, Params, Rate, State, check_options, host_number
 
 if TYPE_CHECKING:
@@ -57,8 +59,11 @@ class SGD(ElementwiseOptimizer):
                 array = parameter._metadata.F.xp.empty_like(parameter._array)
                 state["momentum_buffer"] = wrap(array, parameter._metadata)
             arrays.append(state["momentum_buffer"]._array)
-        numbers = self._all_numbers(group, {}, 1 if fresh else 2)
-        self._apply(group, parameter, numbers, arrays)
+        step = 1 if fresh else 2
+        if CPU.compiled and is_small(*arrays[:2]):
+            self._small.append((step, parameter, {}, arrays))
+        else:
+            self._apply(group, parameter, self._all_numbers(group, {}, step), arrays)
 
     def _numbers(self, group: Group, state: State, step: int) -> Numbers:
         lr, momentum, dampening = group["lr"], group["momentum"], group["dampening"]

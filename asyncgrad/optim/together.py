@@ -5,6 +5,7 @@ A call of an array function costs as much as some thousand elements. An update c
 
 from __future__ import annotations
 
+import operator
 from itertools import accumulate
 from math import prod
 from sys import getrefcount
@@ -62,6 +63,9 @@ class Together:
         ]
         pieces = [_pieces(whole, shapes) for whole in self.arrays]
         self._changes = pieces[0]
+        self._entries = pieces[2:]
+        #: The last kernel, the values that it was prepared for, and what it gave.
+        self._prepared: tuple[Any, list[Array], Any] = (None, [], None)
         #: The number of the step, once for each parameter.
         self._steps = np.full(len(parts), parts[0][0], np.float32)
         steps = _pieces(self._steps, [()] * len(parts))
@@ -123,6 +127,14 @@ class Together:
         """Copy the parameters' values (0) or gradients (1) to where they lie side by side."""
         _side_by_side(arrays, self.arrays[number])
 
+    def prepared(self, kernel: Any, targets: list[Array]) -> Any:
+        """What a compiled kernel gives for the states and some values; None if it can't be used."""
+        known, values, found = self._prepared
+        if known is not kernel or any(map(operator.is_not, values, targets)):
+            found = kernel.prepare([targets, *self._entries])
+            self._prepared = kernel, targets, found
+        return found
+
     def subtract(self, targets: Iterable[Array]) -> None:
         """Subtract the changes from the values of the parameters."""
         for values, change in zip(targets, self._changes, strict=True):
@@ -140,6 +152,8 @@ def joined(
         names: the names of the entries, in the order of the arrays.
     """
     if len(parts) < 2 or not names or any(step != parts[0][0] for step, _, _, _ in parts):
+        return None
+    if any("step" not in state for _, _, state, _ in parts):
         return None
     together = known.get(number)
     pairs = [(parameter, state) for _, parameter, state, _ in parts]
