@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.updates import (
     Betas,
     Group,
@@ -54,13 +54,13 @@ class Adam(ElementwiseOptimizer):
     def _wanted(self, group: Group) -> tuple[str, ...]:
         return (*self._entries, "max_exp_avg_sq") if group["amsgrad"] else self._entries
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = map(float, group["betas"])
         # What corrects the mean square is multiplied into numbers instead of its elements.
         correction = math.sqrt(1 - beta2**step)
         length = float(group["lr"]) / (1 - beta1**step) * correction
         values = length, 1 - beta1, beta2, 1 - beta2, group["eps"] * correction
-        return Numbers("adam_amsgrad" if group["amsgrad"] else "adam", values)
+        return "adam_amsgrad" if group["amsgrad"] else "adam", values, ()
 
 
 def _check_kinds(betas: Betas) -> None:
@@ -118,10 +118,10 @@ class Adamax(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = group["betas"]
         length = float(group["lr"]) / (1 - beta1**step)
-        return Numbers("adamax", (length, 1 - beta1, beta2, group["eps"]))
+        return "adamax", (length, 1 - beta1, beta2, group["eps"]), ()
 
 
 class NAdam(ElementwiseOptimizer):
@@ -145,7 +145,7 @@ class NAdam(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay", "momentum_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         lr = float(group["lr"])
         beta1, beta2 = group["betas"]
         now, ahead = (
@@ -160,7 +160,7 @@ class NAdam(ElementwiseOptimizer):
         length_ahead = lr * ahead / (1.0 - float(product) * ahead)
         correction = 1 - beta2**step
         values = length, length_ahead, correction, 1 - group["betas"][0], beta2, 1 - beta2
-        return Numbers("nadam", (*values, group["eps"]))
+        return "nadam", (*values, group["eps"]), ()
 
 
 class RAdam(ElementwiseOptimizer):
@@ -180,12 +180,12 @@ class RAdam(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = group["betas"]
         length = float(group["lr"]) / (1 - beta1**step)
         rectification = _rectification(step, beta2)
         values = length * (rectification or 1.0), 1 - beta1, beta2, 1 - beta2, group["eps"]
-        return Numbers("radam", values, (rectification > 0,))
+        return "radam", values, (rectification > 0,)
 
 
 def _rectification(step: int, beta2: float) -> float:

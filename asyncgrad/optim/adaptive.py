@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.updates import (
     Group,
     Params,
@@ -45,9 +45,9 @@ class Adadelta(ElementwiseOptimizer):
         check_options(locals(), "eps", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         rho = group["rho"]
-        return Numbers("adadelta", (group["lr"], rho, 1 - rho, group["eps"]))
+        return "adadelta", (float(group["lr"]), rho, 1 - rho, group["eps"]), ()
 
 
 class Adagrad(ElementwiseOptimizer):
@@ -83,9 +83,9 @@ class Adagrad(ElementwiseOptimizer):
     def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
         return filled_like(parameter, group["initial_accumulator_value"])
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
-        return Numbers("adagrad", (length, group["eps"]))
+        return "adagrad", (length, group["eps"]), ()
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
@@ -127,12 +127,12 @@ class RMSprop(ElementwiseOptimizer):
             wanted.append("grad_avg")
         return tuple(wanted)
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         alpha, momentum = group["alpha"], group["momentum"]
         momenta = (momentum,) if momentum > 0 else ()
         name = "rmsprop_momentum" if momenta else "rmsprop"
-        values = group["lr"], 1 - alpha, alpha, 1 - alpha, group["eps"], *momenta
-        return Numbers(f"{name}_centered" if group["centered"] else name, values)
+        values = float(group["lr"]), 1 - alpha, alpha, 1 - alpha, group["eps"], *momenta
+        return f"{name}_centered" if group["centered"] else name, values, ()
 
 
 class Rprop(ElementwiseOptimizer):
@@ -163,5 +163,5 @@ class Rprop(ElementwiseOptimizer):
             return zeros_like(parameter)
         return filled_like(parameter, float(group["lr"]))
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
-        return Numbers("rprop", (*group["etas"], *group["step_sizes"]))
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
+        return "rprop", (*group["etas"], *group["step_sizes"]), ()

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 Change: TypeAlias = Callable[..., Array]
 
 
+#: The name of an update in `devices.updates`, its numbers and its flags.
+Step: TypeAlias = tuple[str, tuple[float, ...], tuple[bool, ...]]
+
+
 class Numbers(NamedTuple):
     """What a step does, beside its arrays."""
 
     #: The name of an update in `devices.updates`.
     update: str
-    #: Its numbers: floats, or arrays without dimensions on the device. `_all_numbers` adds the
-    #: factor that the values shrink by.
+    #: Its numbers, and last the factor of a decoupled weight decay: floats, or arrays without
+    #: dimensions on the device.
     values: Sequence[Any]
-    #: Its flags.
-    flags: tuple[bool, ...] = ()
+    flags: tuple[bool, ...]
 
 
 class ElementwiseOptimizer(Optimizer):
@@ -55,7 +58,7 @@ class ElementwiseOptimizer(Optimizer):
         """An entry of the state before the first step."""
         return zeros_like(parameter)
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         """What a step does."""
         raise NotImplementedError
 
@@ -118,7 +121,7 @@ class ElementwiseOptimizer(Optimizer):
         small, self._small = self._small, []
         together = joined(self._together, number, small, self._wanted(group))
         if together is None:
-            for step in {step for step, _, _, _ in small}:
+            for step in dict.fromkeys(step for step, _, _, _ in small):
                 self._apply_all(group, step, [part for part in small if part[0] == step])
         else:
             values, gradients = ([arrays[n] for _, _, _, arrays in small] for n in range(2))
@@ -145,7 +148,7 @@ class ElementwiseOptimizer(Optimizer):
         if _is_decoupled(group):
             shrink -= float(group["lr"]) * group["weight_decay"]
         update, values, flags = self._numbers(group, state, step)
-        return Numbers(update, (*map(float, values), shrink), flags)
+        return Numbers(update, (*values, shrink), flags)
 
     def _apply(
         self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
@@ -170,13 +173,12 @@ class ElementwiseOptimizer(Optimizer):
             The factor that the values shrink by before, or None, whether the function uses them,
             and the function.
         """
-        update, slots, flags = numbers
-        values = [slots[place] for place in range(len(slots) - 1)]
-        function = array_update(update, flags)
+        *values, shrink = numbers.values
+        function = array_update(numbers.update, numbers.flags)
         weight_decay, maximize = group.get("weight_decay"), group["maximize"]
         kept = None
         if _is_decoupled(group):
-            kept = slots[-1]
+            kept = shrink
             weight_decay = 0
 
         def descend(p: Array, g: Array, *entries: Array) -> Array:

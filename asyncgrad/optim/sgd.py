@@ -8,7 +8,7 @@ import numpy as np
 
 from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.together import is_small
 from asyncgrad.optim.updates import Array, Group, Params, Rate, State, check_options, host_number
 
@@ -65,12 +65,12 @@ class SGD(ElementwiseOptimizer):
         else:
             self._apply(group, parameter, self._all_numbers(group, {}, step), arrays)
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
-        lr, momentum, dampening = group["lr"], group["momentum"], group["dampening"]
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
+        lr, momentum, dampening = float(group["lr"]), group["momentum"], group["dampening"]
         if not momentum:
-            return Numbers("sgd", (lr,))
+            return "sgd", (lr,), ()
         flags = step == 1, dampening != 0, bool(group["nesterov"])
-        return Numbers("sgd_momentum", (lr, momentum, 1 - dampening), flags)
+        return "sgd_momentum", (lr, momentum, 1 - dampening), flags
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
@@ -113,7 +113,7 @@ class ASGD(ElementwiseOptimizer):
         check_options(locals(), "lr", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Numbers:
+    def _numbers(self, group: Group, state: State, step: int) -> Step:
         lr, lambd = float(group["lr"]), group["lambd"]
         if "eta" not in state:
             state["eta"] = host_number(lr)
@@ -123,4 +123,4 @@ class ASGD(ElementwiseOptimizer):
         # The next step uses these. As in PyTorch, they have single precision.
         eta[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
         mu[...] = np.float32(1 / max(1, step - group["t0"]))
-        return Numbers("asgd", (length, 1 - lambd * length, weight), (weight != 1,))
+        return "asgd", (length, 1 - lambd * length, weight), (weight != 1,)
