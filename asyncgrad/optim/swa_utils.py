@@ -7,10 +7,14 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.choices import Annealing, words
-from asyncgrad.core import recording
+from asyncgrad.core import modes, recording
+from asyncgrad.core.variable import bump_version
 from asyncgrad.creation import tensor
+from asyncgrad.devices import CPU
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, apart, for_groups
@@ -55,8 +59,11 @@ def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
         averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
     ) -> None:
         weight = 1 / (int(num_averaged) + 1)
+        means, values = list(averaged), list(current)
+        if _moved(means, values, weight):
+            return
         with no_grad():
-            for mean, value in zip(averaged, current, strict=True):
+            for mean, value in zip(means, values, strict=True):
                 mean.add_((value - mean) * weight)
 
     return average
@@ -69,11 +76,33 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None
     def average(
         averaged: Iterable[Tensor], current: Iterable[Tensor], num_averaged: Tensor
     ) -> None:
+        means, values = list(averaged), list(current)
+        if _moved(means, values, 1 - decay):
+            return
         with no_grad():
-            for mean, value in zip(averaged, current, strict=True):
+            for mean, value in zip(means, values, strict=True):
                 mean.copy_(mean * decay + value * (1 - decay))
 
     return average
+
+
+def _moved(means: list[Tensor], values: list[Tensor], share: float) -> bool:
+    """Move means on the host towards values by a compiled kernel; whether there is one.
+
+    It is that of SGD, for the difference as gradient: a weight decay of 1, less the values.
+    """
+    kernel = CPU.compiled.get("sgd")
+    if kernel is None or not modes.current().plain:
+        return False
+    lists = [[tensor._array for tensor in tensors] for tensors in (means, values)]
+    if any(array.__class__ is not np.ndarray for arrays in lists for array in arrays):
+        return False
+    shrink, decay, maximize = 1.0, 1.0, 1.0
+    if not means or kernel(*lists, share, shrink, decay, maximize) is NotImplemented:
+        return False
+    for mean in means:
+        bump_version(mean)
+    return True
 
 
 def _check_decay(decay: float) -> None:
