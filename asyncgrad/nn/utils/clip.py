@@ -70,7 +70,12 @@ def _norm(array: Array, order: float) -> Any:
     if narrow:
         # Squares of half-precision numbers above 255 are infinite.
         vector = vector.astype(np.float32)
-    norm = np.linalg.norm(vector, order) if vector.size else abs(vector).sum()
+    if order == 2 and vector.__class__ is np.ndarray and vector.dtype.kind == "f":
+        # What NumPy's function does, in half the time for a small array.
+        vector = vector.ravel()
+        norm = np.sqrt(vector.dot(vector))
+    else:
+        norm = np.linalg.norm(vector, order) if vector.size else abs(vector).sum()
     return norm.astype(array.dtype) if narrow else norm
 
 
