@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -243,6 +245,55 @@ def test_steps_that_numpy_takes(name):
                 for leaf in leaves:
                     leaf.grad = ag.sin(leaf.detach() * (step + 1))
                 optimizer.step()
+            found.append([leaf.detach().numpy().tobytes() for leaf in leaves])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd_momentum"])
+def test_a_cancelled_step_has_the_bits_of_others(name):
+    """A large one, in a thread and in pieces, beside small ones that take one call."""
+    shapes = [(900, 1000), (7,), (3, 5)]
+
+    def made():
+        rng = np.random.default_rng(0)
+        leaves = [ag.tensor(rng.standard_normal(shape), dtype=ag.float32) for shape in shapes]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        return leaves, OPTIMIZERS[name](leaves)
+
+    def give(leaves, step):
+        for leaf in leaves:
+            leaf.grad = ag.sin(leaf.detach() * (step + 1))
+
+    async def cancelled(leaves, optimizer):
+        loop, reached, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def hold(*_):
+            loop.call_soon_threadsafe(reached.set)
+            assert go_on.wait(30)
+
+        optimizer.register_step_pre_hook(hold)
+        for step in range(3):
+            give(leaves, step)
+            stepping = asyncio.create_task(optimizer.step_async())
+            await reached.wait()
+            stepping.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await stepping
+            reached.clear()
+            go_on.clear()
+
+    def taken(leaves, optimizer):
+        for step in range(3):
+            give(leaves, step)
+            optimizer.step()
+
+    with compiled():
+        found = []
+        for way in lambda *made: asyncio.run(cancelled(*made)), taken:
+            leaves, optimizer = made()
+            way(leaves, optimizer)
             found.append([leaf.detach().numpy().tobytes() for leaf in leaves])
     assert found[0] == found[1]
 
