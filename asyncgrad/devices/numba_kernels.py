@@ -23,7 +23,11 @@ import numba
 import numpy as np
 from numba.misc import appdirs
 
+<<<<<<< HEAD
 from asyncgrad.devices import numba_batch_norm, numba_convolution
+=======
+from asyncgrad.devices import numba_math
+>>>>>>> fb328207 (Compile kernels anew if the functions that they call have changed)
 from asyncgrad.devices.kernels import CDF, FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
 from asyncgrad.devices.numba_updates import UpdateKernel, update_text
 from asyncgrad.devices.pieces import in_pieces
@@ -221,8 +225,7 @@ def text(dtype: str, cache: bool) -> str:
         if name in OF_INTEGERS:
             continue
         if name in UPDATES:
-            statements = _statements(declared.body)  # type: ignore[union-attr]
-            parts.append(update_text(name, UPDATES[name], statements))
+            parts.append(update_text(name, UPDATES[name], _statements))
         elif isinstance(declared, Elementwise):
             of_lines, single = _OF_LINES.get(name, set()), _NUMBERS.get(name, set())
             parts.append(_elementwise(name, declared, of_lines, single))
@@ -385,7 +388,8 @@ _LEFT = OF_INTEGERS | {"class_shares", "masked", "factors"}
 def _compiled(dtype: str) -> Any:
     """The module of a dtype's kernels; kept for the next process where files can be written."""
     code = text(dtype, True)
-    key = hashlib.sha256(f"{numba.__version__} {code}".encode()).hexdigest()[:16]
+    contents = numba.__version__, code, Path(numba_math.__file__).read_text()
+    key = hashlib.sha256(repr(contents).encode()).hexdigest()[:16]
     usual: Any = appdirs
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or usual.user_cache_dir("asyncgrad"))
     file = folder / f"kernels_{dtype}_{key}.py"

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from asyncgrad.devices.updates import Update
 
 
-def update_text(name: str, declared: Update, statements: Sequence[tuple[str, str]]) -> str:
+def update_text(
+    name: str, declared: Update, statements: Callable[[str], list[tuple[str, str]]]
+) -> str:
     """A kernel over the elements `low` to `high` of parameters, counted as if they lay in a row.
 
     It gets the numbers of elements of `count` parameters, and the addresses of all gradients, of
@@ -28,7 +30,7 @@ def update_text(name: str, declared: Update, statements: Sequence[tuple[str, str
     Args:
         name: the function's name.
         declared: the update.
-        statements: what is assigned, and the values, as Python.
+        statements: says what a body assigns, and the values, as Python.
     """
     changed = ["p", *declared.entries.split()]
     arrays = ["gradient", *changed]
@@ -42,7 +44,7 @@ def update_text(name: str, declared: Update, statements: Sequence[tuple[str, str
         ),
         "for at in range(stop - start):",
         *(f"    {n} = {n}_part[at]" for n in arrays),
-        *(f"    {target} = {value}" for target, value in statements),
+        *(f"    {target} = {value}" for target, value in statements(declared.kernel()[2])),
         *(f"    {n}_part[at] = {n}" for n in changed),
     ]
     return "\n".join([

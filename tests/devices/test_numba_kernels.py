@@ -228,8 +228,10 @@ def test_steps_from_gradients_that_are_not_finite(name):
                 row = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e15, 1e-15, -1.0, 1.0, 2.0]
                 leaf.grad = ag.tensor(row * 2).roll(shift)
                 optimizer.step()
-            found.append(leaf.detach().numpy())
-    np.testing.assert_allclose(*found, rtol=1e-5)
+            states = optimizer.state[leaf].values()
+            found.append([value.detach().numpy() for value in (leaf, *states)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
