@@ -23,11 +23,7 @@ import numba
 import numpy as np
 from numba.misc import appdirs
 
-<<<<<<< HEAD
-from asyncgrad.devices import numba_batch_norm, numba_convolution
-=======
-from asyncgrad.devices import numba_math
->>>>>>> fb328207 (Compile kernels anew if the functions that they call have changed)
+from asyncgrad.devices import numba_batch_norm, numba_convolution, numba_math
 from asyncgrad.devices.kernels import CDF, FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
 from asyncgrad.devices.numba_updates import UpdateKernel, update_text
 from asyncgrad.devices.pieces import in_pieces

@@ -15,6 +15,7 @@ from declared_updates import CASES, OPTIMIZERS
 
 import asyncgrad as ag
 from asyncgrad.backends import numba as switch
+from asyncgrad.devices.kernels import STEPS
 from asyncgrad.devices.plain_numpy import COMPILED
 
 pytest.importorskip("numba")
@@ -325,6 +326,85 @@ def test_averages_of_models(kind, dtype, replayed):
             found.append(np.concatenate([mean.numpy() for mean in means]))
     rtol = 10 * ag.finfo(dtype).eps
     np.testing.assert_allclose(*found, rtol=rtol, atol=rtol)
+
+
+#: Recurrent layers by name, for 7 features and a size.
+LAYERS = {
+    "rnn": lambda size: ag.nn.RNN(7, size),
+    "rnn of relu": lambda size: ag.nn.RNN(7, size, nonlinearity="relu"),
+    "gru": lambda size: ag.nn.GRU(7, size, 2, bidirectional=True),
+    "lstm": lambda size: ag.nn.LSTM(7, size, 2, bidirectional=True),
+    "lstm of projected states": lambda size: ag.nn.LSTM(7, size, proj_size=size - 2),
+}
+#: Batches and sizes: some weights are cut into blocks, and some read the inputs in each step.
+BATCHES = ((1, 3), (3, 5), (8, 16), (40, 160))
+
+
+def trained(layer, x, forwards, backwards):
+    """The outputs, and the gradients of inputs and parameters, each with a library."""
+    x = x.clone().requires_grad_()
+    leaves = [x, *layer.parameters()]
+    with forwards():
+        out, states = layer(x)
+        parts = [out, *(states if isinstance(states, tuple) else (states,))]
+        loss = sum((ag.cos(ag.arange(p.numel()).reshape(p.shape)) * p).sum() for p in parts)
+    with backwards():
+        gradients = ag.grad(loss, leaves)
+    return [part.detach().numpy() for part in (*parts, *gradients)]
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64])
+@pytest.mark.parametrize(("batch", "size"), BATCHES)
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers(name, batch, size, dtype):
+    """Also where NumPy's values are read by compiled kernels, and the other way round."""
+    ag.manual_seed(0)
+    layer = LAYERS[name](size).to(dtype)
+    x = ag.randn(6, batch, 7, dtype=dtype)
+    wanted = trained(layer, x, plain, plain)
+    for libraries in (compiled, compiled), (plain, compiled), (compiled, plain):
+        for one, other in zip(trained(layer, x, *libraries), wanted, strict=True):
+            most = max(1, np.abs(other).max())
+            np.testing.assert_allclose(one, other, atol=300 * ag.finfo(dtype).eps * most, rtol=0)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_of_recurrent_layers(name):
+    ag.manual_seed(0)
+    layer = LAYERS[name](4).double()
+    x = ag.randn(3, 2, 7, dtype=ag.float64, requires_grad=True)
+    with compiled():
+        assert ag.autograd.gradcheck(lambda x, *_: layer(x)[0], (x, *layer.parameters()))
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_recurrent_layers_use_every_kernel(name, monkeypatch):
+    asked = []
+    with compiled():
+        kernel = COMPILED[name]
+
+        def recording(*given):
+            asked.append(kernel(*given))
+            return asked[-1]
+
+        monkeypatch.setitem(COMPILED, name, recording)
+        for make in LAYERS.values():
+            make(3)(ag.ones(2, 2, 7))[0].sum().backward()
+        assert asked
+        assert NotImplemented not in asked
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, -1e30])
+def test_recurrent_layers_of_values_at_the_edges(value):
+    for name in "rnn", "rnn of relu", "gru", "lstm":
+        ag.manual_seed(0)
+        layer = LAYERS[name](3)
+        x = ag.ones(3, 2, 7)
+        x[1, 0, 2] = value
+        with np.errstate(all="ignore"):
+            found, wanted = (trained(layer, x, library, library) for library in (compiled, plain))
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_the_switch():
