@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from asyncgrad.aliases import Array, Value
 
-#: Products of numbers in a piece that idle threads take: some 50 us of work.
-_PIECE = 1 << 22
+#: Products of numbers in a piece that idle threads take: some 0.1 ms of work.
+_PIECE = 1 << 23
 #: How many sums of products are made apart from one another.
 _RUNS = 8
 #: The largest images in places, as each place has two numbers in tables.
@@ -74,11 +74,9 @@ def _backward(n: int, m: int, k: int, s: int, d: int, before: int) -> list[_Phas
 
 
 class _Plan(NamedTuple):
-    """The tables for images of one shape; see `numba_tiles`."""
+    """The tables for images that are computed at a time; see `numba_tiles`."""
 
-    #: How many images are computed at a time.
-    group: int
-    #: The elements of their padded images, 0 without padding.
+    #: The elements of the padded images, 0 without padding.
     size: int
     rows: Any
     parts: Any
@@ -112,20 +110,21 @@ def _strides(shape: Sequence[int]) -> list[int]:
 @lru_cache(_REMEMBERED)
 def _plan(
     make: Callable[..., list[_Phase]], source: tuple[int, ...], target: tuple[int, ...],
-    kernel: tuple[int, ...], lane: int, geometry: Value,
+    kernel: tuple[int, ...], group: int, lane: int, geometry: Value,
 ) -> _Plan:  # fmt: skip
     """The tables.
 
     Args:
         make: the phases of an axis.
-        source: the shape of what is read.
-        target: that of what is written.
+        source: the shape of an image that is read.
+        target: that of one that is written.
         kernel: the kernel's.
+        group: how many images are computed at a time.
         lane: how many channels a vector has.
         geometry: how the kernel moves.
     """
-    batch, channels, *image = source
-    _, outs, *written = target
+    channels, *image = source
+    outs, *written = target
     stride, padding, dilation, _ = geometry
     ends = (image, written) if make is _forward else (written, image)
     axes = [
@@ -142,7 +141,6 @@ def _plan(
         ]
         before.append(max(0, -min(reached, default=0)))
         padded.append(before[-1] + max(length, 1 + max(reached, default=0)))
-    group = _grouped(batch, prod(written))
     images = range(group)
     size, *strides = _strides((group, channels, *padded))
     edge = sum(b * s for b, s in zip(before, strides[1:], strict=True))
@@ -169,19 +167,20 @@ def _plan(
     steps.append(np.zeros(-step % PLACES, np.int64))
     covered = sum(int(np.count_nonzero(part >= 0)) for part in where)
     return _Plan(
-        group, group * size if rows else 0, _table(rows), _table(parts), taps, _table(offsets),
+        group * size if rows else 0, _table(rows), _table(parts), taps, _table(offsets),
         _table(where), _table(steps), covered < group * prod(written),
     )  # fmt: skip
 
 
+@lru_cache(_REMEMBERED)
 def _grouped(batch: int, area: int) -> int:
     """How many images are computed at a time: a divisor, so that there are `_PLACES` places."""
     chosen = 1
-    for chosen in range(1, batch + 1):
-        places = chosen * area
-        whole = places % PLACES == 0 or places >= 4 * _PLACES
-        if batch % chosen == 0 and places >= _PLACES and whole:
-            return chosen
+    for count in range(1, min(batch, 16 * _PLACES // area) + 1):
+        if batch % count == 0:
+            chosen, places = count, count * area
+            if places >= 4 * _PLACES or (places >= _PLACES and places % PLACES == 0):
+                break
     return chosen
 
 
@@ -191,8 +190,9 @@ def _is_fit(x: Array, other: Array, geometry: Value, target: tuple[int, ...]) ->
         x.dtype.char in "fd"
         and x.dtype is other.dtype
         and geometry.groups == 1
+        and min(target) > 0
         and target[1] > 1
-        and 0 < prod(target[2:]) <= _AREA
+        and prod(target[2:]) <= _AREA
         and x.size > 0
         and other.size > 0
     )
@@ -243,32 +243,37 @@ def _share(call: Callable[[Any], object], pieces: list[Any], whole: Any) -> None
 
 
 def _convolve(
-    x: Array, weight: Array, plan: _Plan, target: tuple[int, ...], apart: int, distance: int
-) -> Any:
-    """Compute all parts of a plan.
+    make: Callable[..., list[_Phase]], x: Array, weight: Array, target: tuple[int, ...],
+    geometry: Value, apart: int, distance: int,
+) -> Any:  # fmt: skip
+    """Compute a convolution's output or its gradient by the input.
 
     Args:
-        x: the images.
+        make: the phases of an axis.
+        x: the images, or the output's gradient.
         weight: the weights.
-        plan: the plan.
-        target: the output's shape.
-        apart: elements of the weight between two channels of the output.
-        distance: elements of the weight between two channels of the images.
+        target: the shape of the result.
+        geometry: how the kernel moves.
+        apart: elements of the weight between two channels of the result.
+        distance: elements of the weight between two channels of `x`.
     """
+    if not _is_fit(x, weight, geometry, target):
+        return NotImplemented
     batch, outs, *image = target
-    area, group, lane = prod(image), plan.group, lanes(x.dtype)
+    area, lane = prod(image), lanes(x.dtype)
+    group = _grouped(batch, area)
+    plan = _plan(make, x.shape[1:], target[1:], weight.shape[2:], group, lane, geometry)
     out = _NUMPY.empty(target, x.dtype)
     if plan.gaps:
         out[...] = 0
-    channels = x.shape[1]
-    laid = np.empty(-(-outs // lane) * lane * channels * weight[0, 0].size, x.dtype)
+    laid = np.empty(-(-outs // lane) * lane * (weight.size // outs), x.dtype)
     flat = np.ascontiguousarray(weight).reshape(-1)
     for taps, begin in plan.taps:
-        lay(begin, outs, apart, channels, distance, taps, flat, laid)
-    length = prod(x.shape[1:]) * group
+        lay(begin, outs, apart, x.shape[1], distance, taps, flat, laid)
     given = (
-        group, length, x.shape[-1], plan.size, outs, area, plan.parts, plan.rows, plan.offsets,
-        plan.steps, plan.where, np.ascontiguousarray(x).reshape(-1), laid, out.reshape(-1),
+        group, group * prod(x.shape[1:]), x.shape[-1], plan.size, outs, area, plan.parts,
+        plan.rows, plan.offsets, plan.steps, plan.where, np.ascontiguousarray(x).reshape(-1), laid,
+        out.reshape(-1),
     )  # fmt: skip
     runs, pieces, whole = _pieces(batch // group, outs, lane, batch * area * weight.size, batch)
 
@@ -284,45 +289,39 @@ def convolution(x: Array, weight: Array, geometry: Value) -> Any:
     """See `ops/table/convolution.py`; NotImplemented where BLAS is faster."""
     kernel = weight.shape[2:]
     target = (x.shape[0], weight.shape[0], *geometry.out_shape(x.shape[2:], kernel))
-    if not _is_fit(x, weight, geometry, target):
-        return NotImplemented
-    plan = _plan(_forward, x.shape, target, kernel, lanes(x.dtype), geometry)
     each = prod(kernel)
-    return _convolve(x, weight, plan, target, x.shape[1] * each, each)
+    return _convolve(_forward, x, weight, target, geometry, x.shape[1] * each, each)
 
 
 def convolution_input(y: Array, weight: Array, shape: tuple[int, ...], geometry: Value) -> Any:
     """See `ops/table/convolution.py`; NotImplemented where BLAS is faster."""
-    if not _is_fit(y, weight, geometry, shape):
-        return NotImplemented
-    kernel = weight.shape[2:]
-    plan = _plan(_backward, y.shape, shape, kernel, lanes(y.dtype), geometry)
-    each = prod(kernel)
-    return _convolve(y, weight, plan, shape, each, shape[1] * each)
+    each = prod(weight.shape[2:])
+    return _convolve(_backward, y, weight, shape, geometry, each, shape[1] * each)
 
 
 def convolution_weight(y: Array, x: Array, shape: tuple[int, ...], geometry: Value) -> Any:
     """See `ops/table/convolution.py`; NotImplemented where BLAS is faster."""
     if not _is_fit(y, x, geometry, y.shape):
         return NotImplemented
-    lane, outs, batch = lanes(y.dtype), shape[0], len(x)
-    plan = _plan(_forward, x.shape, y.shape, shape[2:], lane, geometry)
-    area, group, taps = prod(y.shape[2:]), plan.group, prod(shape[1:])
+    batch, outs, *image = y.shape
+    area, taps, lane = prod(image), prod(shape[1:]), lanes(y.dtype)
+    group = _grouped(batch, area)
+    plan = _plan(_forward, x.shape[1:], y.shape[1:], shape[2:], group, lane, geometry)
     runs, pieces, whole = _pieces(
         batch // group, outs, lane, batch * area * prod(shape), min(_RUNS, batch * area // _ADDED)
     )
     totals = np.zeros((whole[1], -(-outs // lane), len(plan.steps), lane), y.dtype)
-    length = prod(x.shape[1:]) * group
     given = (
-        group, length, x.shape[-1], plan.size, outs, area, runs, plan.rows, plan.offsets,
-        plan.steps, np.ascontiguousarray(x).reshape(-1), np.ascontiguousarray(y).reshape(-1),
-        totals.reshape(-1),
+        group, group * prod(x.shape[1:]), x.shape[-1], plan.size, outs, area, runs, plan.rows,
+        plan.offsets, plan.steps, np.ascontiguousarray(x).reshape(-1),
+        np.ascontiguousarray(y).reshape(-1), totals.reshape(-1),
     )  # fmt: skip
     _share(lambda piece: weigh(*piece, *given), pieces, whole)
     total = totals[0]
     for other in totals[1:]:
         total += other
-    return total[:, :taps].transpose(0, 2, 1).reshape(-1, taps)[:outs].reshape(shape)
+    made = total[:, :taps].transpose(0, 2, 1).reshape(-1, taps)[:outs]
+    return np.ascontiguousarray(made).reshape(shape)
 
 
 #: By the names under which `ops/table/convolution.py` looks for them.

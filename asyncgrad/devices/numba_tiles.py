@@ -71,7 +71,7 @@ def _copy(space: Any, rows: Any, x_: Any, start: Any, width: Any) -> None:
 
 @_inner
 def _slopes(y_: Any, base: Any, area: Any, channels: Any, first: Any, lane: Any, own: Any) -> None:
-    """Write the places of one image as vectors of some channels, with zeros for missing ones."""
+    """Write the places of one image as vectors of channels; missing ones keep what they have."""
     some = min(channels - first, lane)
     base += first * area
     whole = area // PLACES * PLACES if some == lane else 0

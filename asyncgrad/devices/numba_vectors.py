@@ -60,7 +60,7 @@ def _turned_back(builder: Any, rows: list[Any], width: int) -> list[Any]:
 
 
 def _sums(vectors: int, turned: bool) -> Any:
-    """A function that computes `PLACES` sums of some vectors each.
+    """A function that computes `PLACES` sums of some vectors each, as `numba_tiles` says.
 
     Args:
         vectors: how many vectors of channels.
@@ -73,7 +73,7 @@ def _sums(vectors: int, turned: bool) -> Any:
         context: Any, like: Any, source: Any, offsets: Any, steps: Any, count: Any, weights: Any,
         apart: Any, target: Any, distance: Any,
     ) -> Any:  # fmt: skip
-        """Addresses of the image, of both tables, of the weights and of the result.
+        """Compute sums over `j` of `x[a[i] + b[j]] * w[j]`, for `PLACES` numbers `i`.
 
         Args:
             context: Numba's.

@@ -152,6 +152,28 @@ def test_arrays_in_any_order(compiled):
     _close([call().numpy()], [_plain(call).numpy()], "f")
 
 
+def test_gradients_are_in_order(compiled):
+    """Other kernels take only contiguous arrays; the sums are laid out otherwise."""
+    for outs in 16, 20, 40:
+        weight = ag.randn(outs, 4, 3, 3, requires_grad=True)
+        x = ag.randn(3, 4, 8, 8, requires_grad=True)
+        F.conv2d(x, weight).sum().backward()
+        assert weight.grad.is_contiguous()
+        assert x.grad.is_contiguous()
+
+
+@pytest.mark.parametrize("batch", [64, 127, 2003])
+def test_groups_of_small_images_are_small(batch, compiled):
+    """A batch whose size is a prime number is not one group: its tables would be large."""
+    from asyncgrad.devices.numba_convolution import _grouped
+
+    for area in 1, 4, 16, 49, 64, 2000:
+        group = _grouped(batch, area)
+        assert batch % group == 0
+        assert group == 1 or group * area <= 1024
+    assert _grouped(64, 16) == 4
+
+
 def test_nan_stays_where_it_is(compiled):
     """Places that are computed besides, for whole vectors, reach no result."""
     x, weight = np.zeros((2, 3, 6, 6), "f"), np.ones((18, 3, 3, 3), "f")
