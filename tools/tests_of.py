@@ -107,10 +107,12 @@ ROWS: dict[str, tuple[str, ...]] = {
     "backends/numba.py": ("devices/test_numba_kernels.py",),
     "devices/kernels.py": ("devices/test_cuda_kernels.py", "devices/test_numba_kernels.py"),
     "devices/updates.py": ("optim/test_array_updates.py", "devices/test_cuda_kernels.py"),
+    "devices/pointwise.py": ("devices/test_cuda_kernels.py", "devices/test_numba_kernels.py"),
     "devices/numba*.py": (
         "devices/test_numba_kernels.py",
         "devices/test_numba_convolution.py",
         "devices/test_numba_batch_norm.py",
+        "devices/test_numba_rows.py",
     ),
     "_top_level.py": ("devices/test_accelerator.py", "test_names.py", "test_tracing.py"),
     "__init__.py": ("test_packaging.py", "test_names.py", "test_public_names.py"),

@@ -12,7 +12,8 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.cuda_lines import LinesKernel
-from asyncgrad.devices.kernels import FUNCTIONS, OF_INTEGERS, SOURCES, STEPS, Elementwise
+from asyncgrad.devices.kernels import FUNCTIONS, OF_INTEGERS, SOURCES, STEPS
+from asyncgrad.devices.pointwise import Elementwise
 
 if TYPE_CHECKING:
     from asyncgrad.aliases import Array, Device, Value

@@ -10,9 +10,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.cuda_lines import LARGEST_BATCH, Lines
+from asyncgrad.devices.pointwise import LOSS_SLOPES, LOSSES, POINTWISE, Elementwise
 from asyncgrad.devices.updates import FUNCTIONS as CALLED
 from asyncgrad.devices.updates import UPDATES
-from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,36 +20,6 @@ if TYPE_CHECKING:
     from asyncgrad.aliases import Array, Namespace, Value
 
 
-class Elementwise(NamedTuple):
-    """A kernel with one thread for each element, whose number is `i`; outputs may be passed.
-
-    Python reads the statements, too, and `a ? b : c` as `where`.
-    """
-
-    inputs: str
-    outputs: str
-    body: str
-    #: Functions of C++ that the body calls.
-    functions: str = ""
-
-
-#: log(1 / cdf(x) - 1) / x, with the normal distribution's cdf, as a polynomial in x * x for |x| <
-#: 5.8. It is the minimax approximation: the largest error of the cdf is 3e-8. For larger ones it
-#: falls, so that the cdf is 0 or 1.
-NORMAL_CDF = (
-    -3.512325569644799e-09,
-    2.6452609042889884e-07,
-    -7.929481129530227e-06,
-    0.00011061234335693268,
-    6.519006033151346e-05,
-    -0.07266616924249042,
-    -1.595769882918655,
-)
-CDF = f"T(0.5) * (T(1) + erf(x * T({math.sqrt(0.5)!r})))"
-_PDF = f"exp(x * x * T(-0.5)) * T({1 / math.sqrt(2 * math.pi)!r})"
-_A, _B = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
-_CUBIC = f"T t = tanh(x * (x * x * T({_B!r}) + T({_A!r})))"
-_LOGISTIC = "T s = T(1) / (T(1) + exp(-x))"
 _EXPONENTIALS = (("top", "max", "x"), ("total", "sum", "exp(x - top)"))
 _LOG_SUM = (*_EXPONENTIALS, ("log_total", "let", "log(total) + top"))
 
@@ -61,26 +31,13 @@ def _logistic(gate: str, *parts: str) -> str:
 
 
 SOURCES: dict[str, Elementwise | Lines] = {
-    "gelu": Elementwise("T x", "T y", f"y = x * ({CDF})"),
-    "gelu_gradient": Elementwise("T g, T x", "T d", f"d = g * ({CDF} + x * ({_PDF}))"),
-    "gelu_tanh": Elementwise("T x", "T y", f"{_CUBIC}; y = T(0.5) * x * (T(1) + t)"),
-    "gelu_tanh_gradient": Elementwise(
-        "T g, T x",
-        "T d",
-        f"{_CUBIC}; T u = x * (x * x * T({3 * _B!r}) + T({_A!r}));"
-        "d = g * T(0.5) * (T(1) + t) * (T(1) + (T(1) - t) * u)",
-    ),
-    "silu": Elementwise("T x", "T y", f"{_LOGISTIC}; y = x * s"),
-    "silu_gradient": Elementwise(
-        "T g, T x", "T d", f"{_LOGISTIC}; d = g * s * (T(1) + x * (T(1) - s))"
-    ),
-    "sigmoid": Elementwise("T x", "T y", f"{_LOGISTIC}; y = s"),
-    "sigmoid_gradient": Elementwise("T g, T y", "T d", "d = g * (y - y * y)"),
-    "tanh_gradient": Elementwise("T g, T y", "T d", "d = g * (T(1) - y * y)"),
-    "masked": Elementwise("T x, T keep", "T y", "y = keep != 0 ? x : T(0)"),
+    **POINTWISE,
     "softmax": Lines("x", _EXPONENTIALS, (("y", "exp(x - top) / total"),)),
     "softmax_gradient": Lines("g y", (("total", "sum", "g * y"),), (("d", "y * (g - total)"),)),
-    "log_softmax": Lines("x", _LOG_SUM, (("y", "x - log_total"),)),
+    # Not minus both at once: the greatest number may be large, and the logarithm is small.
+    "log_softmax": Lines(
+        "x", (*_EXPONENTIALS, ("log_total", "let", "log(total)")), (("y", "x - top - log_total"),)
+    ),
     "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
     "log_sums": Lines("x", _LOG_SUM, results="log_total"),
     "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
@@ -148,6 +105,21 @@ SOURCES: dict[str, Elementwise | Lines] = {
             ),
         ),
         lines="mean inverse",
+        places="weight=1",
+    ),
+    "rms_norm": Lines(
+        "x",
+        (("squares", "sum", "x * x"), ("inverse", "let", "1 / sqrt(squares / length + eps)")),
+        (("y", "x * inverse * weight"),),
+        "inverse",
+        places="weight=1",
+        numbers="eps",
+    ),
+    "rms_gradient": Lines(
+        "g x",
+        (("aligned", "sum", "g * weight * x * inverse"),),
+        (("d", "inverse * (g * weight - x * inverse * aligned / length)"),),
+        lines="inverse",
         places="weight=1",
     ),
     "batch_norm": Lines(
@@ -291,6 +263,27 @@ def _update(name: str, entries: int) -> Callable[..., Any]:
     return call
 
 
+def _rms_norm(K: Namespace, x: Array, dim: int, weight: Array, eps: float, kept: list[Any]) -> Any:
+    y, inverse = K.rms_norm(dim, x, weight, eps)
+    kept.append(inverse)
+    return y
+
+
+def _rms_gradient(
+    K: Namespace, g: Array, x: Array, inverse: Array, dim: int, weight: Array, sums: None
+) -> Any:
+    return K.rms_gradient(dim, g, x, inverse, weight)
+
+
+def _of_pairs(name: str) -> Callable[..., Any]:
+    """A loss, whose third argument is a number or None."""
+
+    def call(K: Namespace, x: Array, y: Array, *numbers: Value) -> Any:
+        return getattr(K, name)(x, y, *(number for number in numbers if number is not None))
+
+    return call
+
+
 def _alone(name: str) -> Callable[..., Any]:
     return lambda K, *arrays: getattr(K, name)(*arrays)
 
@@ -308,16 +301,15 @@ def _for_steps(name: str) -> Callable[..., Any]:
     return lambda K, *arrays: K.for_steps(name, *arrays)
 
 
+#: Kernels that take the arguments of the kernel in `ops.fused` as they are.
+ALONE = (
+    *(name for name in POINTWISE if name not in {*LOSSES, *LOSS_SLOPES}),
+    "attention_exponentials", "attention_slopes", "class_shares",
+)  # fmt: skip
+
 #: The functions by the name of the kernel in `ops.fused`.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{
-        name: _alone(name)
-        for name in (
-            "gelu", "gelu_gradient", "gelu_tanh", "gelu_tanh_gradient", "silu", "silu_gradient",
-            "sigmoid", "sigmoid_gradient", "tanh_gradient", "masked", "attention_exponentials",
-            "attention_slopes", "class_shares",
-        )
-    },
+    **{name: _alone(name) for name in ALONE},
     **{
         name: _along(name)
         for name in (
@@ -337,6 +329,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "layer_norm": _layer_norm,
     "layer_norm_gradient": _layer_norm_gradient,
     **{name: _update(name, len(update.entries.split())) for name, update in UPDATES.items()},
+    "rms_norm": _rms_norm,
+    "rms_gradient": _rms_gradient,
+    **{name: _of_pairs(name) for name in (*LOSSES, *LOSS_SLOPES)},
 }  # fmt: skip
 
 

@@ -13,8 +13,7 @@ import os
 import re
 import sys
 import tempfile
-from functools import lru_cache, partial
-from math import prod
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,26 @@ import numba
 import numpy as np
 from numba.misc import appdirs
 
-from asyncgrad.devices import numba_batch_norm, numba_convolution, numba_math
-from asyncgrad.devices.kernels import CDF, FUNCTIONS, OF_INTEGERS, SOURCES, Elementwise
+from asyncgrad.devices import (
+    numba_attention,
+    numba_batch_norm,
+    numba_convolution,
+    numba_math,
+    numba_norms,
+    numba_softmax,
+)
+from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
+from asyncgrad.devices.numba_calls import (
+    ElementwiseKernel,
+    LinesKernel,
+    Unfit,
+    names_of,
+    share,
+    supported,
+    total,
+)
 from asyncgrad.devices.numba_updates import UpdateKernel, update_text
-from asyncgrad.devices.pieces import in_pieces
-from asyncgrad.devices.pool import pooled_numpy
+from asyncgrad.devices.pointwise import CDF, LOSSES, Elementwise
 from asyncgrad.devices.updates import UPDATES
 
 if TYPE_CHECKING:
@@ -36,25 +50,25 @@ if TYPE_CHECKING:
     from asyncgrad.aliases import Array, Value
     from asyncgrad.devices.cuda_lines import Lines
 
-#: Elements of a piece that idle threads take, and the pieces from which on they are asked.
-_PIECE, _MANY = 1 << 18, 3
 #: So many elements are added up in the kernel's dtype; their sums are added in double precision.
 _ADDED = 512
-#: Lines whose elements lie apart are computed if so many of them lie side by side.
-_BESIDE = 8
-#: Inputs that have one element for each line of the other inputs, by kernel.
-_OF_LINES = {
-    "attention_exponentials": {"sums"},
-    "attention_slopes": {"total"},
-    "weighted_share": {"sums"},
-}
+#: Kernels of devices alone: on the host NumPy does what they do, or what other modules compile.
+_LEFT = OF_INTEGERS | {
+    "batch_norm", "batch_norm_gradient",
+    "log_softmax", "log_softmax_gradient", "log_sums", "softmax", "softmax_gradient",
+    "attention_exponentials", "attention_shares", "attention_slopes", "class_shares", "factors",
+    "layer_norm", "layer_norm_gradient", "one_factor", "rms_gradient", "rms_norm",
+    "row_products",
+    "weighted_share",
+}  # fmt: skip
 _HEAD = """\
 from math import log, sqrt
 import numpy as np
 from numba import njit, types
 from asyncgrad.devices.numba_math import (
-    FASTMATH, READ, cdf_{0} as cdf, exp_{0} as exp, larger, order_{0} as order, row_{0} as row,
-    sign_{0} as sign, smaller, tanh_{0} as tanh, value_{0} as value
+    FASTMATH, READ, cdf_{0} as cdf, exp_{0} as exp, expm1_{0} as expm1, larger,
+    log1p_{0} as log1p, order_{0} as order, row_{0} as row, sign_{0} as sign, smaller,
+    tanh_{0} as tanh, value_{0} as value
 )
 
 T = np.float{1}
@@ -81,27 +95,16 @@ def _python(expression: str) -> str:
     return "({1}) if ({0}) else ({2})".format(*chosen.groups()) if chosen else expression
 
 
-def _names(parameters: str) -> list[str]:
-    return [part.split()[-1] for part in parameters.split(",")]
-
-
 def _statements(body: str) -> list[tuple[str, str]]:
     """The assignments of a body: what is assigned, and the value."""
     parts = [part.partition("=") for part in body.split(";") if part.strip()]
     return [(target.split()[-1], _python(value)) for target, _, value in parts]
 
 
-def _elementwise(name: str, declared: Elementwise, of_lines: set[str], single: set[str]) -> str:
-    """A kernel over elements `low` to `high`, or lines of `length` elements each.
-
-    Args:
-        name: the function's name.
-        declared: what it computes.
-        of_lines: inputs with one element for each line.
-        single: inputs that are numbers.
-    """
+def _elementwise(name: str, declared: Elementwise, single: set[str]) -> str:
+    """A kernel over elements `low` to `high`, some of whose inputs are numbers."""
     statements = _statements(declared.body)
-    inputs, outputs = _names(declared.inputs), _names(declared.outputs)
+    inputs, outputs = names_of(declared.inputs), names_of(declared.outputs)
     written: set[str] = set()
     changed = set()
     for target, value in statements:
@@ -111,27 +114,39 @@ def _elementwise(name: str, declared: Elementwise, of_lines: set[str], single: s
         written.add(target)
     kinds = ["number" if n in single else "array" for n in inputs] + ["out"] * len(outputs)
     given = [n if n in single else f"{n}_" for n in (*inputs, *outputs)]
-    everywhere = [n for n in (*inputs, *outputs) if n not in of_lines | single]
-    loop = [
-        *(f"{n}_part = {n}_[start:stop]" for n in everywhere),
-        "for at in range(stop - start):",
-        *(f"    {n} = {n}_part[at]" for n in everywhere if n in inputs or n in changed),
-        *(f"    {target} = {value}" for target, value in statements),
-        *(f"    {n}_part[at] = {n}" for n in outputs),
-    ]
-    if of_lines:
-        loop = [
-            "for line in range(low, high):",
-            "    start, stop = line * width, (line + 1) * width",
-            *(f"    {n} = {n}_[line]" for n in inputs if n in of_lines),
-            *(f"    {line}" for line in loop),
-        ]
-    else:
-        loop = ["start, stop = low, high", *loop]
+    everywhere = [n for n in (*inputs, *outputs) if n not in single]
     return "\n".join([
-        f"@kernel(integer, integer, integer, {', '.join(kinds)})",
-        f"def {name}(low, high, width, {', '.join(given)}):",
-        *(f"    {line}" for line in loop),
+        f"@kernel(integer, integer, {', '.join(kinds)})",
+        f"def {name}(low, high, {', '.join(given)}):",
+        *(f"    {n}_part = {n}_[low:high]" for n in everywhere),
+        "    for at in range(high - low):",
+        *(f"        {n} = {n}_part[at]" for n in everywhere if n in inputs or n in changed),
+        *(f"        {target} = {value}" for target, value in statements),
+        *(f"        {n}_part[at] = {n}" for n in outputs),
+        "",
+    ])  # fmt: skip
+
+
+def _total(name: str, declared: Elementwise, single: set[str]) -> str:
+    """A kernel that returns the sum of what another one computes, in double precision."""
+    inputs, (output,) = names_of(declared.inputs), names_of(declared.outputs)
+    arrays = [n for n in inputs if n not in single]
+    given = [n if n in single else f"{n}_" for n in inputs]
+    kinds = ["number" if n in single else "array" for n in inputs]
+    return "\n".join([
+        f"@kernel(integer, integer, {', '.join(kinds)})",
+        f"def {name}_total(low, high, {', '.join(given)}):",
+        "    total = 0.0",
+        f"    for start in range(low, high, {_ADDED}):",
+        f"        stop = min(start + {_ADDED}, high)",
+        *(f"        {n}_part = {n}_[start:stop]" for n in arrays),
+        "        part = T(0)",
+        "        for at in range(stop - start):",
+        *(f"            {n} = {n}_part[at]" for n in arrays),
+        *(f"            {target} = {value}" for target, value in _statements(declared.body)),
+        f"            part += {output}",
+        "        total += part",
+        "    return total",
         "",
     ])  # fmt: skip
 
@@ -206,7 +221,19 @@ class _LinesText:
 
 
 #: Inputs that are numbers, by kernel.
-_NUMBERS = {"weighted_share": {"factor"}}
+_NUMBERS = {
+    "absolute_loss_by_x": {"factor"},
+    "binary_cross_entropy_with_logits_by_x": {"factor"},
+    "huber_loss": {"delta"},
+    "huber_loss_by_x": {"delta", "factor"},
+    "squared_loss_by_x": {"factor"},
+    "elu": {"alpha"},
+    "elu_slope": {"alpha"},
+    "leaky_gradient": {"slope"},
+    "leaky_relu": {"slope"},
+    "softplus": {"beta", "threshold"},
+    "softplus_slope": {"beta", "threshold"},
+}
 
 
 def text(dtype: str, cache: bool) -> str:
@@ -218,13 +245,15 @@ def text(dtype: str, cache: bool) -> str:
     """
     parts = [_HEAD.format(dtype, {"f": 32, "d": 64}[dtype], cache)]
     for name, declared in SOURCES.items():
-        if name in OF_INTEGERS:
+        if name in _LEFT:
             continue
         if name in UPDATES:
             parts.append(update_text(name, UPDATES[name], _statements))
         elif isinstance(declared, Elementwise):
-            of_lines, single = _OF_LINES.get(name, set()), _NUMBERS.get(name, set())
-            parts.append(_elementwise(name, declared, of_lines, single))
+            single = _NUMBERS.get(name, set())
+            parts.append(_elementwise(name, declared, single))
+            if name in LOSSES:
+                parts.append(_total(name, declared, single))
         else:
             parts.append(_LinesText(name, declared).text())
     return "\n\n".join(parts)
@@ -233,159 +262,65 @@ def text(dtype: str, cache: bool) -> str:
 # -- from Python to functions --------------------------------------------------------------------
 
 
-class _Unfit(Exception):
-    """A kernel does not support its arguments."""
-
-
-_NUMPY = pooled_numpy()
-
-
-def _share(call: Callable[[int, int], object], count: int, size: int) -> None:
-    """Call a function for ranges of `count` lines, which have so many elements in all."""
-    if size < _MANY * _PIECE:
-        call(0, count)
-        return
-    step = max(1, _PIECE * count // size)
-    in_pieces(lambda low: call(low, min(low + step, count)), range(0, count, step))
-
-
-class _ElementwiseKernel:
-    """One kernel for all its dtypes: with outputs as last arguments, it writes to them."""
-
-    def __init__(self, name: str, declared: Elementwise, kernels: dict[str, Any]) -> None:
-        self._inputs, self._outputs = _names(declared.inputs), _names(declared.outputs)
-        self._of_lines = [n in _OF_LINES.get(name, ()) for n in self._inputs]
-        self._single = [n in _NUMBERS.get(name, ()) for n in self._inputs]
-        self.kernels = kernels
-
-    def __call__(self, *arguments: Value) -> Any:
-        first: Array = arguments[0]
-        shape, dtype, size = first.shape, first.dtype, first.size
-        count = size // shape[-1] if any(self._of_lines) else size
-        given: list[Any] = []
-        for value, of_line, single in zip(arguments, self._of_lines, self._single, strict=False):
-            elements = count if of_line else size
-            if not single and (value.size != elements or value.ndim != len(shape)):
-                raise _Unfit
-            given.append(value if single else value.reshape(-1))
-        outs = list(arguments[len(self._inputs) :])
-        made = [] if outs else [_NUMPY.empty(shape, dtype) for _ in self._outputs]
-        for out in outs or made:
-            if not out.flags.writeable or out.size != size:
-                raise _Unfit
-            given.append(out.reshape(-1))
-        kernel = self.kernels[dtype.char]
-        length = size // count
-        _share(lambda low, high: kernel(low, high, length, *given), count, size)
-        return made[0] if len(made) == 1 else made
-
-
-class _LinesKernel:
-    """One kernel for all its dtypes, see `cuda_lines.LinesKernel`."""
-
-    def __init__(self, declared: Lines, kernels: dict[str, Any]) -> None:
-        self._declared, self.kernels = declared, kernels
-        self._numbers = len(declared.numbers.split())
-        self._defaults = [float(part.split("=")[1]) for part in declared.places.split()]
-        self._results = len(declared.results.split())
-
-    def __call__(self, axis: int, *arguments: Value) -> Any:
-        first: Array = arguments[0]
-        shape, dtype = first.shape, first.dtype
-        beside = prod(shape[axis + 1 :])
-        if self._declared.over_batch:
-            runs, count, of_lines = prod(shape[:axis]), shape[axis], (shape[axis],)
-            if beside < _BESIDE:
-                raise _Unfit
-        elif beside != 1:
-            raise _Unfit
-        else:
-            runs, beside, of_lines = 1, shape[axis], (*shape[:axis], 1)
-            count = prod(of_lines)
-        inputs = list(arguments[: len(arguments) - self._numbers])
-        for place, default in zip(range(-len(self._defaults), 0), self._defaults, strict=True):
-            if inputs[place] is None:
-                inputs[place] = _filled(shape[axis], dtype, default)
-        outs = [
-            *(_NUMPY.empty(shape, dtype) for _ in self._declared.elements),
-            *(np.empty(of_lines, dtype) for _ in range(self._results)),
-        ]
-        flat = [array.reshape(-1) for array in (*inputs, *outs)]
-        numbers = arguments[len(inputs) :]
-        kernel = self.kernels[dtype.char]
-        _share(
-            lambda low, high: kernel(low, high, runs, beside, count, *flat, *numbers),
-            count, first.size,
-        )  # fmt: skip
-        return outs if len(outs) > 1 else outs[0]
-
-
-@lru_cache(64)
-def _filled(length: int, dtype: Any, value: float) -> Any:
-    return np.full(length, value, dtype)
-
-
 class Kernels:
     """The kernels of the host, by the names of the declarations."""
 
     empty = staticmethod(np.empty)
 
     def __init__(self) -> None:
-        modules = {dtype: _compiled(dtype) for dtype in "fd"}
+        modules = {np.dtype(dtype): _compiled(dtype) for dtype in "fd"}
         #: The functions by the names of `ops.fused`, and of updates.
         self.functions: dict[str, Callable[..., Any]] = {}
         for name, declared in SOURCES.items():
-            if name in OF_INTEGERS:
+            if name in _LEFT:
                 continue
             own = {dtype: getattr(module, name) for dtype, module in modules.items()}
             if name in UPDATES:
-                self.functions[name] = UpdateKernel(UPDATES[name], own, _share)
+                self.functions[name] = UpdateKernel(UPDATES[name], own, share)
                 continue
             kernel: Any = (
-                _ElementwiseKernel(name, declared, own)
+                ElementwiseKernel(declared, own, _NUMBERS.get(name, set()))
                 if isinstance(declared, Elementwise)
-                else _LinesKernel(declared, own)
+                else LinesKernel(declared, own)
             )
             setattr(self, name, kernel)
         for name, function in FUNCTIONS.items():
-            if name not in _LEFT | UPDATES.keys():
+            if name in ALONE and name not in _LEFT:
+                self.functions[name] = getattr(self, name).run
+            elif name not in _LEFT | UPDATES.keys():
                 self.functions[name] = partial(self._run, function)
-        for module in numba_batch_norm, numba_convolution:
+        for name in LOSSES:
+            totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
+            self.functions[f"{name}_total"] = supported(partial(total, totals))
+        for module in (
+            numba_attention, numba_batch_norm, numba_convolution, numba_norms, numba_softmax,
+        ):  # fmt: skip
             self.functions |= module.FUNCTIONS
 
     def for_steps(self, name: str, *arrays: Array) -> Any:
         """A kernel of `STEPS`, to be called with flat arrays like these."""
         count = arrays[0].size
         if any(array.shape != (count,) for array in arrays):
-            raise _Unfit
-        return partial(getattr(self, name).kernels[arrays[0].dtype.char], 0, count, count)
+            raise Unfit
+        kernel = getattr(self, name).kernels.get(arrays[0].dtype)
+        if kernel is None:
+            raise Unfit
+        return partial(kernel, 0, count)
 
     def _run(self, function: Callable[..., Any], *arguments: Value) -> Any:
         """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""
-        dtype = arguments[0].dtype
-        if dtype.char not in "fd":
-            return NotImplemented
-        for value in arguments:
-            if value.__class__ is np.ndarray:
-                if value.dtype is not dtype or not value.flags.c_contiguous or not value.size:
-                    return NotImplemented
-            elif isinstance(value, np.generic):
-                return NotImplemented
         try:
             return function(self, *arguments)
-        except _Unfit:
+        except Unfit:
             return NotImplemented
-
-
-#: Functions that are left to NumPy: of integers and masks.
-_LEFT = OF_INTEGERS | {"class_shares", "masked", "factors"}
 
 
 def _compiled(dtype: str) -> Any:
     """The module of a dtype's kernels; kept for the next process where files can be written."""
     code = text(dtype, True)
-    contents = numba.__version__, code, Path(numba_math.__file__).read_text()
-    key = hashlib.sha256(repr(contents).encode()).hexdigest()[:16]
+    # Numba compiles them into the kernels, but looks for changes in the kernels' file alone.
+    functions = Path(numba_math.__file__).read_text(encoding="utf-8")
+    key = hashlib.sha256(f"{numba.__version__} {functions} {code}".encode()).hexdigest()[:16]
     usual: Any = appdirs
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or usual.user_cache_dir("asyncgrad"))
     file = folder / f"kernels_{dtype}_{key}.py"

@@ -12,9 +12,9 @@ from typing import Any
 import numba
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
-from asyncgrad.devices.kernels import NORMAL_CDF
+from asyncgrad.devices.pointwise import NORMAL_CDF
 
 F = np.float32
 #: Products may be fused with sums, and sums regrouped; NaN and infinities stay what they are.
@@ -114,6 +114,89 @@ def tanh_d(x: Any) -> Any:
 
 
 @_inner
+def expm1_f(x: Any) -> Any:
+    """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
+    x = F(-80) if x < F(-80) else x
+    x = F(80) if x > F(80) else x
+    n = np.floor(x * F(_LOG2_E) + F(0.5))
+    r = x - n * _LN2_F[0] - n * _LN2_F[1]
+    p = F(1.9875691500e-4)
+    p = p * r + F(1.3981999507e-3)
+    p = p * r + F(8.3334519073e-3)
+    p = p * r + F(4.1665795894e-2)
+    p = p * r + F(1.6666665459e-1)
+    p = p * r + F(5.0000001201e-1)
+    p = p * r * r + r
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return p * power + (power - F(1))
+
+
+@_inner
+def expm1_d(x: Any) -> Any:
+    """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
+    x = -700.0 if x < -700.0 else x
+    x = 700.0 if x > 700.0 else x
+    n = np.floor(x * _LOG2_E + 0.5)
+    r = x - n * _LN2_D[0] - n * _LN2_D[1]
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r * r + r
+    power = np.int64((np.int64(n) + 1023) << 52).view(np.float64)
+    return p * power + (power - 1.0)
+
+
+@_inner
+def log1p_f(x: Any) -> Any:
+    """log(1 + x) for numbers from 0 to 1: the series of 2 * artanh(x / (2 + x))."""
+    s = x / (x + F(2))
+    z = s * s
+    p = F(2 / 17)
+    p = p * z + F(2 / 15)
+    p = p * z + F(2 / 13)
+    p = p * z + F(2 / 11)
+    p = p * z + F(2 / 9)
+    p = p * z + F(2 / 7)
+    p = p * z + F(2 / 5)
+    p = p * z + F(2 / 3)
+    return p * z * s + (s + s)
+
+
+@_inner
+def log1p_d(x: Any) -> Any:
+    """log(1 + x) for numbers from 0 to 1: the series of 2 * artanh(x / (2 + x))."""
+    s = x / (x + 2.0)
+    z = s * s
+    p = 2.0 / 35.0
+    p = p * z + 2.0 / 33.0
+    p = p * z + 2.0 / 31.0
+    p = p * z + 2.0 / 29.0
+    p = p * z + 2.0 / 27.0
+    p = p * z + 2.0 / 25.0
+    p = p * z + 2.0 / 23.0
+    p = p * z + 2.0 / 21.0
+    p = p * z + 2.0 / 19.0
+    p = p * z + 2.0 / 17.0
+    p = p * z + 2.0 / 15.0
+    p = p * z + 2.0 / 13.0
+    p = p * z + 2.0 / 11.0
+    p = p * z + 2.0 / 9.0
+    p = p * z + 2.0 / 7.0
+    p = p * z + 2.0 / 5.0
+    p = p * z + 2.0 / 3.0
+    return p * z * s + (s + s)
+
+
+@_inner
 def cdf_f(x: Any) -> Any:
     """The normal distribution, see `NORMAL_CDF`."""
     s = x * x
@@ -131,7 +214,8 @@ def cdf_d(x: Any) -> Any:
 def order_f(x: Any) -> Any:
     """A number as an integer: comparing two gives what comparing the numbers gives."""
     bits = F(x).view(np.int32)
-    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+    # Numba makes 64 bits of 32 unless it is told not to, and half as many are compared at a time.
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
 @_inner
@@ -222,3 +306,96 @@ def row_f(address: Any, size: Any) -> Any:
 def row_d(address: Any, size: Any) -> Any:
     """The memory at an address as an array."""
     return _carray(_pointer_d(address), size)
+
+
+# -- of the dtype that they are called with -------------------------------------------------------
+
+
+def _of_dtype(single: Any, double: Any, kind: Any) -> Any:
+    """A function for kernels of both dtypes: `single` for arguments of that kind."""
+
+    def function(x: Any) -> Any:
+        raise NotImplementedError("it is called by compiled functions alone")
+
+    # Not `strict`, which compares annotations, too.
+    @overload(function, strict=False)
+    def chosen(x: Any) -> Any:
+        one = single if x == kind else double
+        return lambda x: one(x)
+
+    return function
+
+
+exp = _of_dtype(exp_f, exp_d, types.float32)
+order = _of_dtype(order_f, order_d, types.float32)
+value = _of_dtype(value_f, value_d, types.int32)
+
+
+# -- of rows --------------------------------------------------------------------------------------
+
+#: Elements of a row that are added up in the arrays' dtype.
+ADDED = 512
+
+
+def _array(number: Any, readonly: bool = False) -> Any:
+    return types.Array(number, 1, "C", readonly=readonly)
+
+
+def kernel(kinds: str) -> Any:
+    """Compile for both dtypes; the kinds say what follows the range of rows.
+
+    They are "i" for an integer, "n" for a number, "x" for an array and "y" for one written to, "p"
+    for an array of places, and "s" for sums in double precision that are added to.
+    """
+
+    def signature(number: Any) -> Any:
+        known = {
+            "i": types.int64, "n": number, "x": _array(number, True), "y": _array(number),
+            "p": _array(types.int64, True), "s": _array(types.float64),
+        }  # fmt: skip
+        return types.void(
+            types.int64, types.int64, *(known[kind] for kind in kinds.replace(" ", ""))
+        )
+
+    signatures = [signature(number) for number in (types.float32, types.float64)]
+    return njit(signatures, nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+
+
+@njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+def line_sum(values: Any) -> Any:
+    """The sum of an array: of its parts in double precision."""
+    total = 0.0
+    for start in range(0, values.size, ADDED):
+        part = values[start : start + ADDED]
+        of_part = values.dtype.type(0)
+        for at in range(part.size):
+            of_part += part[at]
+        total += of_part
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+def line_dot(values: Any, others: Any) -> Any:
+    """The sum of products, in the same way."""
+    total = 0.0
+    for start in range(0, values.size, ADDED):
+        part = values[start : start + ADDED]
+        other = others[start : start + ADDED]
+        of_part = values.dtype.type(0)
+        for at in range(part.size):
+            of_part += part[at] * other[at]
+        total += of_part
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+def line_squares(values: Any, mean: Any) -> Any:
+    """The sum of the squares of the distances from a number."""
+    total = 0.0
+    for start in range(0, values.size, ADDED):
+        part = values[start : start + ADDED]
+        of_part = values.dtype.type(0)
+        for at in range(part.size):
+            of_part += (part[at] - mean) * (part[at] - mean)
+        total += of_part
+    return total

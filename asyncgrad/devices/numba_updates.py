@@ -12,7 +12,7 @@ from asyncgrad.devices.numba_math import READ, WRITTEN
 from asyncgrad.devices.updates import COMMON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from asyncgrad.aliases import Array, Value
     from asyncgrad.devices.updates import Update
@@ -66,17 +66,17 @@ class UpdateKernel:
 
     Args:
         declared: the update.
-        kernels: the compiled functions by the characters of their dtypes.
+        kernels: the compiled functions by dtype.
         share: calls a function for ranges of so many lines, which have so many elements.
     """
 
     def __init__(
-        self, declared: Update, kernels: dict[str, Any],
+        self, declared: Update, kernels: dict[Any, Any],
         share: Callable[[Callable[[int, int], object], int, int], None],
     ) -> None:  # fmt: skip
         self._arrays = 2 + len(declared.entries.split())
         self._share = share
-        self._kernels = {np.dtype(char): kernel for char, kernel in kernels.items()}
+        self._kernels = kernels
 
     def __call__(self, *arguments: Value) -> Any:
         """Take a step; NotImplemented, before anything is changed, if NumPy has to take it.

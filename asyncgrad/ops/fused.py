@@ -18,6 +18,7 @@ import numpy as np
 from asyncgrad.devices.cores import divided
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.devices.pieces import in_pieces
+from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.ops.dtype import is_half
 
 #: Elements of a block: a few float32 arrays of this length fit into a core's caches. With half as
@@ -45,13 +46,14 @@ class Once(list[Any]):
     """A list of intermediate values that the first rule that reads it may overwrite."""
 
 
-def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Any]:
+def elementwise(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Any]:
     """Run an elementwise kernel `kernel(xp, out, arrays..., attributes...)` block by block.
 
     Its attribute `over` does the same, and may write the result into the first array.
 
     Args:
         arrays: how many arguments are arrays of one shape and dtype.
+        name: of a compiled kernel, if it is not the function's.
     """
 
     def decorate(kernel: Callable[..., Any]) -> Any:
@@ -82,8 +84,8 @@ def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Any]:
             share(xp, compute, [slice(i, i + step) for i in range(0, len(out), step)])
             return result
 
-        run: Any = _runner(kernel, blocks, arrays)
-        run.over = _runner(kernel, functools.partial(blocks, over=True), arrays)
+        run: Any = _runner(kernel, blocks, arrays, name)
+        run.over = _runner(kernel, functools.partial(blocks, over=True), arrays, name)
         return run
 
     return decorate
@@ -149,11 +151,12 @@ def along(
     return decorate
 
 
-def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def summed(arrays: int = 1, name: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run a kernel `kernel(xp, arrays..., attributes...)` that returns a sum, block by block.
 
     Args:
         arrays: how many arguments are arrays of one shape and dtype.
+        name: of a compiled kernel, if it is not the function's.
     """
 
     def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,7 +176,7 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
                 total += float(kernel(xp, *[part[block] for part in parts], *attributes))
             return first.dtype.type(total)
 
-        return _runner(lambda xp, out, *arguments: kernel(xp, *arguments), blocks, arrays)
+        return _runner(lambda xp, out, *arguments: kernel(xp, *arguments), blocks, arrays, name)
 
     return decorate
 
@@ -264,6 +267,11 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     bits, zero = known
     if keep.size < FEW:
         return xp.where(keep, x, zero)
+    own = COMPILED.get("masked")
+    if own is not None and keep.dtype == x.dtype:
+        made = own(x, keep)
+        if made is not NotImplemented:
+            return made
     if keep.dtype.kind != "b":
         keep = keep != zero
     if x.shape != keep.shape:
@@ -346,21 +354,21 @@ def parts_of(array: Any, start: int = 0) -> Iterator[slice]:
 
 
 def _runner(
-    kernel: Callable[..., Any], blocks: Callable[..., Any], arrays: int
+    kernel: Callable[..., Any], blocks: Callable[..., Any], arrays: int, name: str = ""
 ) -> Callable[..., Any]:
     """Run a kernel whole on small arrays, in blocks on large ones, in float32 on half precision.
 
     A kernel that is compiled under that name is used instead.
     """
-    name = kernel.__name__.lstrip("_")
+    name = name or kernel.__name__.lstrip("_")
 
     @functools.wraps(kernel)
     def run(xp: Any, *arguments: Any) -> Any:
         first = arguments[0]
         for token in fp_errors_ignored:
             try:
-                if xp.compiled:
-                    result = compiled(xp, name, *arguments)
+                if xp.compiled and (own := xp.compiled.get(name)) is not None:
+                    result = own(*arguments)
                     if result is not NotImplemented:
                         return result
                 if (

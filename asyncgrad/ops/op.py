@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from asyncgrad.ops import batch_rules
+from asyncgrad.ops.fused import compiled
 from asyncgrad.records import NamedTuple
 
 #: Flags of functions with `*args` or `**kwargs`.
@@ -168,6 +169,19 @@ def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Part:
         return kernel(F.xp, g, *values) if F.fused else rule(F, g, *values)
 
     return Part(_parameters(rule)[2:], pull, kernel=kernel, rule=rule)
+
+
+def compiled_or(name: str, rule: Callable[..., Any]) -> Part:
+    """A pull that calls a compiled kernel where there is one, and the rule elsewhere."""
+
+    def pull(F: Any, g: Any, *values: Any) -> Any:
+        if F.fused and F.xp.compiled:
+            made = compiled(F.xp, name, g, *values)
+            if made is not NotImplemented:
+                return made
+        return rule(F, g, *values)
+
+    return Part(_parameters(rule)[2:], pull)
 
 
 class Over:

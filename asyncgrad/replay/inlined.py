@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from asyncgrad.devices.plain_numpy import COMPILED
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.registry import OPS
 from asyncgrad.replay.memory import Layout
@@ -117,12 +118,27 @@ class _Functions:
         raise _StayError
 
 
+class _Compiled(dict[str, Any]):
+    """No compiled kernels; a rule that asks for one that there is stays as it is.
+
+    Its last bits may differ from those of NumPy's functions, if not for the numbers that are tried.
+    """
+
+    def __bool__(self) -> bool:
+        return bool(COMPILED)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in COMPILED:
+            raise _StayError
+        return default
+
+
 class _Library:
     """The library that a noted kernel computes with."""
 
     #: Another class than NumPy's, so that kernels take their general way.
     ndarray = _Value
-    compiled: ClassVar[dict[str, Any]] = {}
+    compiled: ClassVar[dict[str, Any]] = _Compiled()
 
     def __init__(self, notes: _Notes) -> None:
         self._notes = notes

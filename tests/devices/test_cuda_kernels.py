@@ -57,12 +57,32 @@ CHAINS = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
+    "elu": lambda x: F.elu(x, 0.5),
+    "softplus": lambda x: F.softplus(x, 2, 1),
+    "mish": F.mish,
+    "logsigmoid": F.logsigmoid,
+    "hardswish": lambda x: F.hardswish(x * 4),
+    "mse_loss": lambda x: F.mse_loss(x, x.detach() * x.detach()),
+    "mse_loss of each": lambda x: F.mse_loss(x, x.detach() * 2, reduction="none"),
+    "l1_loss": lambda x: F.l1_loss(x, x.detach() * x.detach()),
+    "l1_loss of each": lambda x: F.l1_loss(x, x.detach() * 2, reduction="none"),
+    "huber_loss": lambda x: F.huber_loss(x, x.detach() * 3, delta=0.7),
+    "huber_loss of each": lambda x: F.huber_loss(x, x.detach() * 3, reduction="none", delta=0.7),
+    "binary_cross_entropy_with_logits": lambda x: F.binary_cross_entropy_with_logits(
+        x, ag.sigmoid(x.detach())
+    ),
+    "binary_cross_entropy_with_logits of each": lambda x: F.binary_cross_entropy_with_logits(
+        x, ag.sigmoid(x.detach()), reduction="none"
+    ),
     "softmax": lambda x: F.softmax(x, 1),
     "softmax by columns": lambda x: F.softmax(x, 0),
     "log_softmax": lambda x: F.log_softmax(x, 1),
     "layer_norm": lambda x: norm(x, (1, 2), (0, 1)),
     "layer_norm of weights": lambda x: norm(x, (1, 2)),
     "layer_norm alone": norm,
+    "rms_norm": lambda x: F.rms_norm(x, (5,), ag.linspace(1, 2, 5).to(x.device, x.dtype)),
+    "rms_norm alone": lambda x: F.rms_norm(x, (5,)),
     "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
     "attention where all is masked": lambda x: F.scaled_dot_product_attention(
         x[None], x[None] * 2, x[None] * 3, ag.tensor([True, False] * 3, device=x.device)[:, None]

@@ -474,7 +474,8 @@ def parameters(text):
 
 #: What kernels call, as NumPy has it.
 CALLED = {
-    "exp": np.exp, "log": np.log, "max": np.maximum, "sqrt": np.sqrt, "tanh": np.tanh,
+    "abs": np.abs, "exp": np.exp, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
+    "max": np.maximum, "sqrt": np.sqrt, "tanh": np.tanh,
     "erf": np.vectorize(math.erf, otypes=[float]), "T": lambda number: number,
     "where": np.where, "larger": np.maximum, "smaller": np.minimum, "sign": np.sign,
 }  # fmt: skip

@@ -6,10 +6,10 @@ import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.devices.kernels import NORMAL_CDF
+from asyncgrad.devices.pointwise import NORMAL_CDF
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, bounded, elementwise, exp_minus_one, inverted, log_one_plus
-from asyncgrad.ops.op import fused, operation, unary
+from asyncgrad.ops.op import compiled_or, fused, operation, unary
 from asyncgrad.ops.special import special_function
 
 if TYPE_CHECKING:
@@ -339,7 +339,14 @@ OPS = (
         _softplus_slope,
         node="SoftplusBackwardBackward0",
     ),
-    unary("mish", _mish_slope, _mish),
+    unary(
+        "mish",
+        _mish_slope,
+        _mish,
+        pulls={
+            "x": compiled_or("mish_gradient", lambda F, g, x: F.chain(g, _mish_slope(F, x))),
+        },
+    ),
     unary(
         "logsigmoid",
         lambda F, x: F.sigmoid(-x),
@@ -353,7 +360,12 @@ OPS = (
     unary(
         "gelu_tanh", _gelu_tanh_slope, _gelu_tanh, kernel=_gelu_tanh_gradient, node="GeluBackward0"
     ),
-    unary("hardswish", forward=_hardswish, pulls={"x": _hardswish_pull}, linear=True),
+    unary(
+        "hardswish",
+        forward=_hardswish,
+        pulls={"x": compiled_or("hardswish_gradient", _hardswish_pull)},
+        linear=True,
+    ),
     operation(
         "softmax",
         _softmax,

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: tile may be large, because each one costs several launches.
 _TILE, _TILE_OF_DEVICE = 1 << 16, 1 << 26
 _FEWEST = 32
+#: Of causal attention each part of the queries has products with the keys up to it alone. With more
+#: parts, or where NumPy masks the scores, their calls cost more than they save.
+_CAUSAL_PARTS = 4
 
 
 def _flat(x: Array) -> Any:
@@ -42,12 +45,13 @@ def _flat(x: Array) -> Any:
 
 @functools.lru_cache(256)
 def _tiles(
-    batch: int, queries: int, keys: int, most: int
+    batch: int, queries: int, keys: int, most: int, parts: int = 1
 ) -> tuple[tuple[slice, tuple[slice, ...]], ...]:
     """Independent slices of the batch, and of the queries of each, with `most` scores or fewer."""
     size = max(1, queries * keys)
     some = max(1, most // size)
     step = queries if size <= most else max(_FEWEST, most // keys)
+    step = min(step, max(_FEWEST, -(-queries // parts)))
     starts = range(0, queries, max(1, step))
     rows = tuple([slice(i, min(i + step, queries)) for i in starts])
     return tuple([(slice(i, min(i + some, batch)), rows) for i in range(0, batch, some)])
@@ -71,6 +75,18 @@ def _known_later(queries: int, keys: int) -> Any:
     return np.arange(queries)[:, None] < np.arange(keys)
 
 
+@functools.lru_cache(64)
+def _added_later(start: int, queries: int, keys: int, dtype: Any) -> Any:
+    """-inf for keys that come after the queries from `start` on, and 0 for others."""
+    later = np.arange(start, start + queries)[:, None] < np.arange(keys)
+    return np.where(later, -np.inf, 0).astype(dtype)
+
+
+@functools.lru_cache(64)
+def _zeros(count: int, dtype: Any) -> Any:
+    return np.zeros(count, dtype)
+
+
 class _Mask:
     def __init__(self, mask: Array | None, causal: bool, batch: tuple[int, ...]) -> None:
         self.causal = causal
@@ -87,12 +103,7 @@ class _Mask:
     def apply(self, xp: Library, scores: Array, some: slice, rows: slice) -> None:
         """Mask the scores of a tile in place."""
         if self.array is not None:
-            if self.alike:
-                part = self._cut(self.array, rows, scores.shape[-1])
-            else:
-                places = [np.unravel_index(i, self.batch) for i in range(some.start, some.stop)]
-                cut = [self._cut(self.array[p], rows, scores.shape[-1]) for p in places]
-                part = xp.stack(cut)
+            part = self._part(xp, some, rows, scores.shape[-1])
             if part.dtype == bool:
                 xp.copyto(scores, -xp.inf, where=~part)
             else:
@@ -100,6 +111,32 @@ class _Mask:
         if self.causal:
             later = _later(xp, rows.stop - rows.start, scores.shape[-1] - rows.start)
             xp.copyto(scores[..., rows.start :], -xp.inf, where=later)
+
+    def added(
+        self, some: slice, heads: int, rows: slice, keys: int, dtype: Any
+    ) -> tuple[Any, tuple[int, int]]:
+        """What is added to the scores of a tile, and how far apart it is for matrices and rows."""
+        count = rows.stop - rows.start
+        later = _added_later(rows.start, count, keys, dtype) if self.causal else None
+        if self.array is None:
+            return (_zeros(keys, dtype), (0, 0)) if later is None else (later, (0, keys))
+        part = self._part(np, slice(some.start * heads, some.stop * heads), rows, keys)
+        if part.dtype == bool:
+            part = np.where(part, 0, -np.inf)
+        if later is not None:
+            part = part + later
+        shape = (*part.shape[:-1], keys)
+        part = np.ascontiguousarray(np.broadcast_to(part, shape), dtype)
+        of_row = keys if shape[-2] > 1 else 0
+        return part, (0 if self.alike else shape[-2] * keys, of_row)
+
+    def _part(self, xp: Library, some: slice, rows: slice, keys: int) -> Any:
+        """The mask of a tile."""
+        assert self.array is not None
+        if self.alike:
+            return self._cut(self.array, rows, keys)
+        places = [np.unravel_index(i, self.batch) for i in range(some.start, some.stop)]
+        return xp.stack([self._cut(self.array[p], rows, keys) for p in places])
 
     @staticmethod
     def _cut(mask: Array, rows: slice, keys: int) -> Any:
@@ -126,11 +163,11 @@ def _ones(shape: tuple[int, int], dtype: Any) -> Any:
 
 def _sum_up(xp: Library, total: Array, seen: int, x: Array, y: Array, *, first: bool) -> None:
     """Add a product to the rows of the keys that were seen; the first one is stored in all rows."""
-    target = total[:, :seen]
+    target = total[:, :seen] if total.ndim == 3 else total[:, :, :seen]
     if first:
         # CuPy takes the output by its name alone.
         xp.matmul(x, y, out=target)
-        total[:, seen:] = 0
+        total[..., seen:, :] = 0
     else:
         target += xp.matmul(x, y)
 
@@ -198,12 +235,21 @@ def _slopes(xp: Library, g: Array, out: Array, slopes: Array, weights: Array) ->
     return slopes
 
 
+def _over(xp: Library, name: str, q: Array) -> Any:
+    """The host's compiled kernel that scales and masks scores, and writes over them, or None."""
+    fits = q.dtype.char in "fd" and q.size
+    return xp.compiled.get(name) if fits and xp.ndarray is np.ndarray else None
+
+
 @silent
 @widening
 def _attention(
     xp: Library, q: Array, k: Array, v: Array, mask: Array | None, causal: bool, scale: float,
     kept: list[Any],
 ) -> Any:  # fmt: skip
+    over = _over(xp, "attention_shares_over", q)
+    if over is not None:
+        return _attention_over(xp, over, q, k, v, mask, causal, scale, kept)
     batch, queries = q.shape[:-2], q.shape[-2]
     q, k, v = map(_flat, (q, k, v))
     out = xp.empty((len(q), queries, v.shape[2]), q.dtype)
@@ -234,6 +280,9 @@ def _gradients(
     mask: Array | None, causal: bool, scale: float, kept: list[Any],
 ) -> Any:  # fmt: skip
     """The gradients by the wanted inputs; the scores are computed once for all of them."""
+    over = _over(xp, "attention_slopes_over", q) if wanted != ("v",) else None
+    if over is not None:
+        return _gradients_over(xp, over, g, wanted, q, k, v, mask, causal, scale, kept[0])
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
     masks = _Mask(mask, causal, q.shape[:-2])
     dtype = q.dtype
@@ -268,6 +317,101 @@ def _gradients(
 
     _share(xp, compute, q, k)
     return tuple([made[key].reshape(shapes[key]).astype(dtype, copy=False) for key in wanted])
+
+
+# -- by kernels that are compiled for the host ----------------------------------------------------
+
+
+def _grouped(q: Array, k: Array, v: Array, *others: Array) -> Any:
+    """Arrays of (groups, heads, length, features), where the matrices of a group fit into a tile.
+
+    The heads of a projection lie side by side: as an axis of their own they need no copy.
+    """
+    arrays = q, k, v, *others
+    heads = q.shape[1] if q.ndim == 4 else 1
+    if heads * q.shape[-2] * k.shape[-2] > _TILE or q.ndim != 4:
+        return [_flat(x)[:, None] for x in arrays]
+    return arrays
+
+
+def _laid_out(xp: Library, like: Array, features: int) -> Any:
+    """An array for results, with heads within rows if another one has them there."""
+    groups, heads, length, _ = like.shape
+    if like.strides[1] < like.strides[2]:
+        return xp.empty((groups, length, heads, features), like.dtype).swapaxes(1, 2)
+    return xp.empty((groups, heads, length, features), like.dtype)
+
+
+def _scores(xp: Library, x: Array, y: Array) -> Any:
+    """The products of rows; contiguous, which NumPy's own choice for heads side by side is not."""
+    out = xp.empty((*x.shape[:3], y.shape[2]), x.dtype)
+    return xp.matmul(x, y.swapaxes(2, 3), out=out)
+
+
+def _tiles_of_groups(q: Array, k: Array, causal: bool) -> Any:
+    groups, heads, queries, _ = q.shape
+    parts = _CAUSAL_PARTS if causal else 1
+    return _tiles(groups, queries, k.shape[2], _TILE // heads, parts)
+
+
+def _attention_over(
+    xp: Library, over: Any, q: Array, k: Array, v: Array, mask: Array | None, causal: bool,
+    scale: float, kept: list[Any],
+) -> Any:  # fmt: skip
+    batch, lowest = q.shape[:-2], _lowest(q.dtype)
+    masks = _Mask(mask, causal, batch)
+    q, k, v = _grouped(q, k, v)
+    out = _laid_out(xp, q, v.shape[3])
+    sums = xp.empty((*q.shape[:3], 1), q.dtype)
+
+    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
+        some, cut = tiles
+        for rows in cut:
+            seen = masks.seen(k.shape[2], rows)
+            shares = _scores(xp, q[some, :, rows], k[some, :, :seen])
+            added = masks.added(some, q.shape[1], rows, seen, q.dtype)
+            sums[some, :, rows] = over(shares, *added, scale, lowest)
+            xp.matmul(shares, v[some, :, :seen], out=out[some, :, rows])
+
+    share(xp, compute, _tiles_of_groups(q, k, causal))
+    if not kept:
+        kept.append(sums.reshape(-1, *sums.shape[2:]))
+    return out.reshape(*batch, *out.shape[2:])
+
+
+def _gradients_over(
+    xp: Library, over: Any, g: Array, wanted: tuple[str, ...], q: Array, k: Array, v: Array,
+    mask: Array | None, causal: bool, scale: float, sums: Array,
+) -> Any:  # fmt: skip
+    shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
+    masks = _Mask(mask, causal, q.shape[:-2])
+    q, k, v, g = _grouped(q, k, v, g)
+    sums = sums.reshape(*q.shape[:3], 1)
+    made = {
+        name: _laid_out(xp, x, x.shape[3])
+        for name, x in (("q", q), ("k", k), ("v", v))
+        if name in wanted
+    }
+
+    def compute(tiles: tuple[slice, tuple[slice, ...]]) -> None:
+        some, cut = tiles
+        for rows in cut:
+            seen = masks.seen(k.shape[2], rows)
+            part, keys, upper = q[some, :, rows], k[some, :, :seen], g[some, :, rows]
+            shares = _scores(xp, part, keys)
+            slopes = _scores(xp, upper, v[some, :, :seen])
+            added = masks.added(some, q.shape[1], rows, seen, q.dtype)
+            over(shares, slopes, sums[some, :, rows], *added, scale)
+            first = rows is cut[0]
+            if "v" in wanted:
+                _sum_up(xp, made["v"][some], seen, shares.swapaxes(2, 3), upper, first=first)
+            if "q" in wanted:
+                xp.matmul(slopes, keys, out=made["q"][some, :, rows])
+            if "k" in wanted:
+                _sum_up(xp, made["k"][some], seen, slopes.swapaxes(2, 3), part, first=first)
+
+    share(xp, compute, _tiles_of_groups(q, k, causal))
+    return tuple([made[name].reshape(shapes[name]) for name in wanted])
 
 
 def _weights(

@@ -222,9 +222,12 @@ def _round(xp: Library, x: Array, decimals: int) -> Any:
 
 
 def _tanh_gradient(xp: Library, g: Array, out: Array) -> Any:
-    if not out.ndim or out.__class__ is not np.ndarray:
+    if xp.compiled:
         made = compiled(xp, "tanh_gradient", g, out)
-        return g * (1 - out * out) if made is NotImplemented else made
+        if made is not NotImplemented:
+            return made
+    if not out.ndim or out.__class__ is not np.ndarray:
+        return g * (1 - out * out)
     d = xp.square(out)
     xp.subtract(ONES.get(d.dtype, 1), d, d)
     return xp.multiply(g, d, d)

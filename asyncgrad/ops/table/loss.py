@@ -40,9 +40,9 @@ def _elementwise_loss(
             rule `slope(F, x, y, parameter)`.
         node: PyTorch's name of the node.
     """
-    each_value = elementwise(2)(value)
+    each_value = elementwise(2, name)(value)
 
-    @summed(2)
+    @summed(2, f"{name}_total")
     def total(xp: Library, x: Array, y: Array, parameter: float | None, scale: float) -> Any:
         return value(xp, None, x, y, parameter).sum() * scale
 
@@ -61,7 +61,7 @@ def _elementwise_loss(
             d = slope(xp, out, x, y, parameter)
             return xp.multiply(d, g, d)
 
-        @elementwise(2)
+        @elementwise(2, f"{name}_by_{which}")
         def scaled(
             xp: Library, out: Array | None, x: Array, y: Array, parameter: float | None, factor: Any
         ) -> Any:
@@ -393,6 +393,10 @@ def _cross_entropy_gradient(
             return made
     taken: Array = _chosen(xp, counts * g, kept)
     full = taken
+    if smooth is None and xp.compiled:
+        made = compiled(xp, "class_slopes_of_lines", x, sums, taken, dim, target)
+        if made is not NotImplemented:
+            return made
     if smooth is not None:
         smooth = _chosen(xp, smooth * g, kept)
         full = taken + smooth * (x.shape[dim] if weight is None else weight.sum())

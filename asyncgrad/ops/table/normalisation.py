@@ -229,11 +229,12 @@ def _rms(
     return out.reshape(x.shape)
 
 
-@along(3)
+@along(3, in_order=True)
 def _rms_gradient(
     xp: Library, out: Array | None, g: Array, x: Array, inverse: Array, dim: int,
-    weight: Array | None,
+    weight: Array | None, sums: list[Any] | None,
 ) -> Any:  # fmt: skip
+    """The gradient by the input; only a compiled kernel puts those by the parameters into sums."""
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, x)
     part *= inverse * inverse
@@ -243,10 +244,11 @@ def _rms_gradient(
 
 
 def _rms_by_input(
-    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any]
-) -> Any:
+    xp: Library, g: Array, x: Array, weight: Array | None, count: int, kept: list[Any],
+    sums: list[Any] | None = None,
+) -> Any:  # fmt: skip
     rows = _rows(g, count), _rows(x, count)
-    return _rms_gradient(xp, *rows, kept[0], 1, _line(weight)).reshape(x.shape)
+    return _rms_gradient(xp, *rows, kept[0], 1, _line(weight), sums).reshape(x.shape)
 
 
 def _rms_by_weight(
@@ -257,6 +259,36 @@ def _rms_by_weight(
     for block in blocks_of(x):
         total += xp.dot(inverse[block, 0], xp.multiply(x[block], g[block]))
     return total.reshape(shape)
+
+
+def _rms_pull(
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, count: int,
+    eps: float, kept: list[Any],
+) -> Any:  # fmt: skip
+    """The gradients of `rms_norm`; a compiled kernel computes both in one pass over memory."""
+    if not F.fused:
+        return tuple([_RMS_RULES[name](F, g, x, weight, count, eps) for name in wanted])
+    xp = F.xp
+    given: Any = (g, x, weight)
+    slopes, lines, factors = given
+    made: dict[str, Any] = {}
+    sums: list[Any] = []
+    if "x" in wanted:
+        together = sums if len(wanted) > 1 and xp.ndarray is np.ndarray else None
+        made["x"] = _rms_by_input(xp, slopes, lines, factors, count, kept, together)
+    if sums:
+        made["weight"] = sums[0][0].reshape(factors.shape).astype(lines.dtype, copy=False)
+    elif "weight" in wanted:
+        made["weight"] = _rms_by_weight(xp, slopes, lines, factors.shape, count, kept)
+    return tuple([made[name] for name in wanted])
+
+
+_RMS_RULES: dict[str, Any] = {
+    "x": lambda F, g, x, weight, count, eps: _through_mean_square(F, g * weight, x, count, eps),
+    "weight": lambda F, g, x, weight, count, eps: F.sum_to(
+        g * x * _mean_square(F, x, _last(x, count), eps), weight.shape
+    ),
+}
 
 
 def _mean_square(F: Namespace, x: Value, dims: Shape, eps: float) -> Any:
@@ -530,24 +562,7 @@ OPS = (
         "rms_norm",
         _rms,
         "x weight",
-        pulls={
-            "x": fused(
-                lambda xp, g, x, weight, count, eps, kept: _rms_by_input(
-                    xp, g, x, weight, count, kept
-                ),
-                lambda F, g, x, weight, count, eps, kept: _through_mean_square(
-                    F, g * weight, x, count, eps
-                ),
-            ),
-            "weight": fused(
-                lambda xp, g, x, shape, count, eps, kept: _rms_by_weight(
-                    xp, g, x, shape, count, kept
-                ),
-                lambda F, g, x, weight_shape, count, eps, kept: F.sum_to(
-                    g * x * _mean_square(F, x, _last(x, count), eps), weight_shape
-                ),
-            ),
-        },
+        together=_rms_pull,
         pushes={
             "x": lambda F, t, x, weight, count, eps: (
                 _through_mean_square(F, t, x, count, eps) * weight
