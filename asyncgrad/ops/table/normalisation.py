@@ -261,26 +261,31 @@ def _rms_by_weight(
     return total.reshape(shape)
 
 
+def _rms_gradients(
+    xp: Library, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, count: int, kept: list[Any]
+) -> Any:
+    """A compiled kernel computes both in one pass over memory."""
+    together = xp.compiled and len(wanted) > 1 and xp.ndarray is np.ndarray
+    sums: list[Any] | None = [] if together else None
+    made = []
+    for name in wanted:
+        if name == "x":
+            made.append(_rms_by_input(xp, g, x, weight, count, kept, sums))
+        elif sums:
+            made.append(sums[0][0].reshape(weight.shape).astype(x.dtype, copy=False))
+        else:
+            made.append(_rms_by_weight(xp, g, x, weight.shape, count, kept))
+    return tuple(made)
+
+
 def _rms_pull(
     F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, count: int,
     eps: float, kept: list[Any],
 ) -> Any:  # fmt: skip
-    """The gradients of `rms_norm`; a compiled kernel computes both in one pass over memory."""
+    """The gradients of `rms_norm`."""
     if not F.fused:
         return tuple([_RMS_RULES[name](F, g, x, weight, count, eps) for name in wanted])
-    xp = F.xp
-    given: Any = (g, x, weight)
-    slopes, lines, factors = given
-    made: dict[str, Any] = {}
-    sums: list[Any] = []
-    if "x" in wanted:
-        together = sums if len(wanted) > 1 and xp.ndarray is np.ndarray else None
-        made["x"] = _rms_by_input(xp, slopes, lines, factors, count, kept, together)
-    if sums:
-        made["weight"] = sums[0][0].reshape(factors.shape).astype(lines.dtype, copy=False)
-    elif "weight" in wanted:
-        made["weight"] = _rms_by_weight(xp, slopes, lines, factors.shape, count, kept)
-    return tuple([made[name] for name in wanted])
+    return _rms_gradients(F.xp, g, wanted, x, weight, count, kept)
 
 
 _RMS_RULES: dict[str, Any] = {
