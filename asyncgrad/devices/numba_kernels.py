@@ -33,7 +33,6 @@ from asyncgrad.devices import (
 from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
 from asyncgrad.devices.numba_calls import (
     ElementwiseKernel,
-    LinesKernel,
     Unfit,
     names_of,
     share,
@@ -48,19 +47,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.aliases import Array, Value
-    from asyncgrad.devices.cuda_lines import Lines
 
 #: So many elements are added up in the kernel's dtype; their sums are added in double precision.
 _ADDED = 512
-#: Kernels of devices alone: on the host NumPy does what they do, or what other modules compile.
+#: Kernels of single elements that NumPy or other modules compute on the host.
 _LEFT = OF_INTEGERS | {
-    "batch_norm", "batch_norm_gradient",
-    "log_softmax", "log_softmax_gradient", "log_sums", "softmax", "softmax_gradient",
-    "attention_exponentials", "attention_shares", "attention_slopes", "class_shares", "factors",
-    "layer_norm", "layer_norm_gradient", "one_factor", "rms_gradient", "rms_norm",
-    "row_products",
-    "weighted_share",
+    "attention_exponentials", "attention_slopes", "class_shares", "weighted_share",
 }  # fmt: skip
+#: The declared kernels that are compiled here.
+_OWN = {
+    name: declared
+    for name, declared in SOURCES.items()
+    if isinstance(declared, Elementwise) and name not in _LEFT
+}
 _HEAD = """\
 from math import log, sqrt
 import numpy as np
@@ -151,75 +150,6 @@ def _total(name: str, declared: Elementwise, single: set[str]) -> str:
     ])  # fmt: skip
 
 
-class _LinesText:
-    """A kernel over the lines `low` to `high` of arrays of `count` lines.
-
-    A line is `runs` runs of `beside` elements, which lie `count * beside` elements apart.
-    """
-
-    def __init__(self, name: str, declared: Lines) -> None:
-        self._name, self._declared = name, declared
-        self._places = [part.split("=")[0] for part in declared.places.split()]
-
-    def text(self) -> str:
-        declared = self._declared
-        numbers = declared.numbers.split()
-        arrays = [*declared.arrays.split(), *declared.lines.split(), *self._places]
-        outs = [*(name for name, _ in declared.elements), *declared.results.split()]
-        kinds = ["array"] * len(arrays) + ["out"] * len(outs) + ["number"] * len(numbers)
-        given = [*(f"{n}_" for n in arrays), *(f"{n}_out" for n in outs), *numbers]
-        lines = [
-            f"@kernel(integer, integer, integer, integer, integer, {', '.join(kinds)})",
-            f"def {self._name}(low, high, runs, beside, count, {', '.join(given)}):",
-            "    length = T(runs * beside)",
-            "    for line in range(low, high):",
-            *(f"        {n} = {n}_[line]" for n in declared.lines.split()),
-        ]
-        for target, how, expression in declared.steps:
-            lines += [f"        {line}" for line in self._step(target, how, _python(expression))]
-        if declared.elements:
-            written = [f"{n}_made[at] = {_python(e)}" for n, e in declared.elements]
-            lines += [f"        {line}" for line in self._along(written)]
-        lines += [f"        {n}_out[line] = {n}" for n in declared.results.split()]
-        return "\n".join([*lines, ""])
-
-    def _step(self, target: str, how: str, expression: str) -> list[str]:
-        if how == "let":
-            return [f"{target} = T({expression})"]
-        if how == "max":
-            # Integers in the numbers' order are compared several at a time; NaN is the greatest.
-            work = self._along([f"part = max(part, order({expression}))"])
-            return ["part = order(T(-np.inf))", *work, f"{target} = value(part)"]
-        work = self._along([f"part += {expression}"], ["part = T(0)"], ["sum_of_parts += part"])
-        return ["sum_of_parts = 0.0", *work, f"{target} = T(sum_of_parts)"]
-
-    def _along(
-        self, work: list[str], before: list[str] | None = None, after: list[str] | None = None
-    ) -> list[str]:
-        """A loop over a line's places, with something before and after each few of them.
-
-        Arrays are cut first: Numba knows that an index which counts from 0 is not negative.
-        """
-        words = set(re.findall(r"\w+", " ".join(work)))
-        arrays = [n for n in self._declared.arrays.split() if n in words]
-        places = [n for n in self._places if n in words]
-        outs = [n for n, _ in self._declared.elements if f"{n}_made" in words]
-        return [
-            "for run in range(runs):",
-            "    start = (run * count + line) * beside",
-            f"    for first in range(0, beside, {_ADDED}):",
-            f"        size = min(beside - first, {_ADDED})",
-            *(f"        {n}_part = {n}_[start + first : start + first + size]" for n in arrays),
-            *(f"        {n}_part = {n}_[first : first + size]" for n in places),
-            *(f"        {n}_made = {n}_out[start + first : start + first + size]" for n in outs),
-            *(f"        {line}" for line in before or ()),
-            "        for at in range(size):",
-            *(f"            {n} = {n}_part[at]" for n in (*arrays, *places)),
-            *(f"            {line}" for line in work),
-            *(f"        {line}" for line in after or ()),
-        ]
-
-
 #: Inputs that are numbers, by kernel.
 _NUMBERS = {
     "absolute_loss_by_x": {"factor"},
@@ -244,18 +174,14 @@ def text(dtype: str, cache: bool) -> str:
         cache: whether Numba keeps what it compiles beside the module's file.
     """
     parts = [_HEAD.format(dtype, {"f": 32, "d": 64}[dtype], cache)]
-    for name, declared in SOURCES.items():
-        if name in _LEFT:
-            continue
+    for name, declared in _OWN.items():
         if name in UPDATES:
             parts.append(update_text(name, UPDATES[name], _statements))
-        elif isinstance(declared, Elementwise):
-            single = _NUMBERS.get(name, set())
-            parts.append(_elementwise(name, declared, single))
-            if name in LOSSES:
-                parts.append(_total(name, declared, single))
-        else:
-            parts.append(_LinesText(name, declared).text())
+            continue
+        single = _NUMBERS.get(name, set())
+        parts.append(_elementwise(name, declared, single))
+        if name in LOSSES:
+            parts.append(_total(name, declared, single))
     return "\n\n".join(parts)
 
 
@@ -271,24 +197,15 @@ class Kernels:
         modules = {np.dtype(dtype): _compiled(dtype) for dtype in "fd"}
         #: The functions by the names of `ops.fused`, and of updates.
         self.functions: dict[str, Callable[..., Any]] = {}
-        for name, declared in SOURCES.items():
-            if name in _LEFT:
-                continue
+        for name, declared in _OWN.items():
             own = {dtype: getattr(module, name) for dtype, module in modules.items()}
             if name in UPDATES:
                 self.functions[name] = UpdateKernel(UPDATES[name], own, share)
                 continue
-            kernel: Any = (
-                ElementwiseKernel(declared, own, _NUMBERS.get(name, set()))
-                if isinstance(declared, Elementwise)
-                else LinesKernel(declared, own)
-            )
+            kernel = ElementwiseKernel(declared, own, _NUMBERS.get(name, set()))
             setattr(self, name, kernel)
-        for name, function in FUNCTIONS.items():
-            if name in ALONE and name not in _LEFT:
-                self.functions[name] = getattr(self, name).run
-            elif name not in _LEFT | UPDATES.keys():
-                self.functions[name] = partial(self._run, function)
+            alone = name in ALONE
+            self.functions[name] = kernel.run if alone else partial(self._run, FUNCTIONS[name])
         for name in LOSSES:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
             self.functions[f"{name}_total"] = supported(partial(total, totals))

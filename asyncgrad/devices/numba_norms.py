@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.devices.numba_calls import Unfit, empty, flat, ranges, share, supported
+from asyncgrad.devices.numba_calls import DTYPES, Unfit, empty, flat, ranges, share, supported
 from asyncgrad.devices.numba_math import ADDED, kernel, line_squares, line_sum
 from asyncgrad.devices.pieces import in_pieces
 
@@ -92,7 +92,7 @@ def _norm_gradient(
 def _normalised(x: Any, weight: Any, bias: Any, eps: float, centred: bool) -> tuple[Any, Any, Any]:
     """The rows, their means, and the inverses of their deviations."""
     shape, dtype = x.shape, x.dtype
-    if dtype.char not in "fd" or not x.size:
+    if dtype not in DTYPES or not x.size:
         raise Unfit
     rows, length = shape
     y, mean, inverse = empty(shape, dtype, x.size), *np.empty((2, rows, 1), dtype)
@@ -124,7 +124,7 @@ def _layer_norm_gradient(
 ) -> Any:  # fmt: skip
     """The gradient by `x`; those by weight and bias are appended to a list."""
     shape, dtype = x.shape, x.dtype
-    if dtype.char not in "fd" or not x.size:
+    if dtype not in DTYPES or not x.size:
         raise Unfit
     rows, length = shape
     columns = 0 if sums is None else length

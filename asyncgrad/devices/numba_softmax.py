@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.numba_calls import Unfit, empty, flat, share, supported
+from asyncgrad.devices.numba_calls import DTYPES, Unfit, empty, flat, share, supported
 from asyncgrad.devices.numba_math import exp, kernel, line_dot, line_sum, order, value
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _class_slopes(
 def _parts(x: Any, dim: int) -> tuple[tuple[int, ...], int, int, int]:
     """The shape of what belongs to lines, and how many elements come before and after the axis."""
     shape = x.shape
-    if x.dtype.char not in "fd" or not x.size:
+    if x.dtype not in DTYPES or not x.size:
         raise Unfit
     before, beside = prod(shape[:dim]), prod(shape[dim + 1 :])
     return (*shape[:dim], 1, *shape[dim + 1 :]), before, shape[dim], beside
@@ -253,7 +253,7 @@ def _slopes(x: Any, sums: Any, factor: Any, dim: int, place: Any = None) -> Any:
     picking = place is not None
     if place is None:
         place = _NOWHERE
-    elif place.dtype != np.int64 or place.size != sums.size or not place.flags.c_contiguous:
+    elif place.dtype != np.int64 or place.size != sums.size or not place.flags.carray:
         raise Unfit
     d = empty(shape, dtype, x.size)
     given = (

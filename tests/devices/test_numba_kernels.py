@@ -208,6 +208,21 @@ def test_what_has_no_kernel_is_computed_by_numpy():
     np.testing.assert_allclose(same, y, rtol=1e-3)
 
 
+def test_arrays_that_are_not_aligned_or_swapped_are_left_to_numpy():
+    odd = np.frombuffer(bytes(4 * 300 + 1), np.uint8)[1:].view(np.float32)
+    swapped = np.ones((20, 15), ">f4")
+    with compiled():
+        for x in odd.reshape(20, 15), swapped:
+            for name, given in {
+                "gelu": (x,), "silu_gradient": (x, x), "softmax": (x, 1), "log_softmax": (x, 0),
+                "softmax_gradient": (x, x, 1), "layer_norm": (x, 1, None, None, 1e-5, []),
+                "squared_loss_total": (x, x, None, 1.0),
+            }.items():  # fmt: skip
+                assert COMPILED[name](*given) is NotImplemented, name
+        x = ag.from_numpy(odd.reshape(20, 15))
+        assert (F.cross_entropy(x, ag.zeros(20, dtype=ag.int64)) - math.log(15)).abs() < 1e-6
+
+
 def test_arrays_that_are_read_only():
     values = np.linspace(-3, 3, 2000, dtype="f")
     values.flags.writeable = False

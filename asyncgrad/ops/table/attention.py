@@ -237,7 +237,7 @@ def _slopes(xp: Library, g: Array, out: Array, slopes: Array, weights: Array) ->
 
 def _over(xp: Library, name: str, q: Array) -> Any:
     """The host's compiled kernel that scales and masks scores, and writes over them, or None."""
-    fits = q.dtype.char in "fd" and q.size
+    fits = q.dtype.char in "fd" and q.dtype.isnative and q.size
     return xp.compiled.get(name) if fits and xp.ndarray is np.ndarray else None
 
 
