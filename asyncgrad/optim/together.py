@@ -55,7 +55,7 @@ class Together:
             names: the names of the entries, in the order of the arrays.
         """
         self._names = names
-        shapes = [arrays[0].shape for _, _, _, arrays in parts]
+        shapes = self._shapes = [arrays[0].shape for _, _, _, arrays in parts]
         #: The changes of the values, the gradients, and each entry, of all parameters.
         self.arrays = [
             _side_by_side([arrays[number] for _, _, _, arrays in parts])
@@ -103,19 +103,23 @@ class Together:
         if steps.count(steps[0]) < len(steps):
             return None
         found = []
-        for parameter, change in zip(parameters, self._changes, strict=True):
+        dtype = self._changes[0].dtype
+        for parameter, shape in zip(parameters, self._shapes, strict=True):
             meta = parameter._autograd
             grad = None if meta is None else meta.grad
-            values = parameter._array
-            if (
-                grad is None
-                or not is_small(values, grad._array)
-                or values.shape != change.shape
-                or values.dtype != change.dtype
-                or is_held(parameter)
-            ):
+            if grad is None:
                 return None
-            found.append(grad._array)
+            values, gradient = parameter._array, grad._array
+            if not (
+                values.__class__ is np.ndarray
+                and gradient.__class__ is np.ndarray
+                and values.shape == shape
+                and values.dtype is dtype
+                and gradient.dtype is dtype
+                and values.flags.c_contiguous
+            ) or is_held(parameter):
+                return None
+            found.append(gradient)
         return found
 
     def count(self) -> int:
