@@ -123,9 +123,9 @@ class Prepared:
         written, self._read, self._empty = _FINDERS[self._dtype]
         #: The arrays have to live as long as their addresses are known.
         self._changed = changed
-        #: For as many parameters as fit into one call: which, how many elements, the addresses, and
-        #: the kernel with what it gets.
-        self._parts: list[tuple[slice, int, Array, Callable[..., None]]] = []
+        #: For as many parameters as fit into one call: which, how many elements, the kernel with
+        #: what it gets first, and the addresses.
+        self._parts: list[tuple[slice, int, Callable[..., None], Array]] = []
         most = min(READ, WRITTEN // len(changed))
         for first in range(0, len(sizes), most):
             few = slice(first, first + most)
@@ -133,8 +133,8 @@ class Prepared:
             addresses = np.empty(READ + WRITTEN, np.int64)
             written((*rows, *self._empty[len(rows) :]), addresses[READ:])
             lengths = np.array(sizes[few], np.int64)
-            call = partial(kernel, len(lengths), lengths, addresses)
-            self._parts.append((few, sum(sizes[few]), addresses, call))
+            call = partial(kernel, len(lengths), lengths)
+            self._parts.append((few, sum(sizes[few]), call, addresses))
 
     def __call__(self, gradients: list[Array], numbers: tuple[float, ...]) -> Any:
         """Take a step; NotImplemented, before anything is changed, if NumPy has to take it."""
@@ -143,11 +143,13 @@ class Prepared:
                 gradient.dtype is self._dtype and gradient.size == size and gradient.flags.aligned
             ):
                 return NotImplemented
-        for few, size, addresses, call in self._parts:
+        for few, size, call, known in self._parts:
             # A gradient is copied if its memory isn't one row.
             rows = [gradient.ravel() for gradient in gradients[few]]
+            # A copy, because another thread may begin a step before this one has ended.
+            addresses = known.copy()
             self._read((*rows, *self._empty[len(rows) : READ]), addresses)
-            self._share(partial(call, *numbers), size, size)
+            self._share(partial(call, addresses, *numbers), size, size)
         return None
 
 
