@@ -494,3 +494,46 @@ def test_labels_are_checked_before_a_norm_counts_its_batches():
         step(ag.randn(5, 4), ag.tensor([0, 1, 2, 1, 3]))
     # The call that raised has counted, as an eager one does.
     assert model[1].num_batches_tracked.item() == 4
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_closure_of_lbfgs(search):
+    """It moves the weights between two replays, and reads the loss and gradients of each."""
+    results = []
+    for wrap in (lambda closure: closure, ag.compile):
+        weight = ag.tensor([1.5, -0.5, 2.0], requires_grad=True)
+        update = ag.optim.LBFGS([weight], lr=0.3, max_iter=5, line_search_fn=search)
+
+        @wrap
+        def closure(weight=weight, update=update):
+            update.zero_grad()
+            loss = (weight.roll(1) * weight).square().sum() + (weight - 1).pow(4).sum()
+            loss.backward()
+            return loss
+
+        losses = [update.step(closure).item() for _ in range(6)]
+        results.append((losses, weight.tolist(), weight.grad.tolist(), closure))
+    assert results[0][:3] == results[1][:3]
+    assert results[1][3].explain().startswith(f"{results[0][3].__qualname__}: 1 recorded")
+    assert " 0 replayed" not in results[1][3].explain()
+
+
+@pytest.mark.asyncio
+async def test_an_awaited_closure_of_lbfgs():
+    """`step_async` awaits it."""
+    results = []
+    for wrap in (lambda closure: closure, ag.compile):
+        weight = ag.tensor([1.5, -0.5, 2.0], requires_grad=True)
+        update = ag.optim.LBFGS([weight], lr=0.3, max_iter=5)
+
+        @wrap
+        async def closure(weight=weight, update=update):
+            update.zero_grad()
+            loss = (weight.roll(1) * weight).square().sum() + (weight - 1).pow(4).sum()
+            await loss.backward()
+            return loss
+
+        losses = [(await update.step_async(closure)).item() for _ in range(4)]
+        results.append((losses, weight.tolist(), closure))
+    assert results[0][:2] == results[1][:2]
+    assert " 0 replayed" not in results[1][2].explain()
