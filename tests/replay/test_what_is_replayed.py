@@ -111,6 +111,10 @@ def test_images(function):
         lambda x: distributions.Categorical(logits=x).entropy(),
         lambda x: distributions.Normal(x, 1.0).rsample(),
         lambda x: distributions.Uniform(x, x + 1).log_prob(x + 0.5),
+        lambda x: distributions.Gamma(x.exp(), 2.0).rsample(),
+        lambda x: distributions.Beta(0.5, 0.5).sample() * x,
+        lambda x: distributions.Dirichlet(x.exp()).sample(),
+        lambda x: distributions.StudentT(x.exp()).rsample(),
     ],
 )
 def test_matrices_and_random_numbers(function):
@@ -215,6 +219,17 @@ def test_arguments_are_checked_after_a_change_too():
         fast(ag.ones(2, 3), ag.full((2, 3), 2.0), ag.ones(1))
     with pytest.raises(ValueError, match="invalid values"):
         fast(ag.ones(2, 3), ag.ones(2, 3), ag.full((1,), float("nan")))
+
+
+def test_gradients_by_the_parameters_of_what_is_drawn():
+    """The derivative of a gamma number follows from the number that this call has drawn."""
+    shape = nn.Parameter(ag.tensor([0.5, 1.0, 4.0]))
+
+    def function(x):
+        draw = distributions.Gamma(shape * x, 1.0).rsample()
+        return draw.detach(), ag.grad((draw * x).sum(), shape)[0]
+
+    check(function, *[ag.full((3,), n + 1.0) for n in range(4)])
 
 
 @pytest.mark.parametrize("options", [{}, {"scale_grad_by_freq": True}])

@@ -416,9 +416,14 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
         generator: the source of the numbers; the default generator if None.
     """
     x = as_tensor_operand(input, "standard_gamma", 1)
+    return R.standard_gamma(x, _gamma_values(x, generator))
+
+
+@drawn_anew
+def _gamma_values(x: Tensor, generator: Generator | None) -> Any:
     shapes = _floating("standard_gamma", x).astype(np.float64)
     values = source_of(generator).draw("standard_gamma", shapes, many=shapes.size)
-    return R.standard_gamma(x, _placed(x, values))
+    return _placed(x, values)
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:

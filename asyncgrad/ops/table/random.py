@@ -52,7 +52,7 @@ def _of_parameters(name: str, inputs: str, node: str = "") -> Op:
     )
 
 
-OPS = unrepeated(
+OPS = (
     operation(
         "standard_gamma",
         _drawn,
@@ -61,14 +61,19 @@ OPS = unrepeated(
         pulls={"x": lambda F, g, x, out: F.mul(g, F.gamma_slope(x, out))},
         linear=True,
     ),
-    # Ops without derivatives, as in PyTorch.
-    binary(
-        "gamma_slope", forward=_gamma_slope, node="StandardGammaGradBackward0", promotes="floating"
+    *unrepeated(
+        # Ops without derivatives, as in PyTorch.
+        binary(
+            "gamma_slope",
+            forward=_gamma_slope,
+            node="StandardGammaGradBackward0",
+            promotes="floating",
+        ),
+        _of_parameters("bernoulli", "x", "BernoulliBackward0"),
+        _of_parameters("poisson", "x", "PoissonBackward0"),
+        _of_parameters("normal_of_mean", "x", "NormalBackward1"),
+        _of_parameters("normal_of_std", "x", "NormalBackward2"),
+        _of_parameters("normal", "x y", "NormalBackward3"),
+        _of_parameters("binomial", "x y"),
     ),
-    _of_parameters("bernoulli", "x", "BernoulliBackward0"),
-    _of_parameters("poisson", "x", "PoissonBackward0"),
-    _of_parameters("normal_of_mean", "x", "NormalBackward1"),
-    _of_parameters("normal_of_std", "x", "NormalBackward2"),
-    _of_parameters("normal", "x y", "NormalBackward3"),
-    _of_parameters("binomial", "x y"),
 )
