@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import marshal
 from operator import attrgetter, is_, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from asyncgrad.ops.dtype import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Values that never change. Others of these types are compared by value.
 VALUES: tuple[type, ...] = (
@@ -22,13 +22,51 @@ VALUES: tuple[type, ...] = (
     np.dtype, DType, range, np.number, np.bool_,
 )  # fmt: skip
 _ABSENT: Any = object()
-_tensor_state = attrgetter("_metadata", "_edge", "_autograd", "_array.strides")
+_TENSOR = ("_metadata", "_edge", "_autograd")
+_tensor_state = attrgetter(*_TENSOR, "_array.strides")
 #: What is compared of a leaf.
-meta_state = attrgetter(
-    "requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference"
-)
+_META = ("requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dtype", "inference")
+meta_state = attrgetter(*_META)
+#: Code is made of the checks when they have held so often, if they are so few.
+_WRITTEN = 4
+_FEW = 64
 #: What tools that reload code replace in a function.
-function_state = attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
+function_state = attrgetter(*_FUNCTION)
+
+
+class _Checks:
+    """Code of comparisons."""
+
+    def __init__(self) -> None:
+        self._conditions: list[str] = []
+        self._constants: dict[str, Any] = {"absent": _ABSENT}
+
+    def holds(self, held: Any, condition: str) -> None:
+        """Add a condition, in which braces stand for an object."""
+        self._conditions.append(condition.format(self._constant(held)))
+
+    def same(self, held: Any, part: str, value: Any) -> None:
+        """Add that a part of an object is a value."""
+        self._conditions.append(f"{self._constant(held)}{part} is {self._constant(value)}")
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self._constants)}"
+        self._constants[name] = value
+        return name
+
+    def function(self) -> Callable[[], bool] | None:
+        """A function that says whether all hold; None if they are many."""
+        if len(self._conditions) > _FEW:
+            return None
+        scope = dict(self._constants)
+        parameters = ", ".join(f"{name}={name}" for name in scope)
+        text = (
+            f"def checks({parameters}):\n try:\n  return {' and '.join(self._conditions) or True}\n"
+            " except (AttributeError, LookupError, RuntimeError, ValueError):\n  return False\n"
+        )
+        exec(compile(text, "<asyncgrad checks>", "exec"), scope)
+        return cast("Callable[[], bool]", scope["checks"])
 
 
 class Unchanged:
@@ -52,6 +90,10 @@ class Unchanged:
         self._classes: list[Any] = []
         self._functions: list[Any] = []
         self._instances: list[Any] = []
+        #: Code of the checks of `holds`, made when they have held a few times: it takes a sixth of
+        #: their time.
+        self._code_of_checks: Callable[[], bool] | None = None
+        self._left = _WRITTEN
 
     def _reads(self, table: dict[str, Any], name: str) -> None:
         """Note a name that is read in a table of globals."""
@@ -111,14 +153,65 @@ class Unchanged:
 
     def holds(self) -> bool:
         """Whether all that the function can read is as it was."""
-        return self.values_hold() and (
-            not self.tensors
-            or (
-                list(map(_tensor_state, self.tensors)) == self._tensor_states
-                and list(map(meta_state, self._metas)) == self._meta_states
-                and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
-            )
-        )
+        code = self._code_of_checks
+        if code is not None and code():
+            return True
+        if not (
+            self.values_hold()
+            and list(map(_tensor_state, self.tensors)) == self._tensor_states
+            and list(map(meta_state, self._metas)) == self._meta_states
+            and (not self._hooked or list(map(_hooks_state, self._hooked)) == self._hooks)
+        ):
+            return False
+        self._left -= 1
+        if not self._left:
+            self._code_of_checks = self._written()
+        elif code is not None:
+            # A value is another object now, and perhaps at each call.
+            self._code_of_checks = None
+        return True
+
+    def _written(self) -> Callable[[], bool] | None:
+        """Code that makes the same checks by identity alone, if they are few and of usual kinds."""
+        lists = [held for held in self._lists if held.__class__ is list]
+        if self._full or self._instances or self._hooked or len(lists) < len(self._lists):
+            return None
+        code = _Checks()
+        # In the order of `_present`, and as it was recorded: another thread may change it now.
+        values = iter(self._values)
+        self._add_names(code, values)
+        for held in lists:
+            for place in range(len(held)):
+                code.same(held, f"[{place}]", next(values))
+        for held in self._empty:
+            code.holds(held, "not {}")
+        for held, length in zip(self._sized, self._lengths, strict=True):
+            code.holds(held, f"len({{}}) == {length}")
+        for read, names, states in (
+            (self._functions, _FUNCTION, self._codes),
+            (self.tensors, _TENSOR, self._tensor_states),
+            (self._metas, _META, self._meta_states),
+        ):
+            for owner, state in zip(read, states, strict=True):
+                # The strides of a tensor's state follow its attributes.
+                for name, value in zip(names, state, strict=False):
+                    code.same(owner, f".{name}", value)
+        for tensor, state in zip(self.tensors, self._tensor_states, strict=True):
+            code.holds(tensor, f"{{}}._array.strides == {state[-1]}")
+        return code.function()
+
+    def _add_names(self, code: _Checks, values: Iterator[Any]) -> None:
+        for table, names, absent in self._globals.values():
+            for name in sorted(names):
+                code.same(table, f"[{name!r}]", next(values))
+            for name in absent:
+                code.holds(table, f"{name!r} not in {{}}")
+        for cell in self._cells:
+            code.same(cell, ".cell_contents", next(values))
+        for owner, name in self._attributes:
+            code.same(owner, f".{name}", next(values))
+        for table, name in self._members:
+            code.same(table, f".get({name!r}, absent)", next(values))
 
     def values_hold(self) -> bool:
         """Whether all but the state of tensors is as it was."""

@@ -582,3 +582,72 @@ def test_containers_that_python_defines_as_classes(make):
         yield from map(compiles(step), map(at, range(4)))
 
     compare(scenario)
+
+
+scale_of_module = 2.0
+#: What functions below read, and what changes it.
+SMALL = {
+    "global": lambda f: globals().__setitem__("scale_of_module", 3.0),
+    "item of a list": lambda f: f.held.__setitem__(0, 5.0),
+    "length of a list": lambda f: f.held.append(2.0),
+    "outer variable": lambda f: f.set_outer(7.0),
+    "requires grad": lambda f: f.held[1].requires_grad_(),
+    "strides": lambda f: setattr(f.held[1], "data", ag.tensor([[7.0, 3.0], [2.0, 4.0]]).T),
+    "code": lambda f: setattr(f.inner, "__code__", (lambda x: x - 1).__code__),
+    "defaults": lambda f: setattr(f.inner, "__defaults__", (9.0,)),
+    "function of a module": lambda f: setattr(math, "floor", lambda x: 4),
+    "hook": lambda f: f.held[2].register_hook(lambda g: g * 2),
+}
+
+
+def small_function():
+    """A function that reads few things, and a name of each for `SMALL`."""
+    outer = 1.5
+    held = [2.0, ag.tensor([[1.0, 2.0], [3.0, 4.0]]), ag.ones(2, requires_grad=True)]
+
+    def inner(x, more=1.0):
+        return x * more
+
+    def function(x):
+        y = inner(x) * scale_of_module * outer + math.floor(2.5)
+        for value in held:
+            y = y * value
+        return ag.grad(y.sum(), held[2])[0] if held[1].requires_grad is False else y.detach()
+
+    def set_outer(value):
+        nonlocal outer
+        outer = value
+
+    function.held, function.inner, function.set_outer = held, inner, set_outer
+    return function
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_changes_after_many_replays_are_noticed(kind, monkeypatch):
+    """By then the checks are code made for them."""
+    monkeypatch.setattr(math, "floor", math.floor)
+    monkeypatch.setitem(globals(), "scale_of_module", 2.0)
+    function = small_function()
+    # The compiled function would have these attributes, too, as an instance's table.
+    parts = types.SimpleNamespace(**vars(function))
+    vars(function).clear()
+    fast = ag.compile(function)
+    x = ag.tensor([[1.0, 2.0], [3.0, 5.0]])
+    for _ in range(8):
+        assert fast(x).tolist() == function(x).tolist()
+    assert fast._entries[0].reached._code_of_checks is not None
+    before = function(x).tolist()
+    SMALL[kind](parts)
+    for _ in range(3):
+        assert fast(x).tolist() == function(x).tolist()
+    assert function(x).tolist() != before
+
+
+def test_equal_numbers_that_are_other_objects():
+    """They are compared by value, as before; the code that compares by identity is dropped."""
+    held = [1000.5]
+    fast = ag.compile(lambda x: x * held[0])
+    for number in range(12):
+        held[0] = float("1000.5") + (number == 11)
+        assert fast(at(2)).item() == 2 * held[0]
+    assert "2 recorded, 10 replayed" in fast.explain()
