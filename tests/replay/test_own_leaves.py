@@ -131,6 +131,23 @@ def test_gradients_of_own_leaves(function: Any) -> None:
         assert "1 recorded, 3 replayed" in fast.explain(), fast.explain()
 
 
+def test_own_leaves_on_a_device_with_streams() -> None:
+    """A pass that commits nothing still ends as passes over such a device do."""
+
+    def function(x: Any) -> Any:
+        leaf = x.clone().requires_grad_()
+        (leaf * leaf).tanh().sum().backward()
+        leaf.data = leaf.data + 0.1 * leaf.grad.sign()
+        return leaf.detach(), leaf.grad.mul_(2)
+
+    fast = ag.compile(function)
+    for number in range(4):
+        x = (ag.arange(6.0) / (number + 1)).to("sim:0")
+        found, expected = fast(x), function(x)
+        assert [p.tolist() for p in found] == [p.tolist() for p in expected]
+    assert "1 recorded, 3 replayed" in fast.explain()
+
+
 @pytest.mark.asyncio
 async def test_an_awaited_pass_to_own_leaves_alone() -> None:
     """Nothing is committed, so the program is divided by no pass."""
