@@ -18,7 +18,8 @@ from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
 from asyncgrad.replay.steps import CHANGED, COPY, Commit, Compute, Place, UnrepeatableError
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
-from asyncgrad.replay.watched_pass import WatchedPass, behind, is_one
+from asyncgrad.replay.watched_pass import WatchedPass, is_one
+from asyncgrad.replay.watched_rule import behind
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask

@@ -27,30 +27,12 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.memory import like_first, like_second
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
-from asyncgrad.replay.watched_rule import WatchedRule, set_rule, steps_of
+from asyncgrad.replay.watched_rule import WatchedRule, behind, set_rule, steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.rule import Rule
     from asyncgrad.replay.arrays import KnownArrays
-
-
-def behind(root: Any) -> Iterator[Any]:
-    """The nodes that a root leads to, itself the first, without those of leaves."""
-    found = {root}
-    todo = [root]
-    while todo:
-        node = todo.pop()
-        yield node
-        following = node.following
-        for edge in following if following.__class__ is tuple else (following,):
-            target = edge.node if edge.__class__ is Edge else edge
-            if target is not None and target not in found:
-                found.add(target)
-                if target.__class__ is not AccumulateGrad:
-                    todo.append(target)
 
 
 class WatchedPass:
@@ -377,11 +359,7 @@ class WatchedPass:
             outs.append(out)
             self._order += 1
             key = edge if edge.__class__ is Edge else (edge, 0)
-            arrived = (order, self._order, out)
-            if key in self.arrived:
-                self.arrived[key].append(arrived)
-            else:
-                self.arrived[key] = [arrived]
+            self.arrived.setdefault(key, []).append((order, self._order, out))
             if node.extras is not None:
                 self._leaving.setdefault(node, {})[number] = (key, self._order)
         if owned:

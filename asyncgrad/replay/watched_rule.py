@@ -1,4 +1,4 @@
-"""Rules that report what they compute, while their pass is recorded."""
+"""The nodes of a pass that is recorded, and their rules, which report what they compute."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.node import Edge
+from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.steps import Compute, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from asyncgrad.core.rule import Rule
 
@@ -44,6 +46,22 @@ class WatchedRule:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.own, name)
+
+
+def behind(root: Any) -> Iterator[Any]:
+    """The nodes that a root leads to, itself the first, without those of leaves."""
+    found = {root}
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        yield node
+        following = node.following
+        for edge in following if following.__class__ is tuple else (following,):
+            target = edge.node if edge.__class__ is Edge else edge
+            if target is not None and target not in found:
+                found.add(target)
+                if target.__class__ is not AccumulateGrad:
+                    todo.append(target)
 
 
 def set_rule(node: Any, rule: Any) -> None:
