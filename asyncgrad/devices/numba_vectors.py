@@ -2,7 +2,7 @@
 
 Numba has no vectors of its own, and what its compiler makes of loops is half as fast. Arrays are
 given by their addresses. Numba keeps a compiled function until the file of that function changes:
-so touch `numba_tiles`, too, after a change here.
+so touch the files whose kernels call these after a change here.
 """
 
 from __future__ import annotations
