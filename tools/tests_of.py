@@ -108,7 +108,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "devices/kernels.py": ("devices/test_cuda_kernels.py", "devices/test_numba_kernels.py"),
     "devices/updates.py": ("optim/test_array_updates.py", "devices/test_cuda_kernels.py"),
     "devices/pointwise.py": ("devices/test_cuda_kernels.py", "devices/test_numba_kernels.py"),
-    "devices/numba*.py": (
+    "devices/host_kernels/*": (
         "devices/test_numba_kernels.py",
         "devices/test_numba_convolution.py",
         "devices/test_numba_batch_norm.py",

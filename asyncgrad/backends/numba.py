@@ -44,7 +44,7 @@ def enable() -> None:
         )
     with _lock:
         if not _functions:
-            from asyncgrad.devices.numba_kernels import Kernels
+            from asyncgrad.devices.host_kernels.declared import Kernels
 
             _functions.update(Kernels().functions)
         COMPILED.update(_functions)

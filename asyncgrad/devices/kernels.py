@@ -1,7 +1,7 @@
 """Kernels that each replace a chain of library calls, declared once for all compilers.
 
 They have the names of the kernels in `ops.fused` and are used where they support the arguments.
-`cuda_kernels` has them compiled for GPUs, and `numba_kernels` for the host.
+`cuda_kernels` has them compiled for GPUs, and `host_kernels` for the host.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _PLAIN = {
 }
 
 
-#: Kernels that replace those of `ops.fused`; `numba_kernels` has some.
+#: Kernels that replace those of `ops.fused`; `host_kernels` has some.
 COMPILED: dict[str, Callable[..., Any]] = {}
 
 

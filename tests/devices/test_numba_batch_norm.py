@@ -63,7 +63,7 @@ def test_the_same_numbers_as_with_numpy(shape, dtype, compiled, monkeypatch):
 
 @pytest.mark.parametrize("shape", [(128, 16, 8, 8), (16, 6, 40, 40)], ids=str)
 def test_pieces_have_the_same_bits(shape, compiled, monkeypatch):
-    from asyncgrad.devices import numba_batch_norm
+    from asyncgrad.devices.host_kernels import batch_norm
 
     class Lender:
         def lend(self, job, most):
@@ -75,11 +75,11 @@ def test_pieces_have_the_same_bits(shape, compiled, monkeypatch):
 
     alone = _results(shape, "f")
     cuts = []
-    share = numba_batch_norm.in_pieces
+    share = batch_norm.in_pieces
     monkeypatch.setattr(
-        numba_batch_norm, "in_pieces", lambda call, cut: cuts.append(len(cut)) or share(call, cut)
+        batch_norm, "in_pieces", lambda call, cut: cuts.append(len(cut)) or share(call, cut)
     )
-    monkeypatch.setattr(numba_batch_norm, "_PIECE", 1 << 13)
+    monkeypatch.setattr(batch_norm, "_PIECE", 1 << 13)
     monkeypatch.setattr(pieces.here, "lender", Lender())
     monkeypatch.setattr(pieces, "threads", 2)
     shared = _results(shape, "f")

@@ -165,7 +165,7 @@ def test_gradients_are_in_order(compiled):
 @pytest.mark.parametrize("batch", [64, 127, 2003])
 def test_groups_of_small_images_are_small(batch, compiled):
     """A batch whose size is a prime number is not one group: its tables would be large."""
-    from asyncgrad.devices.numba_convolution import _grouped
+    from asyncgrad.devices.host_kernels.convolution import _grouped
 
     for area in 1, 4, 16, 49, 64, 2000:
         group = _grouped(batch, area)
@@ -217,14 +217,14 @@ class Lender:
 )
 def test_pieces_have_the_same_bits(case, compiled, monkeypatch):
     """Several threads share images, or channels where images are few."""
-    from asyncgrad.devices import numba_convolution
+    from asyncgrad.devices.host_kernels import convolution
 
-    monkeypatch.setattr(numba_convolution, "_PIECE", 1 << 18)
-    numba_convolution._pieces.cache_clear()
+    monkeypatch.setattr(convolution, "_PIECE", 1 << 18)
+    convolution._pieces.cache_clear()
     given = []
-    share = numba_convolution.in_pieces
+    share = convolution.in_pieces
     monkeypatch.setattr(
-        numba_convolution, "in_pieces", lambda call, cut: given.append(len(cut)) or share(call, cut)
+        convolution, "in_pieces", lambda call, cut: given.append(len(cut)) or share(call, cut)
     )
     monkeypatch.setattr(pieces.here, "lender", None)
     alone = _results(ag, F, case, "f")
@@ -232,7 +232,7 @@ def test_pieces_have_the_same_bits(case, compiled, monkeypatch):
     monkeypatch.setattr(pieces.here, "lender", Lender())
     monkeypatch.setattr(pieces, "threads", 2)
     shared = _results(ag, F, case, "f")
-    numba_convolution._pieces.cache_clear()
+    convolution._pieces.cache_clear()
     assert len(given) == 3
     assert min(given) > 1
     for one, other in zip(alone, shared, strict=True):

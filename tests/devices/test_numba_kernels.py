@@ -111,7 +111,7 @@ def test_values_at_the_edges(name, dtype):
 
 @pytest.mark.parametrize("dtype", ["f", "d"])
 def test_functions_of_one_number(dtype):
-    from asyncgrad.devices import numba_math
+    from asyncgrad.devices.host_kernels import functions
 
     rng = np.random.default_rng(0)
     near = rng.uniform(-2, 2, 5000)
@@ -125,7 +125,7 @@ def test_functions_of_one_number(dtype):
     }
     for name, ulps in ("exp", 2), ("tanh", 3), ("expm1", 3), ("log1p", 3):
         true = getattr(np, name)
-        function = getattr(numba_math, f"{name}_{dtype}")
+        function = getattr(functions, f"{name}_{dtype}")
         for values in given_to[name]:
             given = np.asarray(values, dtype)
             with np.errstate(all="ignore"):
@@ -267,7 +267,7 @@ def test_steps_of_optimizers(name, options, dtype):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_kernel_takes_every_step(name, monkeypatch):
     """What it does not take would be computed by NumPy, with the same result."""
-    from asyncgrad.devices.numba_updates import Prepared
+    from asyncgrad.devices.host_kernels.updates import Prepared
 
     calls, take = [], Prepared.__call__
     monkeypatch.setattr(Prepared, "__call__", lambda *given: calls.append(take(*given)))

@@ -60,7 +60,7 @@ def _turned_back(builder: Any, rows: list[Any], width: int) -> list[Any]:
 
 
 def _sums(vectors: int, turned: bool) -> Any:
-    """A function that computes `PLACES` sums of some vectors each, as `numba_tiles` says.
+    """A function that computes `PLACES` sums of some vectors each, as `tiles` says.
 
     Args:
         vectors: how many vectors of channels.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -22,16 +23,16 @@ import numba
 import numpy as np
 from numba.misc import appdirs
 
-from asyncgrad.devices import (
-    numba_attention,
-    numba_batch_norm,
-    numba_convolution,
-    numba_math,
-    numba_norms,
-    numba_softmax,
+from asyncgrad.devices.host_kernels import (
+    addresses,
+    attention,
+    batch_norm,
+    convolution,
+    functions,
+    norms,
+    softmax,
 )
-from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
-from asyncgrad.devices.numba_calls import (
+from asyncgrad.devices.host_kernels.calls import (
     ElementwiseKernel,
     Unfit,
     names_of,
@@ -39,7 +40,8 @@ from asyncgrad.devices.numba_calls import (
     supported,
     total,
 )
-from asyncgrad.devices.numba_updates import UpdateKernel, update_text
+from asyncgrad.devices.host_kernels.updates import UpdateKernel, update_text
+from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
 from asyncgrad.devices.pointwise import CDF, LOSSES, Elementwise
 from asyncgrad.devices.updates import UPDATES
 
@@ -63,10 +65,12 @@ _OWN = {
 _HEAD = """\
 from math import log, sqrt
 import numpy as np
-from numba import njit, types
-from asyncgrad.devices.numba_math import (
-    FASTMATH, READ, cdf_{0} as cdf, exp_{0} as exp, expm1_{0} as expm1, larger,
-    log1p_{0} as log1p, order_{0} as order, row_{0} as row, sign_{0} as sign, smaller,
+from numba import types
+from asyncgrad.devices.host_kernels.addresses import READ, row_{0} as row
+from asyncgrad.devices.host_kernels.compiling import compiled
+from asyncgrad.devices.host_kernels.functions import (
+    cdf_{0} as cdf, exp_{0} as exp, expm1_{0} as expm1, larger,
+    log1p_{0} as log1p, order_{0} as order, sign_{0} as sign, smaller,
     tanh_{0} as tanh, value_{0} as value
 )
 
@@ -78,9 +82,7 @@ places = types.Array(integer, 1, "C")
 
 
 def kernel(*signature):
-    return njit(
-        [signature], nogil=True, cache={2}, fastmath=FASTMATH, error_model="numpy"
-    )
+    return compiled([signature])
 """
 
 
@@ -166,14 +168,9 @@ _NUMBERS = {
 }
 
 
-def text(dtype: str, cache: bool) -> str:
-    """The kernels of a dtype as the text of a module.
-
-    Args:
-        dtype: "f" or "d".
-        cache: whether Numba keeps what it compiles beside the module's file.
-    """
-    parts = [_HEAD.format(dtype, {"f": 32, "d": 64}[dtype], cache)]
+def text(dtype: str) -> str:
+    """The kernels of a dtype, "f" or "d", as the text of a module."""
+    parts = [_HEAD.format(dtype, {"f": 32, "d": 64}[dtype])]
     for name, declared in _OWN.items():
         if name in UPDATES:
             parts.append(update_text(name, UPDATES[name], _statements))
@@ -210,7 +207,7 @@ class Kernels:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
             self.functions[f"{name}_total"] = supported(partial(total, totals))
         for module in (
-            numba_attention, numba_batch_norm, numba_convolution, numba_norms, numba_softmax,
+            attention, batch_norm, convolution, norms, softmax,
         ):  # fmt: skip
             self.functions |= module.FUNCTIONS
 
@@ -234,10 +231,10 @@ class Kernels:
 
 def _compiled(dtype: str) -> Any:
     """The module of a dtype's kernels; kept for the next process where files can be written."""
-    code = text(dtype, True)
+    code = text(dtype)
     # Numba compiles them into the kernels, but looks for changes in the kernels' file alone.
-    functions = Path(numba_math.__file__).read_text(encoding="utf-8")
-    key = hashlib.sha256(f"{numba.__version__} {functions} {code}".encode()).hexdigest()[:16]
+    called = [inspect.getsource(module) for module in (addresses, functions)]
+    key = hashlib.sha256(repr((numba.__version__, called, code)).encode()).hexdigest()[:16]
     usual: Any = appdirs
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or usual.user_cache_dir("asyncgrad"))
     file = folder / f"kernels_{dtype}_{key}.py"
@@ -249,7 +246,7 @@ def _compiled(dtype: str) -> Any:
             Path(made.name).replace(file)
     except OSError:
         space: dict[str, Any] = {}
-        exec(compile(text(dtype, False), f"<kernels {dtype}>", "exec"), space)
+        exec(compile(code, f"<kernels {dtype}>", "exec"), space)
         return SimpleNamespace(**space)
     spec: Any = importlib.util.spec_from_file_location(f"asyncgrad_kernels_{dtype}", file)
     module = importlib.util.module_from_spec(spec)

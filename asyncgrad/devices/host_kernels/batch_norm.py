@@ -10,11 +10,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
-from asyncgrad.devices.numba_math import FASTMATH
-from asyncgrad.devices.numba_tiles import kernel
-from asyncgrad.devices.numba_vectors import address, copy
+from asyncgrad.devices.host_kernels.compiling import compiled, kernel
+from asyncgrad.devices.host_kernels.vectors import address, copy
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pool import pooled_numpy
 
@@ -31,7 +29,7 @@ _PIECE = 1 << 18
 _BESIDE = 8
 
 _NUMPY = pooled_numpy()
-_inner: Any = njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)
+_inner: Any = compiled()
 
 
 @_inner
@@ -117,7 +115,7 @@ def _gather(x_: Any, start: int, apart: int, runs: int, beside: int, own: Any) -
         copy(x_, address(x_, start + run * apart), address(own, run * beside), beside)
 
 
-@kernel("iiiii n aaa ooo", FASTMATH)
+@kernel("iiiii n xxx yyy")
 def _normalise(
     low: int, high: int, runs: int, beside: int, count: int, eps: Any, x_: Any, weight_: Any,
     bias_: Any, y_: Any, mean_: Any, variance_: Any,
@@ -142,7 +140,7 @@ def _normalise(
         mean_[channel], variance_[channel] = mean, variance
 
 
-@kernel("iiiii n aaaaa ooo", FASTMATH)
+@kernel("iiiii n xxxxx yyy")
 def _gradients(
     low: int, high: int, runs: int, beside: int, count: int, eps: Any, g_: Any, x_: Any,
     weight_: Any, mean_: Any, variance_: Any, d_: Any, by_weight_: Any, by_bias_: Any,

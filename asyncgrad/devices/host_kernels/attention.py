@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.devices.numba_math import exp, kernel, order, value
+from asyncgrad.devices.host_kernels.compiling import kernel
+from asyncgrad.devices.host_kernels.functions import exp, order, value
 
 
-@kernel("iiii nn x yy")
+@kernel("ii iiii nn x yy")
 def _attention_shares(
     low: int, high: int, rows: int, keys: int, of_matrix: int, of_row: int, scale: Any,
     lowest: Any, mask_: Any, x_: Any, sums_: Any,
@@ -45,7 +46,7 @@ def _attention_shares(
         sums_[line] = T(log(total)) + top
 
 
-@kernel("iiii n xx yy")
+@kernel("ii iiii n xx yy")
 def _attention_slopes(
     low: int, high: int, rows: int, keys: int, of_matrix: int, of_row: int, scale: Any,
     mask_: Any, sums_: Any, x_: Any, d_: Any,

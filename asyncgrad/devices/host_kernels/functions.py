@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba import types
+from numba.extending import overload
 
+from asyncgrad.devices.host_kernels.compiling import IN_ORDER, compiled
 from asyncgrad.devices.pointwise import NORMAL_CDF
 
 F = np.float32
-#: Products may be fused with sums, and sums regrouped; NaN and infinities stay what they are.
-FASTMATH = {"contract", "reassoc", "nsz"}
-_carray: Any = numba.carray  # type: ignore[attr-defined]
-_inner: Any = njit(nogil=True, fastmath={"contract"}, error_model="numpy", cache=True)
+_inner: Any = compiled(fastmath=IN_ORDER)
 
 _LOG2_E = 1.4426950408889634
 #: ln(2) as a sum: the first part has few bits, so that its products with whole numbers are exact.
@@ -261,53 +258,6 @@ def sign_d(x: Any) -> Any:
     return 1.0 if x > 0.0 else (-1.0 if x < 0.0 else x)
 
 
-def _finder(dtype: Any, count: int, readonly: bool) -> Any:
-    """A function that writes the addresses of so many arrays into an array."""
-    array = types.Array(dtype, 1, "C", readonly=readonly)
-    out = types.Array(types.int64, 1, "C")
-
-    @njit([(types.UniTuple(array, count), out)], nogil=True, cache=True)
-    def find(arrays: Any, found: Any) -> None:
-        for place in range(count):
-            found[place] = arrays[place].ctypes.data
-
-    return find
-
-
-#: How many arrays that can be written to, and that need not be, functions find addresses of.
-WRITTEN, READ = 32, 16
-written_f, written_d = (_finder(dtype, WRITTEN, False) for dtype in (types.float32, types.float64))
-read_f, read_d = (_finder(dtype, READ, True) for dtype in (types.float32, types.float64))
-
-
-def _pointer(dtype: Any) -> Any:
-    """A function that makes a pointer of an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    @intrinsic
-    def pointer(context: Any, address: Any) -> Any:
-        return types.CPointer(dtype)(types.int64), generate
-
-    return pointer
-
-
-_pointer_f, _pointer_d = map(_pointer, (types.float32, types.float64))
-
-
-@_inner
-def row_f(address: Any, size: Any) -> Any:
-    """The memory at an address as an array."""
-    return _carray(_pointer_f(address), size)
-
-
-@_inner
-def row_d(address: Any, size: Any) -> Any:
-    """The memory at an address as an array."""
-    return _carray(_pointer_d(address), size)
-
-
 # -- of the dtype that they are called with -------------------------------------------------------
 
 
@@ -337,31 +287,7 @@ value = _of_dtype(value_f, value_d, types.int32)
 ADDED = 512
 
 
-def _array(number: Any, readonly: bool = False) -> Any:
-    return types.Array(number, 1, "C", readonly=readonly)
-
-
-def kernel(kinds: str) -> Any:
-    """Compile for both dtypes; the kinds say what follows the range of rows.
-
-    They are "i" for an integer, "n" for a number, "x" for an array and "y" for one written to, "p"
-    for an array of places, and "s" for sums in double precision that are added to.
-    """
-
-    def signature(number: Any) -> Any:
-        known = {
-            "i": types.int64, "n": number, "x": _array(number, True), "y": _array(number),
-            "p": _array(types.int64, True), "s": _array(types.float64),
-        }  # fmt: skip
-        return types.void(
-            types.int64, types.int64, *(known[kind] for kind in kinds.replace(" ", ""))
-        )
-
-    signatures = [signature(number) for number in (types.float32, types.float64)]
-    return njit(signatures, nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
-
-
-@njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+@compiled()
 def line_sum(values: Any) -> Any:
     """The sum of an array: of its parts in double precision."""
     total = 0.0
@@ -374,7 +300,7 @@ def line_sum(values: Any) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+@compiled()
 def line_dot(values: Any, others: Any) -> Any:
     """The sum of products, in the same way."""
     total = 0.0
@@ -388,7 +314,7 @@ def line_dot(values: Any, others: Any) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+@compiled()
 def line_squares(values: Any, mean: Any) -> Any:
     """The sum of the squares of the distances from a number."""
     total = 0.0

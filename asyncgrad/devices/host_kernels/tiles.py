@@ -3,7 +3,7 @@
 All three functions of a convolution are sums `out[i] = sum over j of x[a[i] + b[j]] * w[j]`, where
 `x` is an image, `a` and `b` are tables of offsets, and `w[j]` and `out[i]` are vectors over
 channels. For the output, `a` has the places of the image and `b` the places of the kernel in all
-input channels; for the weight's gradient it is the other way round. `numba_vectors` has the inner
+input channels; for the weight's gradient it is the other way round. `vectors` has the inner
 loop: it computes `PLACES` sums at a time, which stay in registers.
 
 Some images are copied with their padding first, so few of them that they stay in the cache.
@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from asyncgrad.devices.numba_vectors import (
+from asyncgrad.devices.host_kernels.compiling import compiled, kernel
+from asyncgrad.devices.host_kernels.vectors import (
     BYTES,
     PAIR,
     PLACES,
@@ -35,31 +35,9 @@ def lanes(dtype: np.dtype[Any]) -> int:
     return BYTES // dtype.itemsize
 
 
-_options: Any = {"nogil": True, "cache": True, "error_model": "numpy"}
-_inner: Any = njit(**_options)
-
-
-def kernel(parameters: str, fastmath: Any = False) -> Any:
-    """Compile a function for float32 and for float64.
-
-    Args:
-        parameters: the kinds of its parameters: `i` for an integer, `n` for a number, `t` for a
-            table of integers, `a` for an array that is read, and `o` for one that is written.
-        fastmath: Numba's option.
-    """
-
-    def kinds(number: Any) -> list[Any]:
-        known = {
-            "i": types.int64,
-            "n": number,
-            "t": types.Array(types.int64, 1, "C", readonly=True),
-            "a": types.Array(number, 1, "C", readonly=True),
-            "o": types.Array(number, 1, "C"),
-        }
-        return [known[kind] for kind in parameters.replace(" ", "")]
-
-    signatures = [types.void(*kinds(number)) for number in (types.float32, types.float64)]
-    return njit(signatures, fastmath=fastmath, **_options)
+#: Sums stay in their order.
+_PLAIN: frozenset[str] = frozenset()
+_inner: Any = compiled(fastmath=_PLAIN)
 
 
 @_inner
@@ -83,7 +61,7 @@ def _slopes(y_: Any, base: Any, area: Any, channels: Any, first: Any, lane: Any,
             own[at * lane + channel] = line[at]
 
 
-@kernel("iiiii t a o")
+@kernel("iiiii p x y", _PLAIN)
 def lay(
     begin: int, outs: int, apart: int, channels: int, distance: int, taps: Any, weight_: Any,
     out_: Any,
@@ -114,7 +92,7 @@ def lay(
                 at += lane
 
 
-@kernel("iiiiiiiiii ttttt aa o")
+@kernel("iiiiiiiiii ppppp xx y", _PLAIN)
 def convolve(
     low: int, high: int, first: int, last: int, group: int, length: int, width: int, size: int,
     outs: int, area: int, parts: Any, rows: Any, offsets: Any, steps: Any, where: Any, x_: Any,
@@ -187,7 +165,7 @@ def convolve(
                                     out_[there] = scratch[channel * PLACES + n]
 
 
-@kernel("iiiiiiiiii tttt aa o")
+@kernel("iiiiiiiiii pppp xx y", _PLAIN)
 def weigh(
     low: int, high: int, first: int, last: int, group: int, length: int, width: int, size: int,
     outs: int, area: int, runs: Any, rows: Any, offsets: Any, steps: Any, x_: Any, y_: Any,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices import numba_math
-from asyncgrad.devices.numba_math import READ, WRITTEN
+from asyncgrad.devices.host_kernels import addresses
+from asyncgrad.devices.host_kernels.addresses import READ, WRITTEN
 from asyncgrad.devices.updates import COMMON
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Prepared:
 _FINDERS = {
     array.dtype: (written, read, (array,) * WRITTEN)
     for written, read, array in (
-        (numba_math.written_f, numba_math.read_f, np.empty(0, "f")),
-        (numba_math.written_d, numba_math.read_d, np.empty(0, "d")),
+        (addresses.written_f, addresses.read_f, np.empty(0, "f")),
+        (addresses.written_d, addresses.read_d, np.empty(0, "d")),
     )
 }

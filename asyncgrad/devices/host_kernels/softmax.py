@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.numba_calls import DTYPES, Unfit, empty, flat, share, supported
-from asyncgrad.devices.numba_math import exp, kernel, line_dot, line_sum, order, value
+from asyncgrad.devices.host_kernels.calls import DTYPES, Unfit, empty, flat, share, supported
+from asyncgrad.devices.host_kernels.compiling import kernel
+from asyncgrad.devices.host_kernels.functions import exp, line_dot, line_sum, order, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _SOFTMAX, _LOG_SOFTMAX, _LOG_SUMS = range(3)
 
 
-@kernel("ii x yy")
+@kernel("ii ii x yy")
 def _softmax(low: int, high: int, length: int, how: int, x_: Any, y_: Any, sums_: Any) -> None:
     """One of three functions along the last axis."""
     T = x_.dtype.type
@@ -52,7 +53,7 @@ def _softmax(low: int, high: int, length: int, how: int, x_: Any, y_: Any, sums_
                 y[at] -= log_total
 
 
-@kernel("ii xx y")
+@kernel("ii ii xx y")
 def _softmax_gradient(
     low: int, high: int, length: int, how: int, g_: Any, y_: Any, d_: Any
 ) -> None:
@@ -76,7 +77,7 @@ def _softmax_gradient(
 _WIDTH, _FEWEST = 256, 8
 
 
-@kernel("iii x yy")
+@kernel("ii iii x yy")
 def _softmax_beside(
     low: int, high: int, length: int, beside: int, how: int, x_: Any, y_: Any, sums_: Any
 ) -> None:
@@ -125,7 +126,7 @@ def _softmax_beside(
                     y[at] -= total[at]
 
 
-@kernel("iii xx y")
+@kernel("ii iii xx y")
 def _softmax_gradient_beside(
     low: int, high: int, length: int, beside: int, how: int, g_: Any, y_: Any, d_: Any
 ) -> None:
@@ -160,7 +161,7 @@ def _softmax_gradient_beside(
                     d[at] = g[at] - exp(y[at]) * total[at]
 
 
-@kernel("iii xx p x y")
+@kernel("ii iii xx p x y")
 def _class_slopes(
     low: int, high: int, length: int, beside: int, picking: int, x_: Any, sums_: Any,
     place_: Any, factor_: Any, d_: Any,

@@ -11,15 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.devices.numba_calls import DTYPES, Unfit, empty, flat, ranges, share, supported
-from asyncgrad.devices.numba_math import ADDED, kernel, line_squares, line_sum
+from asyncgrad.devices.host_kernels.calls import (
+    DTYPES,
+    Unfit,
+    empty,
+    flat,
+    ranges,
+    share,
+    supported,
+)
+from asyncgrad.devices.host_kernels.compiling import kernel
+from asyncgrad.devices.host_kernels.functions import ADDED, line_squares, line_sum
 from asyncgrad.devices.pieces import in_pieces
 
 #: Rows whose gradients by weights are added up in the arrays' dtype.
 _ROWS = 32
 
 
-@kernel("ii n xxx yyy")
+@kernel("ii ii n xxx yyy")
 def _norm(
     low: int, high: int, length: int, centred: int, eps: Any, x_: Any, weight_: Any, bias_: Any,
     y_: Any, mean_: Any, inverse_: Any,
@@ -37,7 +46,7 @@ def _norm(
         inverse_[line] = inverse
 
 
-@kernel("iii xxxxx y s")
+@kernel("ii iii xxxxx y s")
 def _norm_gradient(
     low: int, high: int, length: int, columns: int, centred: int, g_: Any, x_: Any, mean_: Any,
     inverse_: Any, weight_: Any, d_: Any, sums_: Any,

@@ -1,4 +1,4 @@
-"""Convolutions by the compiled kernels of `numba_tiles`, and the tables of offsets for them."""
+"""Convolutions by the compiled kernels of `tiles`, and the tables of offsets for them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.numba_tiles import convolve, lanes, lay, weigh
-from asyncgrad.devices.numba_vectors import PLACES
+from asyncgrad.devices.host_kernels.tiles import convolve, lanes, lay, weigh
+from asyncgrad.devices.host_kernels.vectors import PLACES
 from asyncgrad.devices.pieces import here, in_pieces
 from asyncgrad.devices.pool import pooled_numpy
 from asyncgrad.records import NamedTuple
@@ -74,7 +74,7 @@ def _backward(n: int, m: int, k: int, s: int, d: int, before: int) -> list[_Phas
 
 
 class _Plan(NamedTuple):
-    """The tables for images that are computed at a time; see `numba_tiles`."""
+    """The tables for images that are computed at a time; see `tiles`."""
 
     #: The elements of the padded images, 0 without padding.
     size: int

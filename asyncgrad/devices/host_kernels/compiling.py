@@ -1,0 +1,67 @@
+"""How functions and kernels of the host are compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numba import njit, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Products may be fused with sums, and sums regrouped; NaN and infinities stay what they are.
+FASTMATH = frozenset({"contract", "reassoc", "nsz"})
+#: The same, but sums stay in their order.
+IN_ORDER = frozenset({"contract"})
+
+
+def compiled(
+    signatures: list[Any] | None = None, fastmath: frozenset[str] = FASTMATH
+) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function, which then runs without the interpreter's lock.
+
+    What is compiled is kept for the next process, if there is a folder that can be written to.
+
+    Args:
+        signatures: the types of its arguments; None for a function that compiled ones call.
+        fastmath: what may be done to floating-point numbers, in LLVM's words.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        def made(cache: bool) -> Any:
+            return njit(
+                signatures, nogil=True, cache=cache, fastmath=set(fastmath), error_model="numpy"
+            )(function)
+
+        try:
+            return made(cache=True)
+        except RuntimeError:
+            # Numba has found no such folder.
+            return made(cache=False)
+
+    return decorate
+
+
+def array(number: Any, readonly: bool = False) -> Any:
+    """The type of arrays of one axis whose elements lie side by side."""
+    return types.Array(number, 1, "C", readonly=readonly)
+
+
+def kernel(kinds: str, fastmath: frozenset[str] = FASTMATH) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function for float32 and for float64.
+
+    Args:
+        kinds: of its parameters: "i" for an integer, "n" for a number, "x" for an array and "y" for
+            one that is written to, "p" for an array of integers, and "s" for sums in double
+            precision, which are added to.
+        fastmath: as for `compiled`.
+    """
+
+    def signature(number: Any) -> Any:
+        known = {
+            "i": types.int64, "n": number, "x": array(number, True), "y": array(number),
+            "p": array(types.int64, True), "s": array(types.float64),
+        }  # fmt: skip
+        return types.void(*(known[kind] for kind in kinds.replace(" ", "")))
+
+    return compiled([signature(number) for number in (types.float32, types.float64)], fastmath)
