@@ -11,6 +11,8 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import COMPILED
 
 pytest.importorskip("numba")
+#: Numba compiles for most of a minute, unless it has kept what it compiled.
+pytestmark = pytest.mark.slow
 #: Up to 512 elements beside one another are copied to those of other images.
 SHAPES = ((5, 3, 8), (6, 17, 3, 7), (128, 16, 8, 8), (3, 4, 23, 40), (1, 5, 2000), (2, 3, 4, 5, 6))
 

@@ -13,6 +13,8 @@ from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import COMPILED
 
 pytest.importorskip("numba")
+#: Numba compiles for most of a minute, unless it has kept what it compiled.
+pytestmark = pytest.mark.slow
 F = ag.nn.functional
 FUNCTIONS = (F.conv1d, F.conv2d, F.conv3d)
 #: Images, channels, channels of the output, lengths, kernel, stride, padding, dilation.

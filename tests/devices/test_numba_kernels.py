@@ -19,6 +19,8 @@ from asyncgrad.devices.kernels import STEPS
 from asyncgrad.devices.plain_numpy import COMPILED
 
 pytest.importorskip("numba")
+#: Numba compiles for most of a minute, unless it has kept what it compiled.
+pytestmark = pytest.mark.slow
 F = ag.nn.functional
 #: Where two kernels of these functions may differ, in units of the dtype's precision.
 FUNCTIONS = {

@@ -12,6 +12,9 @@ from test_numba_kernels import compiled, plain
 import asyncgrad as ag
 from asyncgrad.backends import numba as switch
 
+#: Numba compiles for most of a minute, unless it has kept what it compiled.
+pytestmark = pytest.mark.slow
+
 F = ag.nn.functional
 DTYPES = [ag.float32, ag.float64]
 

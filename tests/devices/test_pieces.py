@@ -12,6 +12,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.devices import pieces
+from asyncgrad.devices.cpu import CPU
 from asyncgrad.ops.fused import elementwise
 from asyncgrad.ops.table import attention, convolution, normalisation
 from asyncgrad.scheduler.threads import Threads
@@ -226,7 +227,7 @@ def test_blocks_of_an_elementwise_function_are_computed_by_several_threads() -> 
         return xp.multiply(x, 2, out)
 
     x = np.arange(1 << 20, dtype="f4")
-    np.testing.assert_array_equal(twice(np, x), x * 2)
+    np.testing.assert_array_equal(twice(CPU.xp, x), x * 2)
     assert len(meeting.here) > 1
 
 
@@ -239,7 +240,7 @@ def test_few_blocks_stay_in_one_thread() -> None:
         names.add(threading.current_thread().name)
         return xp.multiply(x, 2, out)
 
-    twice(np, np.ones(3 << 17, "f4"))
+    twice(CPU.xp, np.ones(3 << 17, "f4"))
     assert names == {threading.current_thread().name}
 
 
