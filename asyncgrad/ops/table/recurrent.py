@@ -100,12 +100,11 @@ def _for_steps(
     sample = each[1]
     if not xp.compiled or sample.dtype.char not in "fd" or not len(sample):
         return None
-    views = [*zip(*[_flat(xp, arrays) for arrays in each], strict=True)]
     first, last = ([array.reshape(-1) for array in arrays] for arrays in (first, last))
-    kernel = compiled(xp, name, *first, *views[0], *last)
-    if kernel is NotImplemented:
-        return None
-    return lambda t: kernel(*first, *views[t], *last)
+    own = zip(*[_flat(xp, arrays) for arrays in each], strict=True)
+    arguments = [(*first, *views, *last) for views in own]
+    kernel = compiled(xp, name, *arguments[0])
+    return None if kernel is NotImplemented else lambda t: kernel(*arguments[t])
 
 
 def _flat(xp: Library, arrays: Any) -> list[Any]:
@@ -322,17 +321,17 @@ def _lstm(
     xp = _library(xp)
     add, multiply, tanh, matmul = xp.add, xp.multiply, xp.tanh, xp.matmul
     for t in range(steps):
-        gate, cell, top = gates[t], cells[t], tops[t]
         if t:
             before[t] = h
         if cut:
             matmul(rows[t], weight, out=products[t])
         else:
             matmul(h, weight, out=part)
+        h = out[t]
         if step is not None:
             step(t)
-            h = out[t]
             continue
+        gate, cell, top = gates[t], cells[t], tops[t]
         if not cut:
             add(gate, part, gate)
         tanh(gate, gate)
@@ -344,7 +343,7 @@ def _lstm(
         multiply(i, j, scratch)
         add(cell, scratch, cell)
         tanh(cell, top)
-        h, c = out[t], cell
+        c = cell
         multiply(o, top, h)
     out[steps] = cells[-1]
     if not kept:
