@@ -39,9 +39,7 @@ def test_every_recipe_is_run():
     assert {path.stem for path in DOCS.glob("how-to/*.md")} == PAGES.keys() | OTHERS
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=SLOW[name] if name in SLOW else ()) for name in PAGES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in PAGES])
 def test_each_recipe_runs_and_prints_what_it_says(name):
     """Where a package is absent, its Python has to be valid."""
     page, notebook = f"how-to/{name}.md", name == "jupyter"
