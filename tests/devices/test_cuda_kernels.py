@@ -209,7 +209,7 @@ def test_fewer_launches(cupy):
 
 
 @pytest.mark.parametrize(
-    ("kind", "forwards", "backwards"), [("RNN", 2, 2), ("GRU", 2, 3), ("LSTM", 3, 3)]
+    ("kind", "forwards", "backwards"), [("RNN", 2, 2), ("GRU", 3, 3), ("LSTM", 3, 3)]
 )
 def test_launches_of_a_step_of_a_recurrent_layer(kind, forwards, backwards, cupy):
     """A product, a kernel, and copies to where the next product reads."""

@@ -525,10 +525,20 @@ def _gru(xp: Library, z: Array, h: Array, w: Array, b: Array, kept: list[Any]) -
     others = (*part, *(xp.zeros(part.shape, z.dtype) + bias))
     each = ((h, out), *gates.swapaxes(0, 1), news, out)
     step = _for_steps(xp, "gru_step", others, each)
-    xp = _library(xp)
-    weight, product = (_columns(x, cut) if cut > 1 else x for x in (weight, part))
+    on_host, xp = xp.ndarray is np.ndarray, _library(xp)
+    gathered = None
+    times, product = xp.matmul, part
+    if not on_host:
+        # CUDA graphs take no product with several matrices: all gates are columns of one.
+        times, product = xp.dot, _room(xp, (batch, width), z.dtype)
+        weight = weight.swapaxes(0, 1).reshape(h.shape[1], width)
+        gathered = product.reshape(batch, 3, size).swapaxes(0, 1)
+    elif cut > 1:
+        weight, product = _columns(weight, cut), _columns(part, cut)
     for t in range(steps):
-        xp.matmul(h, weight, out=product)
+        times(h, weight, out=product)
+        if gathered is not None:
+            part[...] = gathered
         state = out[t]
         if step is not None:
             step(t)
