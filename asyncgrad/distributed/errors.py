@@ -46,6 +46,13 @@ def late(what: str) -> PassEndedError:
     return PassEndedError(f"{what} has ended, or was given up: nothing more is done for it")
 
 
+def late_step(name: str) -> TimeoutError:
+    """The error for a step whose deadline has passed; asyncio's refers to the task, in a cycle."""
+    return TimeoutError(
+        f"{name} did not end by its deadline; no .grad was touched. Give it more time."
+    )
+
+
 def note_traceback(error: BaseException, where: str) -> None:
     """Add a note with the frames of users' code, because no traceback is sent with an error."""
     with suppress(Exception):

@@ -11,7 +11,7 @@ from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
-from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.errors import PassEndedError, late_step
 from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.staging import context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
@@ -115,8 +115,9 @@ class Pipeline:
                 )
         shared = context()
         losses: list[Any] = []
+        limit, expired = asyncio.timeout_at(deadline), False
         try:
-            async with asyncio.timeout_at(deadline):
+            async with limit:
                 last = await self._prepare(loss_fn)
                 bounds = [rows * i // self._microbatches for i in range(self._microbatches + 1)]
                 in_flight = (
@@ -147,9 +148,15 @@ class Pipeline:
                 async with shared:
                     losses = await _all([run(number) for number in range(self._microbatches)])
         except TimeoutError:
-            # Once all has been committed, a deadline that passes changes nothing.
-            if not shared.committed:
+            expired = limit.expired()
+            if not expired:
                 raise
+        finally:
+            # It refers to the task, whose error's traceback may hold this frame: a cycle.
+            del limit
+        # Once all has been committed, a deadline that passes changes nothing.
+        if expired and not shared.committed:
+            raise late_step("Pipeline.step")
         total: Tensor = sum(losses[1:], start=losses[0])
         return total
 

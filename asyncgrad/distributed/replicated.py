@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
+from asyncgrad.distributed.errors import late_step
 from asyncgrad.distributed.nn.parallel import DistributedDataParallel
 from asyncgrad.distributed.staging import context
 from asyncgrad.distributed.values import as_loss, awaited, requires_grad
@@ -76,8 +77,9 @@ class ReplicatedModel:
             raise ValueError("forward_backward: the shards have no examples")
         shared = context()
         losses: list[Any] = []
+        limit, expired = asyncio.timeout_at(deadline), False
         try:
-            async with asyncio.timeout_at(deadline), self._turn, shared:
+            async with limit, self._turn, shared:
                 self._steps += 1
                 key, turn = shared.stage(site)
                 left = None if deadline is None else deadline - site.loop.time()
@@ -100,9 +102,15 @@ class ReplicatedModel:
                 ]
                 losses = await site.all_of("stage_in_group", arguments)
         except TimeoutError:
-            # Once all has been committed, a deadline that passes changes nothing.
-            if not shared.committed:
+            expired = limit.expired()
+            if not expired:
                 raise
+        finally:
+            # It refers to the task, whose error's traceback may hold this frame: a cycle.
+            del limit
+        # Once all has been committed, a deadline that passes changes nothing.
+        if expired and not shared.committed:
+            raise late_step("forward_backward")
         total = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n)
         return total / sum(rows)  # type: ignore[no-any-return]
 

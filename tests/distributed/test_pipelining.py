@@ -241,6 +241,44 @@ async def test_a_step_that_has_failed_leaves_nothing_to_the_garbage_collector() 
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+async def test_a_step_that_is_too_late_leaves_nothing_to_the_garbage_collector(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its calls have computed would stay on the workers until the caller collects."""
+    engine = Engine(2)
+    gc.disable()
+    try:
+        async with world_of(engine, grace=0.05) as world:
+            stages = [await world.remote(rank, Layer, rank) for rank in range(2)]
+            pipeline = Pipeline(stages, microbatches=2, schedule=schedule)
+            x, target = data()
+            loop, limits = asyncio.get_running_loop(), [asyncio.timeout(None)]
+            monkeypatch.setattr(asyncio, "timeout_at", lambda when: limits[0])
+
+            def hang(rank: int, message: Any) -> None:
+                if message.method == "deposit" and not engine.stopped:
+                    engine.stop(0)
+                    limits[0].reschedule(loop.time())
+
+            engine.on_message = hang
+            deadline = loop.time() + 1_000
+            step = asyncio.create_task(pipeline.step(x, target, mean_square, deadline=deadline))
+            with pytest.raises(TimeoutError, match=r"Pipeline\.step did not end by its deadline"):
+                await step
+            limits.clear()
+            del step
+            engine.on_message = lambda rank, message: None
+            engine.wake(0)
+            for _ in range(500):
+                await asyncio.sleep(0)
+            found = [host._entries for host in engine.hosts]
+            assert found == [{}, {}]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.asyncio
 async def test_a_deadline_that_passes_while_all_commit_comes_too_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
