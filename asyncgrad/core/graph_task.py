@@ -375,6 +375,9 @@ class GraphTask(PassState):
                     return HEAVY
                 self.revoke = None
             self._end(CANCELLED if self.error is None else FAILED)
+        elif self.state is not RUNNING:
+            # It has ended in a thread, and the loop asks again.
+            return FINISHED
         elif self.ready:
             return MORE
         elif self.asked < len(self.members):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from typing import Any
 
@@ -541,6 +542,32 @@ async def test_nodes_in_threads_join_and_participants_run_on_the_loop(pair: Any)
     await (chain(value, 1, cost=HEAVY) + pair[1]).sum().backward()
     assert loops == [asyncio.get_running_loop()]
     assert member.verbs()[-1] == "commit ends"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["error", "cancel"])
+async def test_participants_of_a_pass_that_ends_in_a_thread_are_told(pair: Any, how: str) -> None:
+    """The loop asks a pass that a thread has ended what comes next, and its members are not it."""
+    member, loop = Member([], pair), asyncio.get_running_loop()
+    begun, goes_on = asyncio.Event(), threading.Event()
+
+    def end() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        assert goes_on.wait(10)
+        if how == "error":
+            raise ValueError("planned")
+
+    value = calls(calls(pair[0], end, HEAVY), lambda: graph.join(member), HEAVY)
+    future = (chain(value, 1, cost=HEAVY) + pair[1]).sum().backward()
+    await begun.wait()
+    if how == "cancel":
+        future.cancel()
+    goes_on.set()
+    with pytest.raises(ValueError if how == "error" else asyncio.CancelledError):
+        await future
+    assert member.verbs() == ["abort", "abort ends"]
+    assert [x.grad for x in pair] == [None, None]
+    await assert_nothing_runs()
 
 
 @pytest.mark.parametrize("fails", [False, True])
