@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.function import Function
-from asyncgrad.autograd.modes import is_grad_enabled
+from asyncgrad.autograd.modes import enable_grad, is_grad_enabled
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributed.staging import Ambient, ambient
 from asyncgrad.distributed.sums import Staged, summed
-from asyncgrad.distributed.values import check_plain, cut
+from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.ops.tensors.pytree import flatten
 
 if TYPE_CHECKING:
@@ -84,6 +84,36 @@ class _Border(Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         graph.join(_collector.get())
         return gradients
+
+
+class _Entrance(Function):
+    """The identity on what a part is given, so that the part may change it in place."""
+
+    @staticmethod
+    def forward(ctx: Any, shared: bool, *tensors: Any) -> Any:
+        # A caller on the same worker goes on with its own values.
+        return tuple([one.clone() if shared else one.detach() for one in tensors])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, *gradients
+
+
+def entered(leaves: list[Any], shared: bool) -> list[Any]:
+    """What a part is given in place of leaves that require grad.
+
+    Args:
+        leaves: tensors, or plain data.
+        shared: whether their memory is that of their caller's values.
+    """
+    places = [place for place, leaf in enumerate(leaves) if requires_grad(leaf)]
+    given = list(leaves)
+    if places:
+        with enable_grad():
+            tensors = _Entrance.apply(shared, *[leaves[place] for place in places])
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+    return given
 
 
 class _Collector:

@@ -15,7 +15,7 @@ from asyncgrad.autograd.modes import no_grad, set_grad_enabled
 from asyncgrad.core.commit import check_staged
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
-from asyncgrad.distributed.calls import Entry, StagedPass, collected
+from asyncgrad.distributed.calls import Entry, StagedPass, collected, entered
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes, cancelled
@@ -182,7 +182,7 @@ class Host(Inbox):
                 value = leaf.tensor.requires_grad_() if isinstance(leaf, Needed) else leaf
                 if isinstance(value, Variable):
                     entry.inputs.append(value)
-                given.append(value)
+                given += entered([value], call[-2] == self._rank)
             args, kwargs = structure.build(iter(given))
             part = self.part(number)
             entry.part = number
@@ -215,7 +215,7 @@ class Host(Inbox):
             for value, requires in values
         ]
         entry.refs.append((ref, leaves))
-        return structure.build(iter(leaves))
+        return structure.build(iter(entered(leaves, ref.rank == self._rank)))
 
     def _entry(self, call: Any) -> Entry:
         entry = self._entries.get(call)

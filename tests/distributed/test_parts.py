@@ -205,6 +205,49 @@ async def test_a_part_keeps_another_and_may_give_it_up_on_any_worker(rank: int) 
         assert all(one["working"] == 0 for one in await world.statistics())
 
 
+class Doubling(ag.nn.Module):
+    """Changes its argument in place, as `ReLU(inplace=True)` does."""
+
+    def forward(self, x: Any) -> Any:
+        return ag.tanh(x.mul_(2).relu_())
+
+
+class Keeping(ag.nn.Module):
+    """Goes on with what it has given to another part."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    async def forward(self, x: Any) -> Any:
+        y = x * 3
+        return await self.inner(y) * y
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_a_part_may_change_in_place_what_it_is_given(rank: int) -> None:
+    """As in one process, but for other uses of the same values, which it does not change."""
+    async with world_of(Engine(2)) as world:
+        part = await world.remote(rank, Doubling)
+        first = await world.remote(0, Affine)
+        keeping = await world.remote(0, Keeping, part)
+        x, y = leaf(), leaf()
+        call = first(x)
+        sent = x * 1
+        found = await part(call) + await part(sent) + await call + await keeping(x)
+        found = found + sent
+        await found.sum().backward()
+        here, local = Affine(), Doubling()
+        value = here(y)
+        own = local(value.clone()) + local(y * 1) + value + local(y * 3) * (y * 3) + y * 1
+        await own.sum().backward()
+        assert found.tolist() == own.tolist()
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-15)
+        for one, other in zip(await first.apply(gradients), gradients(here), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-15)
+
+
 @pytest.mark.asyncio
 async def test_structures_plain_data_and_results_without_gradient() -> None:
     async with world_of(Engine(1)) as world:
