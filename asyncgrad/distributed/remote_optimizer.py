@@ -119,6 +119,8 @@ class RemoteOptimizer:
             >>> async def begin(optimizer):
             ...     await optimizer.apply(cosine, 100)
         """
+        if not callable(function):
+            raise TypeError(f"apply: {function!r} is not callable: give a function")
         self._check("apply")
         check_plain("apply", args)
         found = await self._all(function, *args)

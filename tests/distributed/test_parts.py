@@ -1227,6 +1227,8 @@ async def test_gradients_that_can_not_be_clipped_stay_as_they_are() -> None:
         assert str([await part.apply(gradients) for part in parts]) == str(before)
         with pytest.raises(RuntimeError, match="requires grad"):
             await optimizer.apply(rates, leaf())
+        with pytest.raises(TypeError, match="give a function"):
+            await optimizer.apply("zero_grad")
         engine.kill(1)
         with pytest.raises(dist.WorkerLostError):
             await optimizer.clip_grad_norm_(1e-9)
