@@ -248,6 +248,45 @@ async def test_a_part_may_change_in_place_what_it_is_given(rank: int) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-15)
 
 
+class Heavy(ag.nn.Module):
+    """Its backward runs in threads; it fails there, if it is asked to."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        self.fails = fails
+        self.weights = ag.nn.ParameterList([ag.nn.Parameter(ag.eye(256)) for _ in range(4)])
+
+    def fail(self, gradient: Any) -> None:
+        if self.fails:
+            raise ValueError("planned")
+
+    def forward(self, x: Any) -> Any:
+        for place, weight in enumerate(self.weights):
+            x = ag.tanh(x @ weight)
+            if place == 1:
+                x.register_hook(self.fail)
+        return x
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("who", [None, 0, 1, 2])
+async def test_a_pass_that_runs_in_threads_fails_everywhere_or_nowhere(who: int | None) -> None:
+    """On one of two workers, or at the caller."""
+    async with world_of(Engine(2)) as world:
+        parts = [await world.remote(rank, Heavy, rank == who) for rank in range(2)]
+        head, x = Heavy(who == 2), ag.ones(256, 256).requires_grad_()
+        loss = (await parts[1](parts[0](head(x)))).sum()
+        if who is None:
+            await loss.backward()
+        else:
+            with pytest.raises(ValueError, match="planned"):
+                await loss.backward()
+        have = [any(p.grad is not None for p in head.parameters()), x.grad is not None]
+        have += [await part.apply(gradients) != [None] * 4 for part in parts]
+        assert have == [who is None] * 4
+        assert [one["passes"] for one in await world.statistics()] == [0, 0]
+
+
 @pytest.mark.asyncio
 async def test_structures_plain_data_and_results_without_gradient() -> None:
     async with world_of(Engine(1)) as world:
