@@ -144,7 +144,7 @@ class ClusterTraining:
             trying.cancel()
             # What is cancelled too late has been done, and has to be known.
             with anyio.CancelScope(shield=True):
-                await asyncio.wait([trying])
+                await asyncio.gather(trying, return_exceptions=True)
         if trying.cancelled():
             assert self._rank is not None
             raise dist.WorkerLostError(self._rank, "a tenant's work", "it gives no sign of life")
