@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.graph import next_pass_id
 from asyncgrad.autograd.passes import backward
 from asyncgrad.choices import Schedule, words
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import PassEndedError, late_step
@@ -86,7 +87,8 @@ class Pipeline:
             target: what the loss function compares with, of shape (N, ...).
             loss_fn: gives the mean loss of a micro-batch from the last stage's result and the
                 target; it can be pickled, and runs on the last stage's worker.
-            deadline: a time of the loop's clock, at which the step is given up.
+            deadline: a time of the loop's clock, at which the step is given up; None for that of
+                `asyncgrad.request`.
 
         Raises:
             ValueError: if there are fewer examples than micro-batches, or not as many targets.
@@ -113,6 +115,8 @@ class Pipeline:
                     "each micro-batch's pass would go through that graph: compute it in the first "
                     "stage, or give x.detach()"
                 )
+        if deadline is None:
+            deadline = current().deadline
         shared = context()
         losses: list[Any] = []
         limit, expired = asyncio.timeout_at(deadline), False
@@ -138,7 +142,7 @@ class Pipeline:
                         share = (stop - start) / rows
                         if self._schedule == "1f1b":
                             within = shared._place(last.site, next_pass_id())
-                            call.at_once = within, share, deadline
+                            call.at_once = within, share, deadline, current().priority
                         loss = await call
                         if self._schedule == "gpipe":
                             await filled.wait()

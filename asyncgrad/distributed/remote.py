@@ -190,7 +190,7 @@ class RemoteCall:
         self._sent: _Shared | None = None
         self._values: Any = None
         #: The pass whose backward follows on the worker at once, and the gradient it begins with.
-        self.at_once: tuple[Ambient, float, float | None] | None = None
+        self.at_once: tuple[Ambient, float, float | None, int] | None = None
 
     def __reduce__(self) -> Any:
         raise AutogradError(
@@ -292,8 +292,9 @@ class _Request:
                 leaves.append(leaf)
         at_once = None
         if call.at_once is not None:
-            within, share, deadline = call.at_once
-            at_once = share, pass_request(within, reached, deadline)
+            within, share, deadline, priority = call.at_once
+            asked = pass_request(within, reached, deadline, priority=priority)
+            at_once = share, asked
         args = (call.lease.call, call._part.number, self.structure, leaves)
         call._reply, call.lease.found = await call._site.call(
             call._part.rank, "forward", *args, self.record, self.fetch, at_once

@@ -15,6 +15,7 @@ from models import Failing, gradients
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.autograd import graph
 
 Pipeline = dist.pipelining.Pipeline
 
@@ -129,6 +130,41 @@ async def test_stages_compute_one_micro_batch_at_a_time(schedule: str) -> None:
             assert log == "fb" * 6
             assert modules[-1].most_kept == 1
             assert max(module.most_kept for module in modules) <= 3
+
+
+class Asked(ag.nn.Module):
+    """Notes what its passes are told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[Any] = set()
+
+    def forward(self, x: Any) -> Any:
+        y = x * 1.0
+        y.register_hook(self.note)
+        return y
+
+    def note(self, gradient: Any) -> None:
+        running = graph.current_pass()
+        assert running is not None
+        self.asked.add((running.priority, running.deadline is not None))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+async def test_a_request_holds_for_the_passes_of_all_stages(schedule: str) -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        stages = [await world.remote(rank, Asked) for rank in range(2)]
+        x, target = data()
+        x.requires_grad_()
+        pipeline = Pipeline(stages, microbatches=2, schedule=schedule)
+        now = asyncio.get_running_loop().time()
+        with ag.request(priority=3, deadline=now + 1_000):
+            await pipeline.step(x, target, mean_square)
+        assert [engine.part(stage).asked for stage in stages] == [{(3, True)}] * 2
+        with ag.request(deadline=now), pytest.raises(TimeoutError):
+            await pipeline.step(x, target, mean_square)
 
 
 @pytest.mark.asyncio
