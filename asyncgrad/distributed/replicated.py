@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.passes import backward
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import late_step
@@ -57,7 +58,8 @@ class ReplicatedModel:
                 pickled, gives the mean loss of a shard, a tensor of one element.
             shards: for each worker a tuple of arguments, whose first tensor has an example in each
                 row; None, or no rows, for a worker without any.
-            deadline: a time of the loop's clock, at which the passes are given up.
+            deadline: a time of the loop's clock, at which the passes are given up; None for that of
+                `asyncgrad.request`.
 
         Raises:
             ValueError: if there is not one shard for each worker, or no example at all.
@@ -75,6 +77,8 @@ class ReplicatedModel:
         rows = [_rows(shard) for shard in shards]
         if not sum(rows):
             raise ValueError("forward_backward: the shards have no examples")
+        if deadline is None:
+            deadline = current().deadline
         shared = context()
         losses: list[Any] = []
         limit, expired = asyncio.timeout_at(deadline), False
@@ -96,6 +100,7 @@ class ReplicatedModel:
                             shards[rank] if rows[rank] else None,
                             rows[rank] * site.size / sum(rows),
                             left,
+                            current().priority,
                         ),
                     )
                     for rank in range(site.size)
@@ -142,7 +147,7 @@ async def build(
 
 async def step(
     parts: dict[int, Any], number: int, key: Any, name: int, loss_fn: Callable[..., Any],
-    shard: Any, weight: float, left: float | None,
+    shard: Any, weight: float, left: float | None, priority: int,
 ) -> tuple[Any, dict[Any, Any]]:  # fmt: skip
     """Compute with one copy, on its worker: the loss, and the gradients by leaf."""
     model: DistributedDataParallel = parts[number]
@@ -152,5 +157,5 @@ async def step(
             return None, gradients
         loss = as_loss("forward_backward", await awaited(loss_fn(model, *shard)))
         deadline = None if left is None else model.loop.time() + left
-        await backward(loss, full_like(loss, weight), deadline=deadline)
+        await backward(loss, full_like(loss, weight), priority=priority, deadline=deadline)
         return loss.detach(), gradients

@@ -15,6 +15,7 @@ from models import Affine, gradients
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.autograd import graph
 
 
 def rows() -> Any:
@@ -100,3 +101,29 @@ async def test_a_pass_through_one_copy_says_so_and_does_not_wait_for_the_others(
         await model.forward_backward(waits_before_and_after, [(rows(), 0, 0)] * 2)
         found = [await part.apply(gradients) for part in model.parts]
         assert found == [await gradients_of(1)] * 2
+
+
+async def notes_its_pass(model: Any, x: Any) -> Any:
+    def note(gradient: Any) -> None:
+        running = graph.current_pass()
+        assert running is not None
+        if (running.priority, running.deadline is not None) != (3, True):
+            raise ValueError(f"a pass has {running}")
+
+    y = model(x)
+    y.register_hook(note)
+    return y.sum()
+
+
+@pytest.mark.asyncio
+async def test_a_request_holds_for_a_step_on_all_workers() -> None:
+    async with world_of(Engine(2)) as world:
+        model = await world.replicate(make_affine)
+        shards = [(rows(),)] * 2
+        now = asyncio.get_running_loop().time()
+        with ag.request(priority=3, deadline=now + 1_000):
+            await model.forward_backward(notes_its_pass, shards)
+        with pytest.raises(ValueError, match="a pass has"):
+            await model.forward_backward(notes_its_pass, shards)
+        with ag.request(deadline=now), pytest.raises(TimeoutError, match="forward_backward"):
+            await model.forward_backward(notes_its_pass, shards)
