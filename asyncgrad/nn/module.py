@@ -29,7 +29,7 @@ from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import ParamSpec, Protocol, TypeVar
+    from typing import ParamSpec, Protocol, SupportsIndex, TypeVar
 
     from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
@@ -110,12 +110,12 @@ class Module(Hooked):
             return HookedCall(self, args, kwargs).run()  # type: ignore[no-any-return]
         return self.forward(*args, **kwargs)
 
-    def __getstate__(self) -> Any:
-        """Give the attributes, and note that the parameters are pickled with their module."""
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickle as any object, and note that the parameters are pickled with their module."""
         found = noted.get()
         if found is not None:
             found.members += [one for one in self._parameters.values() if one is not None]
-        return super().__getstate__()
+        return super().__reduce_ex__(protocol)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickled or copied state; hooks get new keys, unique in this process."""

@@ -746,6 +746,13 @@ def weighted(holder: Any) -> Any:
     return Affine()
 
 
+class Stateful(Affine):
+    """Says itself what is pickled of it."""
+
+    def __getstate__(self) -> Any:
+        return dict(vars(self))
+
+
 async def number_of(holder: Any) -> int:
     return len(list(holder.model.parameters()))
 
@@ -776,6 +783,7 @@ async def test_a_tensor_that_requires_grad_can_hide_nowhere() -> None:
         for holder in (
             Holder(optimizer=optimizer, model=model),
             Holder(model=model, weight=model.scale),
+            Holder(model=Stateful()),
             Holder(model=ag.nn.Sequential(model, ag.nn.Linear(2, 2)), old=leaf().detach()),
         ):
             assert await world.run(number_of, holder) in ([2], [4])
