@@ -133,9 +133,11 @@ def _members(value: ast.expr) -> list[str]:
     return []
 
 
-#: What names values of arguments, which are the same words.
+#: What names values of arguments, which are the same words, or declares kernels.
 _NO_FACTS = {
     "asyncgrad/devices/cuda_lines.py: _JOINED": "kinds of totals",
+    "asyncgrad/devices/host_kernels/convolution.py: FUNCTIONS": "the kernels themselves",
+    "asyncgrad/devices/pointwise.py: POINTWISE": "the kernels themselves",
     "asyncgrad/native.py: _REDUCTIONS": "values of `reduction`",
     "asyncgrad/nn/init.py: _GAINS": "values of `nonlinearity`",
     "asyncgrad/nn/init.py: _LINEAR": "values of `nonlinearity`",

@@ -44,6 +44,9 @@ _TANH_OF_SOFTPLUS = (
     "T rest = x > T(0) ? T(2) * w * w : T(2); T lower = upper + rest"
 )
 
+#: The names of inputs that are numbers.
+NUMBERS = frozenset({"alpha", "beta", "delta", "factor", "slope", "threshold"})
+
 POINTWISE = {
     "gelu": Elementwise("T x", "T y", f"y = x * ({CDF})"),
     "gelu_gradient": Elementwise("T g, T x", "T d", f"d = g * ({CDF} + x * ({_PDF}))"),
@@ -128,5 +131,5 @@ POINTWISE = {
     "masked": Elementwise("T x, T keep", "T y", "y = keep != 0 ? x : T(0)"),
 }
 
-LOSSES = ("squared_loss", "absolute_loss", "huber_loss", "binary_cross_entropy_with_logits")
+LOSSES = tuple(name for name in POINTWISE if f"{name}_by_x" in POINTWISE)
 LOSS_SLOPES = tuple(f"{name}_by_x" for name in LOSSES)

@@ -15,8 +15,8 @@ from typing import Any
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.replay.device_arrays import is_host_work
-from asyncgrad.replay.order import ends_of, is_list, made_by, read_by
-from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled
+from asyncgrad.replay.order import ends_of, made_by, read_by
+from asyncgrad.replay.steps import MADE, Compute, Load, Place, filled, is_list
 
 #: How often steps are captured again because an array was replaced that had always been the same.
 _MOST = 4

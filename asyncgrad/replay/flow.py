@@ -4,8 +4,6 @@ A line at which the stack is empty is a *point*: all that the function knows the
 variables. A part is the same code, in which all that it doesn't reach is no operation, and in which
 a jump leads to its first point and others out of it. So nothing moves: lines, places and errors are
 those of the function.
-
-This file is long because all of it is about the code of one function, in one class.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.replay.instructions import Instruction
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import function_state
 
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 
 #: The versions of Python whose byte code is known here.
 _KNOWN = (3, 11), (3, 12), (3, 13)
-_ENDS = frozenset({
-    "RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "INTERPRETER_EXIT",
-})  # fmt: skip
-_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 #: What changes containers, and attributes other than gradients.
 _STORES = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR", "DELETE_ATTR"})
 _CHANGING = frozenset({
@@ -54,42 +49,6 @@ class Exit:
     """
 
 
-class _Instruction:
-    """What is known of one instruction."""
-
-    __slots__ = ("end", "it", "nexts", "pushes", "reads", "writes")
-
-    def __init__(self, it: dis.Instruction, end: int, outer: tuple[str, ...]) -> None:
-        self.it = it
-        self.end = end
-        #: The instructions that may follow, each with what it finds more on the stack.
-        self.nexts: list[tuple[int, int]] = []
-        self.reads: tuple[str, ...] = ()
-        self.writes: tuple[str, ...] = ()
-        name = it.opname
-        if name not in _ENDS:
-            argument = it.arg if it.opcode >= dis.HAVE_ARGUMENT else None
-            jumps = it.opcode in dis.hasjrel or it.opcode in dis.hasjabs
-            if name not in _JUMPS:
-                self.nexts.append((end, dis.stack_effect(it.opcode, argument, jump=False)))
-            if jumps:
-                effect = dis.stack_effect(it.opcode, argument, jump=True)
-                self.nexts.append((it.argval, effect))
-        #: Whether a line begins here, and with a value on the stack.
-        self.pushes = bool(it.starts_line) and (
-            name == "EXTENDED_ARG" or any(to == end and more > 0 for to, more in self.nexts)
-        )
-        if "_FAST" in name:
-            variables = it.argval if isinstance(it.argval, tuple) else (it.argval,)
-            stores = name.count("STORE_FAST")
-            self.writes = variables[:stores]
-            # Python 3.13 loads the cells of outer variables as if they were variables.
-            others = (*self.writes, *outer)
-            self.reads = tuple([x for x in variables[stores:] if x not in others])
-            if name in {"DELETE_FAST", "LOAD_FAST_AND_CLEAR"}:
-                self.reads = ()
-
-
 class Flow:
     """Which instructions of a function follow which, and where it can be divided."""
 
@@ -111,7 +70,7 @@ class Flow:
             raise UnrepeatableError("its byte code can't be divided")
         ends = [one.offset for one in found[1:]] + [len(code.co_code)]
         self._all = {
-            one.offset: _Instruction(one, end, code.co_freevars)
+            one.offset: Instruction(one, end, code.co_freevars)
             for one, end in zip(found, ends, strict=True)
         }
         self._handlers = [
@@ -254,7 +213,7 @@ class Flow:
                     todo += self._nexts(place)
         return self._before(lambda one: name in one.reads and one.it.offset in found)
 
-    def _before(self, wanted: Callable[[_Instruction], bool]) -> set[int]:
+    def _before(self, wanted: Callable[[Instruction], bool]) -> set[int]:
         """The points from which code comes to some instructions before it comes to other points."""
         places = {place for place, one in self._all.items() if wanted(one)}
         points = self.points
@@ -394,7 +353,7 @@ class Flow:
         return made
 
 
-def _names_variable(one: _Instruction) -> bool:
+def _names_variable(one: Instruction) -> bool:
     """Whether the argument of an instruction is a variable, perhaps an outer one."""
     opcode = one.it.opcode
     return isinstance(one.it.argval, str) and (opcode in dis.hasfree or opcode in dis.haslocal)

@@ -18,9 +18,8 @@ import numpy as np
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
-from asyncgrad.replay.order import is_list
 from asyncgrad.replay.regions import Put
-from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, places_in
+from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, is_list, places_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,6 +21,7 @@ from asyncgrad.replay.steps import (
     Place,
     Source,
     filled,
+    is_list,
     places_in,
 )
 
@@ -45,11 +46,6 @@ def made_by(step: Any) -> list[Place]:
     if step.__class__ is Load:
         return [step.out]
     return [] if step.__class__ is Commit else places_in(step.outs)
-
-
-def is_list(step: Any) -> bool:
-    """Whether a step makes a list in which an operation leaves values for its gradient."""
-    return step.__class__ is Compute and (step.function is list or step.function is Once)
 
 
 def useful(steps: list[Any], outputs: Any) -> list[Any]:

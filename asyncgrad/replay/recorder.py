@@ -47,8 +47,6 @@ _CONSTANTS_OF = frozenset({
     "new_tensor", "ones", "ones_like", "scalar_tensor", "tensor", "tril_indices", "triu_indices",
     "zeros", "zeros_like",
 })  # fmt: skip
-#: Ops that take indices, or change their first operand.
-_INDEXING = frozenset({"getitem", "index", "put", "put_add"})
 #: The ops met so far that make one array from tensors and plain values.
 _ordinary: dict[str, Any] = {}
 #: The values that Python sees are compared for tensors of at most so many elements.
@@ -163,7 +161,7 @@ class Recorder(Passes):
         if known is not op or not op.repeats:
             raise UnrepeatableError(f"{name} is not repeated")
         if not (
-            name in _INDEXING
+            "index" in op.attributes
             or op.inputs == ("*xs",)
             or (op.attributes and op.attributes[-1] == "kept")
         ):

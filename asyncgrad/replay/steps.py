@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.core.variable import wrap
+from asyncgrad.ops.fused import Once
 from asyncgrad.records import NamedTuple
 
 #: The name of a step that compares what Python has read from an array.
@@ -241,3 +242,8 @@ def moves(template: Any) -> bool:
     if isinstance(template, slice):
         return any(map(moves, (template.start, template.stop, template.step)))
     return isinstance(template, (Source, Made))
+
+
+def is_list(step: Any) -> bool:
+    """Whether a step makes a list in which an operation leaves values for its gradient."""
+    return step.__class__ is Compute and (step.function is list or step.function is Once)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.pieces import in_pieces
+from asyncgrad.devices.pointwise import NUMBERS
 from asyncgrad.devices.pool import POOL
 
 if TYPE_CHECKING:
@@ -88,9 +89,9 @@ def names_of(parameters: str) -> list[str]:
 class ElementwiseKernel:
     """One kernel for all its dtypes."""
 
-    def __init__(self, declared: Elementwise, kernels: dict[Any, Any], single: set[str]) -> None:
+    def __init__(self, declared: Elementwise, kernels: dict[Any, Any]) -> None:
         """Remember what it is given: some inputs are numbers."""
-        self._numbers = [name in single for name in names_of(declared.inputs)]
+        self._numbers = [name in NUMBERS for name in names_of(declared.inputs)]
         self._outputs = len(names_of(declared.outputs))
         self.kernels = kernels
 

@@ -42,7 +42,7 @@ from asyncgrad.devices.host_kernels.calls import (
 )
 from asyncgrad.devices.host_kernels.updates import UpdateKernel, update_text
 from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
-from asyncgrad.devices.pointwise import CDF, LOSSES, Elementwise
+from asyncgrad.devices.pointwise import CDF, LOSSES, NUMBERS, Elementwise
 from asyncgrad.devices.updates import UPDATES
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _statements(body: str) -> list[tuple[str, str]]:
     return [(target.split()[-1], _python(value)) for target, _, value in parts]
 
 
-def _elementwise(name: str, declared: Elementwise, single: set[str]) -> str:
+def _elementwise(name: str, declared: Elementwise) -> str:
     """A kernel over elements `low` to `high`, some of whose inputs are numbers."""
     statements = _statements(declared.body)
     inputs, outputs = names_of(declared.inputs), names_of(declared.outputs)
@@ -113,9 +113,9 @@ def _elementwise(name: str, declared: Elementwise, single: set[str]) -> str:
             out for out in outputs if out not in written and re.search(rf"\b{out}\b", value)
         }
         written.add(target)
-    kinds = ["number" if n in single else "array" for n in inputs] + ["out"] * len(outputs)
-    given = [n if n in single else f"{n}_" for n in (*inputs, *outputs)]
-    everywhere = [n for n in (*inputs, *outputs) if n not in single]
+    kinds = ["number" if n in NUMBERS else "array" for n in inputs] + ["out"] * len(outputs)
+    given = [n if n in NUMBERS else f"{n}_" for n in (*inputs, *outputs)]
+    everywhere = [n for n in (*inputs, *outputs) if n not in NUMBERS]
     return "\n".join([
         f"@kernel(integer, integer, {', '.join(kinds)})",
         f"def {name}(low, high, {', '.join(given)}):",
@@ -128,12 +128,12 @@ def _elementwise(name: str, declared: Elementwise, single: set[str]) -> str:
     ])  # fmt: skip
 
 
-def _total(name: str, declared: Elementwise, single: set[str]) -> str:
+def _total(name: str, declared: Elementwise) -> str:
     """A kernel that returns the sum of what another one computes, in double precision."""
     inputs, (output,) = names_of(declared.inputs), names_of(declared.outputs)
-    arrays = [n for n in inputs if n not in single]
-    given = [n if n in single else f"{n}_" for n in inputs]
-    kinds = ["number" if n in single else "array" for n in inputs]
+    arrays = [n for n in inputs if n not in NUMBERS]
+    given = [n if n in NUMBERS else f"{n}_" for n in inputs]
+    kinds = ["number" if n in NUMBERS else "array" for n in inputs]
     return "\n".join([
         f"@kernel(integer, integer, {', '.join(kinds)})",
         f"def {name}_total(low, high, {', '.join(given)}):",
@@ -152,22 +152,6 @@ def _total(name: str, declared: Elementwise, single: set[str]) -> str:
     ])  # fmt: skip
 
 
-#: Inputs that are numbers, by kernel.
-_NUMBERS = {
-    "absolute_loss_by_x": {"factor"},
-    "binary_cross_entropy_with_logits_by_x": {"factor"},
-    "huber_loss": {"delta"},
-    "huber_loss_by_x": {"delta", "factor"},
-    "squared_loss_by_x": {"factor"},
-    "elu": {"alpha"},
-    "elu_slope": {"alpha"},
-    "leaky_gradient": {"slope"},
-    "leaky_relu": {"slope"},
-    "softplus": {"beta", "threshold"},
-    "softplus_slope": {"beta", "threshold"},
-}
-
-
 def text(dtype: str) -> str:
     """The kernels of a dtype, "f" or "d", as the text of a module."""
     parts = [_HEAD.format(dtype, {"f": 32, "d": 64}[dtype])]
@@ -175,10 +159,9 @@ def text(dtype: str) -> str:
         if name in UPDATES:
             parts.append(update_text(name, UPDATES[name], _statements))
             continue
-        single = _NUMBERS.get(name, set())
-        parts.append(_elementwise(name, declared, single))
+        parts.append(_elementwise(name, declared))
         if name in LOSSES:
-            parts.append(_total(name, declared, single))
+            parts.append(_total(name, declared))
     return "\n\n".join(parts)
 
 
@@ -199,7 +182,7 @@ class Kernels:
             if name in UPDATES:
                 self.functions[name] = UpdateKernel(UPDATES[name], own, share)
                 continue
-            kernel = ElementwiseKernel(declared, own, _NUMBERS.get(name, set()))
+            kernel = ElementwiseKernel(declared, own)
             setattr(self, name, kernel)
             alone = name in ALONE
             self.functions[name] = kernel.run if alone else partial(self._run, FUNCTIONS[name])

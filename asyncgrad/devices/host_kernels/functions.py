@@ -27,34 +27,20 @@ _C0, _C1, _C2, _C3, _C4, _C5, _C6 = map(F, NORMAL_CDF)
 
 
 @_inner
-def exp_f(x: Any) -> Any:
-    """exp(x): 2**n times a polynomial of the rest, Cephes' `expf`."""
-    x = F(-105) if x < F(-105) else x
-    x = F(89) if x > F(89) else x
-    n = np.floor(x * F(_LOG2_E) + F(0.5))
-    r = x - n * _LN2_F[0] - n * _LN2_F[1]
+def _rest_f(r: Any) -> Any:
+    """exp(r) - 1 for a small number: the polynomial of Cephes' `expf`."""
     p = F(1.9875691500e-4)
     p = p * r + F(1.3981999507e-3)
     p = p * r + F(8.3334519073e-3)
     p = p * r + F(4.1665795894e-2)
     p = p * r + F(1.6666665459e-1)
     p = p * r + F(5.0000001201e-1)
-    p = p * r * r + r + F(1)
-    # In two factors, because 2**n alone may be too small or too large.
-    whole = np.int32(n)
-    half = whole >> np.int32(1)
-    one = np.int32((half + np.int32(127)) << np.int32(23))
-    other = np.int32((whole - half + np.int32(127)) << np.int32(23))
-    return p * one.view(np.float32) * other.view(np.float32)
+    return p * r * r + r
 
 
 @_inner
-def exp_d(x: Any) -> Any:
-    """exp(x): 2**n times the Taylor series of the rest."""
-    x = -746.0 if x < -746.0 else x
-    x = 710.0 if x > 710.0 else x
-    n = np.floor(x * _LOG2_E + 0.5)
-    r = x - n * _LN2_D[0] - n * _LN2_D[1]
+def _rest_d(r: Any) -> Any:
+    """exp(r) - 1 for a small number: the Taylor series."""
     p = 1.0 / 6227020800.0
     p = p * r + 1.0 / 479001600.0
     p = p * r + 1.0 / 39916800.0
@@ -67,7 +53,33 @@ def exp_d(x: Any) -> Any:
     p = p * r + 1.0 / 24.0
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
-    p = p * r * r + r + 1.0
+    return p * r * r + r
+
+
+@_inner
+def exp_f(x: Any) -> Any:
+    """exp(x): 2**n times the exponential of the rest."""
+    x = F(-105) if x < F(-105) else x
+    x = F(89) if x > F(89) else x
+    n = np.floor(x * F(_LOG2_E) + F(0.5))
+    r = x - n * _LN2_F[0] - n * _LN2_F[1]
+    p = _rest_f(r) + F(1)
+    # In two factors, because 2**n alone may be too small or too large.
+    whole = np.int32(n)
+    half = whole >> np.int32(1)
+    one = np.int32((half + np.int32(127)) << np.int32(23))
+    other = np.int32((whole - half + np.int32(127)) << np.int32(23))
+    return p * one.view(np.float32) * other.view(np.float32)
+
+
+@_inner
+def exp_d(x: Any) -> Any:
+    """exp(x): 2**n times the exponential of the rest."""
+    x = -746.0 if x < -746.0 else x
+    x = 710.0 if x > 710.0 else x
+    n = np.floor(x * _LOG2_E + 0.5)
+    r = x - n * _LN2_D[0] - n * _LN2_D[1]
+    p = _rest_d(r) + 1.0
     whole = np.int64(n)
     half = whole >> 1
     one = np.int64((half + 1023) << 52)
@@ -76,21 +88,23 @@ def exp_d(x: Any) -> Any:
 
 
 @_inner
+def expm1_f(x: Any) -> Any:
+    """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
+    x = F(-80) if x < F(-80) else x
+    x = F(80) if x > F(80) else x
+    n = np.floor(x * F(_LOG2_E) + F(0.5))
+    r = x - n * _LN2_F[0] - n * _LN2_F[1]
+    p = _rest_f(r)
+    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return p * power + (power - F(1))
+
+
+@_inner
 def tanh_f(x: Any) -> Any:
     """tanh(x) = d / (d + 2) with d = exp(2 * x) - 1, which is computed without a difference."""
     y = F(18.5) if x > F(9.25) else x + x
     y = F(-18.5) if x < F(-9.25) else y
-    n = np.floor(y * F(_LOG2_E) + F(0.5))
-    r = y - n * _LN2_F[0] - n * _LN2_F[1]
-    p = F(1.9875691500e-4)
-    p = p * r + F(1.3981999507e-3)
-    p = p * r + F(8.3334519073e-3)
-    p = p * r + F(4.1665795894e-2)
-    p = p * r + F(1.6666665459e-1)
-    p = p * r + F(5.0000001201e-1)
-    p = p * r * r + r
-    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-    d = p * power + (power - F(1))
+    d = expm1_f(y)
     return np.copysign(d / (d + F(2)), x)
 
 
@@ -111,43 +125,13 @@ def tanh_d(x: Any) -> Any:
 
 
 @_inner
-def expm1_f(x: Any) -> Any:
-    """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
-    x = F(-80) if x < F(-80) else x
-    x = F(80) if x > F(80) else x
-    n = np.floor(x * F(_LOG2_E) + F(0.5))
-    r = x - n * _LN2_F[0] - n * _LN2_F[1]
-    p = F(1.9875691500e-4)
-    p = p * r + F(1.3981999507e-3)
-    p = p * r + F(8.3334519073e-3)
-    p = p * r + F(4.1665795894e-2)
-    p = p * r + F(1.6666665459e-1)
-    p = p * r + F(5.0000001201e-1)
-    p = p * r * r + r
-    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-    return p * power + (power - F(1))
-
-
-@_inner
 def expm1_d(x: Any) -> Any:
     """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
     x = -700.0 if x < -700.0 else x
     x = 700.0 if x > 700.0 else x
     n = np.floor(x * _LOG2_E + 0.5)
     r = x - n * _LN2_D[0] - n * _LN2_D[1]
-    p = 1.0 / 6227020800.0
-    p = p * r + 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r * r + r
+    p = _rest_d(r)
     power = np.int64((np.int64(n) + 1023) << 52).view(np.float64)
     return p * power + (power - 1.0)
 
