@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +10,6 @@ from asyncgrad.devices.base import Device
 from asyncgrad.devices.half_products import half_numpy
 from asyncgrad.devices.plain_numpy import COMPILED, plain_numpy
 from asyncgrad.devices.pool import POOL, pooled_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _PLAIN, _POOLED, _HALF = plain_numpy(), pooled_numpy(), half_numpy()
 
@@ -37,7 +34,7 @@ class CpuDevice(Device):
         return _HALF
 
     @property
-    def compiled(self) -> Mapping[str, Callable[..., Any]]:
+    def compiled(self) -> dict[str, Any]:
         return COMPILED
 
     @property

@@ -115,8 +115,7 @@ class Pipeline:
                     "each micro-batch's pass would go through that graph: compute it in the first "
                     "stage, or give x.detach()"
                 )
-        if deadline is None:
-            deadline = current().deadline
+        deadline = current().deadline if deadline is None else deadline
         shared = context()
         losses: list[Any] = []
         limit, expired = asyncio.timeout_at(deadline), False

@@ -77,8 +77,7 @@ class ReplicatedModel:
         rows = [_rows(shard) for shard in shards]
         if not sum(rows):
             raise ValueError("forward_backward: the shards have no examples")
-        if deadline is None:
-            deadline = current().deadline
+        deadline = current().deadline if deadline is None else deadline
         shared = context()
         losses: list[Any] = []
         limit, expired = asyncio.timeout_at(deadline), False

@@ -228,6 +228,18 @@ def compiled(xp: Any, name: str, *arguments: Any) -> Any:
     return NotImplemented if kernel is None else kernel(*arguments)
 
 
+def compiled_first(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a compiled kernel of that name compute, if it supports the arguments."""
+    name = kernel.__name__.lstrip("_")
+
+    @functools.wraps(kernel)
+    def run(xp: Any, *arguments: Any) -> Any:
+        made = compiled(xp, name, *arguments)
+        return kernel(xp, *arguments) if made is NotImplemented else made
+
+    return run
+
+
 @widening
 def total_of_rows(xp: Any, x: Any) -> Any:
     """The sum of the rows of a matrix; on a device BLAS computes it, faster than CuPy."""

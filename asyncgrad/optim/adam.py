@@ -182,8 +182,8 @@ class RAdam(ElementwiseOptimizer):
 
     def _numbers(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = group["betas"]
-        length = float(group["lr"]) / (1 - beta1**step)
         rectification = _rectification(step, beta2)
+        length = float(group["lr"]) / (1 - beta1**step)
         values = length * (rectification or 1.0), 1 - beta1, beta2, 1 - beta2, group["eps"]
         return "radam", values, (rectification > 0,)
 

@@ -10,8 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.devices.host_kernels.compiling import kernel
+from asyncgrad.devices.host_kernels.compiling import compiled, kernel
 from asyncgrad.devices.host_kernels.functions import exp, order, value
+
+
+@compiled()
+def _score(product: Any, scale: Any, mask: Any) -> Any:
+    """A score of a product of query and key: what is masked is masked whatever the product is."""
+    score = product * scale + mask
+    return mask if mask == -np.inf else score
+
+
+@compiled()
+def _mask_of(line: int, mask_: Any, rows: int, keys: int, of_matrix: int, of_row: int) -> Any:
+    """What is added to the scores of a row."""
+    start = line // rows * of_matrix + line % rows * of_row
+    return mask_[start : start + keys]
 
 
 @kernel("ii iiii nn x yy")
@@ -21,15 +35,12 @@ def _attention_shares(
 ) -> None:  # fmt: skip
     """Replace scores, before they are scaled and masked, by their shares."""
     T = x_.dtype.type
-    masked = T(-np.inf)
     for line in range(low, high):
         x = x_[line * keys : (line + 1) * keys]
-        start = line // rows * of_matrix + line % rows * of_row
-        mask = mask_[start : start + keys]
+        mask = _mask_of(line, mask_, rows, keys, of_matrix, of_row)
         peak = order(lowest)
         for at in range(keys):
-            score = x[at] * scale + mask[at]
-            score = masked if mask[at] == masked else score
+            score = _score(x[at], scale, mask[at])
             x[at] = score
             peak = max(peak, order(score))
         top = value(peak)
@@ -53,23 +64,19 @@ def _attention_slopes(
 ) -> None:  # fmt: skip
     """Replace scores by their shares, and the shares' gradient by that of the products."""
     T = x_.dtype.type
-    masked = T(-np.inf)
     for line in range(low, high):
         x = x_[line * keys : (line + 1) * keys]
         d = d_[line * keys : (line + 1) * keys]
-        start = line // rows * of_matrix + line % rows * of_row
-        mask = mask_[start : start + keys]
+        mask = _mask_of(line, mask_, rows, keys, of_matrix, of_row)
         of_line = sums_[line]
         for at in range(keys):
-            score = x[at] * scale + mask[at]
-            x[at] = masked if mask[at] == masked else score
+            x[at] = _score(x[at], scale, mask[at])
         total = T(0)
         product = T(0)
         for at in range(keys):
-            share = exp(x[at] - of_line)
-            x[at] = share
-            total += share
-            product += share * d[at]
+            x[at] = exp(x[at] - of_line)
+            total += x[at]
+            product += x[at] * d[at]
         # Large scores are rounded when the logarithm is subtracted: the shares' sum is not quite 1,
         # and where one of them is nearly 1 that difference would be the gradient.
         inverse = T(0) if total == T(0) else T(1) / total

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.host_kernels.compiling import compiled, kernel
+from asyncgrad.devices.host_kernels.functions import ADDED, line_squares, line_sum
 from asyncgrad.devices.host_kernels.vectors import address, copy
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pool import pooled_numpy
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from asyncgrad.aliases import Array
 
-#: So many elements are added up in the arrays' dtype; their sums are added in double precision.
-_ADDED = 512
 #: Elements of a piece that idle threads take.
 _PIECE = 1 << 18
 #: Channels are computed if they have so many elements beside one another.
@@ -37,13 +36,8 @@ def _sum(x_: Any, start: int, apart: int, runs: int, beside: int) -> Any:
     """The sum of `runs` runs of `beside` elements, whose first ones are so far apart."""
     total = 0.0
     for run in range(runs):
-        for first in range(0, beside, _ADDED):
-            begin = start + run * apart + first
-            x = x_[begin : begin + min(_ADDED, beside - first)]
-            part = x_.dtype.type(0)
-            for at in range(len(x)):
-                part += x[at]
-            total += part
+        begin = start + run * apart
+        total += line_sum(x_[begin : begin + beside])
     return total
 
 
@@ -52,13 +46,8 @@ def _squares(x_: Any, start: int, apart: int, runs: int, beside: int, mean: Any)
     """The sum of the squares of the differences from the mean."""
     total = 0.0
     for run in range(runs):
-        for first in range(0, beside, _ADDED):
-            begin = start + run * apart + first
-            x = x_[begin : begin + min(_ADDED, beside - first)]
-            part = x_.dtype.type(0)
-            for at in range(len(x)):
-                part += (x[at] - mean) * (x[at] - mean)
-            total += part
+        begin = start + run * apart
+        total += line_squares(x_[begin : begin + beside], mean)
     return total
 
 
@@ -69,9 +58,9 @@ def _products(
     """The sum of `g_`, and that of the products with the differences from the mean."""
     plain = product = 0.0
     for run in range(runs):
-        for first in range(0, beside, _ADDED):
+        for first in range(0, beside, ADDED):
             begin = start + run * apart + first
-            end = begin + min(_ADDED, beside - first)
+            end = begin + min(ADDED, beside - first)
             g, x = g_[begin:end], x_[begin:end]
             part = both = x_.dtype.type(0)
             for at in range(len(g)):
@@ -122,11 +111,11 @@ def _normalise(
 ) -> None:  # fmt: skip
     """Normalise channels `low` to `high` of `count`, which have `beside` elements in each image."""
     T, length, apart = x_.dtype.type, runs * beside, count * beside
-    own = np.empty(length if beside < _ADDED else 0, x_.dtype)
+    own = np.empty(length if beside < ADDED else 0, x_.dtype)
     for channel in range(low, high):
         start = channel * beside
         bias = bias_[channel]
-        if beside < _ADDED:
+        if beside < ADDED:
             _gather(x_, start, apart, runs, beside, own)
             mean = T(_sum(own, 0, 0, 1, length) / length)
             variance = T(_squares(own, 0, 0, 1, length, mean) / length)
@@ -147,12 +136,12 @@ def _gradients(
 ) -> None:  # fmt: skip
     """The gradients by the input, the weight and the bias; `g_` is that of the output."""
     T, length, apart = x_.dtype.type, runs * beside, count * beside
-    held = length if beside < _ADDED else 0
+    held = length if beside < ADDED else 0
     slopes, own = np.empty(held, x_.dtype), np.empty(held, x_.dtype)
     for channel in range(low, high):
         start = channel * beside
         mean, inverse = mean_[channel], T(1) / np.sqrt(variance_[channel] + eps)
-        if beside < _ADDED:
+        if beside < ADDED:
             _gather(g_, start, apart, runs, beside, slopes)
             _gather(x_, start, apart, runs, beside, own)
             plain, product = _products(slopes, own, 0, 0, 1, length, mean)
@@ -161,7 +150,7 @@ def _gradients(
         by_weight, by_bias = T(product) * inverse, T(plain)
         scale, shift = weight_[channel] * inverse, by_bias / T(length)
         slope = by_weight * inverse / T(length)
-        if beside < _ADDED:
+        if beside < ADDED:
             _slopes(
                 slopes, own, 0, beside, runs, beside, mean, scale, shift, slope, d_, start, apart
             )

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.pieces import in_pieces
-from asyncgrad.devices.pointwise import NUMBERS
+from asyncgrad.devices.pointwise import NUMBERS, Elementwise
 from asyncgrad.devices.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.aliases import Array, Value
-    from asyncgrad.devices.pointwise import Elementwise
 
 #: Elements of a piece that idle threads take, and how many make three pieces: fewer are not cut.
 _PIECE = 1 << 18

@@ -90,8 +90,7 @@ def exp_d(x: Any) -> Any:
 @_inner
 def expm1_f(x: Any) -> Any:
     """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
-    x = F(-80) if x < F(-80) else x
-    x = F(80) if x > F(80) else x
+    x = F(-80) if x < F(-80) else (F(80) if x > F(80) else x)
     n = np.floor(x * F(_LOG2_E) + F(0.5))
     r = x - n * _LN2_F[0] - n * _LN2_F[1]
     p = _rest_f(r)
@@ -127,8 +126,7 @@ def tanh_d(x: Any) -> Any:
 @_inner
 def expm1_d(x: Any) -> Any:
     """exp(x) - 1 for numbers up to 0: 2**n - 1, and 2**n times what the rest adds to 1."""
-    x = -700.0 if x < -700.0 else x
-    x = 700.0 if x > 700.0 else x
+    x = -700.0 if x < -700.0 else (700.0 if x > 700.0 else x)
     n = np.floor(x * _LOG2_E + 0.5)
     r = x - n * _LN2_D[0] - n * _LN2_D[1]
     p = _rest_d(r)
@@ -306,6 +304,7 @@ def line_squares(values: Any, mean: Any) -> Any:
         part = values[start : start + ADDED]
         of_part = values.dtype.type(0)
         for at in range(part.size):
-            of_part += (part[at] - mean) * (part[at] - mean)
+            distance = part[at] - mean
+            of_part += distance * distance
         total += of_part
     return total

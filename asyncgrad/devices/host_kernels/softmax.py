@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.host_kernels.calls import DTYPES, Unfit, empty, flat, share, supported
-from asyncgrad.devices.host_kernels.compiling import kernel
+from asyncgrad.devices.host_kernels.compiling import compiled, kernel
 from asyncgrad.devices.host_kernels.functions import exp, line_dot, line_sum, order, value
 
 if TYPE_CHECKING:
@@ -77,18 +77,23 @@ def _softmax_gradient(
 _WIDTH, _FEWEST = 256, 8
 
 
+@compiled()
+def _lines_of(group: int, beside: int) -> tuple[int, int, int]:
+    """Before which axis a group of lines is, its first line, and how many it has."""
+    groups = (beside + _WIDTH - 1) // _WIDTH
+    first = group % groups * _WIDTH
+    return group // groups, first, min(_WIDTH, beside - first)
+
+
 @kernel("ii iii x yy")
 def _softmax_beside(
     low: int, high: int, length: int, beside: int, how: int, x_: Any, y_: Any, sums_: Any
 ) -> None:
     """One of the three along another axis; "rows" are groups of lines."""
     T = x_.dtype.type
-    groups = (beside + _WIDTH - 1) // _WIDTH
     top_ = np.empty(_WIDTH, x_.dtype)
     for group in range(low, high):
-        outer = group // groups
-        first = group % groups * _WIDTH
-        width = min(_WIDTH, beside - first)
+        outer, first, width = _lines_of(group, beside)
         start = outer * length * beside + first
         top = top_[:width]
         total = sums_[outer * beside + first : outer * beside + first + width]
@@ -132,12 +137,10 @@ def _softmax_gradient_beside(
 ) -> None:
     """The gradient of the same."""
     T = g_.dtype.type
-    groups = (beside + _WIDTH - 1) // _WIDTH
     total_ = np.empty(_WIDTH, g_.dtype)
     for group in range(low, high):
-        first = group % groups * _WIDTH
-        width = min(_WIDTH, beside - first)
-        start = group // groups * length * beside + first
+        outer, first, width = _lines_of(group, beside)
+        start = outer * length * beside + first
         total = total_[:width]
         total[:] = T(0)
         for place in range(length):

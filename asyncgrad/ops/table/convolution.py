@@ -32,7 +32,7 @@ from asyncgrad.ops.columns import (
     windows_of,
 )
 from asyncgrad.ops.dtype import is_half
-from asyncgrad.ops.fused import compiled, share, widening
+from asyncgrad.ops.fused import compiled_first, share, widening
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
 
@@ -75,10 +75,8 @@ def _turned(weight: Array, kernel: Shape, groups: int) -> Any:
     return weight.swapaxes(2, 3).reshape(groups, outs // groups, -1)
 
 
+@compiled_first
 def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> Any:
-    made = compiled(xp, "convolution", x, weight, geometry)
-    if made is not NotImplemented:
-        return made
     kernel = weight.shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     batch, outs = x.shape[0], weight.shape[0]
@@ -148,13 +146,11 @@ def _total(
     return total
 
 
+@compiled_first
 def _convolution_weight(
     xp: Library, y: Array, x: Array, shape: tuple[int, ...], geometry: Geometry
 ) -> Any:
     """The gradient by the weight, of shape `shape`; `y` is the output's gradient."""
-    known = compiled(xp, "convolution_weight", y, x, shape, geometry)
-    if known is not NotImplemented:
-        return known
     kernel = shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
@@ -204,13 +200,11 @@ def _apart(xp: Library, y: Array, stride: tuple[int, ...]) -> Any:
     return out
 
 
+@compiled_first
 def _convolution_input(
     xp: Library, y: Array, weight: Array, shape: tuple[int, ...], geometry: Geometry
 ) -> Any:
     """The gradient by the input, of shape `shape`; `y` is the output's gradient."""
-    known = compiled(xp, "convolution_input", y, weight, shape, geometry)
-    if known is not NotImplemented:
-        return known
     kernel = weight.shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
