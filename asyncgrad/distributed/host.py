@@ -141,12 +141,12 @@ class Host(Inbox):
 
     async def on_release(self, unneeded: list[tuple[str, Any]]) -> None:
         """Drop what the caller has dropped, and stop what still makes it."""
-        stopped = []
+        names = []
         for kind, key in unneeded:
             name = key if kind == "call" else (kind, key)
             # The message that makes it may arrive after this one.
             self._lives.released.add(name)
-            stopped.append(self._lives.stop(name))
+            names.append(name)
             if kind == "part":
                 self._parts.pop(key, None)
                 self._turns.pop(key, None)
@@ -157,8 +157,8 @@ class Host(Inbox):
                 self.runs.forget(key)
             else:
                 self._entries.pop(key, None)
-        for stop in stopped:
-            await stop
+        for name in names:
+            await self._lives.stop(name)
 
     # -- forward ----------------------------------------------------------------------------------
 
