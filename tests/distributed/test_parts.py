@@ -44,6 +44,7 @@ import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import sendable
+from asyncgrad.distributed.lifetimes import Lifetimes
 from asyncgrad.errors import GraphFreedError, NestingError, PendingBackwardError
 
 if TYPE_CHECKING:
@@ -700,6 +701,21 @@ async def test_what_failed_on_one_worker_is_not_kept_on_the_others() -> None:
         del model
         while await world.statistics() != [ONE_PART, ONE_PART]:
             gc.collect()
+
+
+@pytest.mark.asyncio
+async def test_a_release_that_fails_leaves_no_coroutine_behind(monkeypatch: Any) -> None:
+    """One that is never awaited is an error of the test in which it is collected."""
+
+    async def fail(lives: Lifetimes, key: Any) -> None:
+        raise ValueError(key)
+
+    async with world_of(Engine(1)) as world:
+        with monkeypatch.context() as patched:
+            patched.setattr(Lifetimes, "stop", fail)
+            with pytest.raises(ValueError, match="99"):
+                await world._site.call(0, "release", [("part", 99), ("part", 98)])
+        gc.collect()
 
 
 @pytest.mark.asyncio
