@@ -225,6 +225,38 @@ def test_arrays_that_are_not_aligned_or_swapped_are_left_to_numpy():
         assert (F.cross_entropy(x, ag.zeros(20, dtype=ag.int64)) - math.log(15)).abs() < 1e-6
 
 
+def test_layers_take_arrays_that_are_not_aligned():
+    """Kernels of convolutions, batch norms, sequences and attention refuse them, or copy."""
+
+    def odd(*shape):
+        size = math.prod(shape)
+        memory = np.frombuffer(np.random.default_rng(0).bytes(4 * size + 1), np.uint8).copy()
+        array = memory[1:].view(np.float32).reshape(shape)
+        array[...] = np.sin(np.arange(size)).reshape(shape)
+        assert not array.flags.aligned
+        return ag.from_numpy(array)
+
+    layers = [
+        (ag.nn.Conv2d(3, 4, 3), odd(2, 3, 9, 9)),
+        (ag.nn.BatchNorm2d(3), odd(2, 3, 9, 9)),
+        (ag.nn.LSTM(3, 4), odd(5, 2, 3)),
+        (lambda x: ag.nn.GRU(3, 4)(x, odd(1, 2, 4)), odd(5, 2, 3)),
+        (lambda q: F.scaled_dot_product_attention(q, q, q, odd(5, 5)), odd(2, 5, 8)),
+    ]
+    for layer, x in layers:
+        found = []
+        for library in plain, compiled:
+            with library():
+                ag.manual_seed(0)
+                given = x.detach().requires_grad_()
+                out = layer(given)
+                out = out[0] if isinstance(out, tuple) else out
+                out.backward(odd(*out.shape))
+                found.append((out.detach().numpy(), given.grad.numpy()))
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
 def test_arrays_that_are_read_only():
     values = np.linspace(-3, 3, 2000, dtype="f")
     values.flags.writeable = False
@@ -504,6 +536,21 @@ def test_the_switch():
         assert switch.is_enabled()
         switch.disable()
         assert not switch.is_enabled()
+
+
+def test_kernels_are_compiled_where_nothing_can_be_kept(monkeypatch, tmp_path):
+    from numba.core.caching import CacheImpl
+
+    from asyncgrad.devices.host_kernels import declared
+
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(file / "kernels"))
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    monkeypatch.setattr(declared, "_OWN", {"gelu": declared.SOURCES["gelu"]})
+    x, y = np.linspace(-3, 3, 50, dtype="f"), np.empty(50, "f")
+    declared._compiled("f").gelu(0, 50, x, y)
+    np.testing.assert_allclose(y, F.gelu(ag.from_numpy(x)).numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_without_numba_enabling_says_what_to_install():

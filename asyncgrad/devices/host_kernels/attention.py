@@ -102,7 +102,7 @@ def attention_shares_over(
     *_, rows, keys = scores.shape
     sums = np.empty((*scores.shape[:-1], 1), scores.dtype)
     _attention_shares(
-        0, sums.size, rows, keys, *steps, scale, lowest, mask.ravel(),
+        0, sums.size, rows, keys, *steps, scale, lowest, _line(mask),
         _own(scores), sums.ravel(),
     )  # fmt: skip
     return sums
@@ -114,9 +114,14 @@ def attention_slopes_over(
     """Replace products of queries and keys by shares, and their gradient by the products'."""
     *_, rows, keys = scores.shape
     _attention_slopes(
-        0, sums.size, rows, keys, *steps, scale, mask.ravel(), sums.reshape(-1),
+        0, sums.size, rows, keys, *steps, scale, _line(mask), sums.reshape(-1),
         _own(scores), _own(slopes),
     )  # fmt: skip
+
+
+def _line(mask: Any) -> Any:
+    """A mask as one line, whose memory may be that of a part of a file."""
+    return mask.ravel() if mask.flags.aligned else mask.copy().ravel()
 
 
 def _own(array: Any) -> Any:

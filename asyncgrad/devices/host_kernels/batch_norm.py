@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.devices.host_kernels.calls import DTYPES
 from asyncgrad.devices.host_kernels.compiling import compiled, kernel
 from asyncgrad.devices.host_kernels.functions import ADDED, line_squares, line_sum
 from asyncgrad.devices.host_kernels.vectors import address, copy
@@ -166,11 +167,12 @@ def _call(compute: Any, eps: float, x: Array, *others: Array) -> Any:
         An array of that shape and two of channels; NotImplemented if NumPy has to compute them.
     """
     runs, count, beside = x.shape[0], x.shape[1], prod(x.shape[2:])
-    if beside < _BESIDE or x.dtype.char not in "fd" or not x.size:
+    if beside < _BESIDE or x.dtype not in DTYPES or not x.size:
         return NotImplemented
     arrays = (x, *others)
     for array in arrays:
-        if array.dtype is not x.dtype or array.size not in (count, x.size):
+        fits = array.dtype is x.dtype and array.size in (count, x.size)
+        if not fits or not array.flags.aligned:
             return NotImplemented
     outs = _NUMPY.empty(x.shape, x.dtype), np.empty(count, x.dtype), np.empty(count, x.dtype)
     flat = [np.ascontiguousarray(array).reshape(-1) for array in (*arrays, *outs)]

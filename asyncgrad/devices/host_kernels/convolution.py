@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.devices.host_kernels.calls import DTYPES
 from asyncgrad.devices.host_kernels.tiles import convolve, lanes, lay, weigh
 from asyncgrad.devices.host_kernels.vectors import PLACES
 from asyncgrad.devices.pieces import here, in_pieces
@@ -187,8 +188,10 @@ def _grouped(batch: int, area: int) -> int:
 def _is_fit(x: Array, other: Array, geometry: Value, target: tuple[int, ...]) -> bool:
     """Whether the kernels compute it, and faster than BLAS; `target` is the output's shape."""
     return (
-        x.dtype.char in "fd"
+        x.dtype in DTYPES
         and x.dtype is other.dtype
+        and x.flags.aligned
+        and other.flags.aligned
         and geometry.groups == 1
         and min(target) > 0
         and target[1] > 1

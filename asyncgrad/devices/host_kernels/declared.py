@@ -196,9 +196,10 @@ class Kernels:
 
     def for_steps(self, name: str, *arrays: Array) -> Any:
         """A kernel of `STEPS`, to be called with flat arrays like these."""
-        count = arrays[0].size
-        if any(array.shape != (count,) for array in arrays):
-            raise Unfit
+        count, dtype = arrays[0].size, arrays[0].dtype
+        for array in arrays:
+            if array.shape != (count,) or array.dtype is not dtype or not array.flags.aligned:
+                raise Unfit
         kernel = getattr(self, name).kernels.get(arrays[0].dtype)
         if kernel is None:
             raise Unfit
