@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 #: So many elements are added up in the kernel's dtype; their sums are added in double precision.
 _ADDED = 512
-#: Kernels of single elements that NumPy or other modules compute on the host. The derivative of tanh
-#: would gain a third on large arrays, and take twice as long on small ones.
+#: Kernels of single elements that NumPy or other modules compute on the host. The derivative of
+#: tanh would gain a third on large arrays, and take twice as long on small ones.
 _LEFT = OF_INTEGERS | {
     "attention_exponentials", "attention_slopes", "class_shares", "tanh_gradient",
     "weighted_share",
