@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,7 +121,7 @@ class ElementwiseKernel:
         if size < _FEW:
             kernel(0, size, *given)
         else:
-            share(partial(_between, kernel, given), size, size)
+            share(functools.partial(_between, kernel, given), size, size)
         return made[0] if len(made) == 1 else made
 
     def run(self, *arguments: Value) -> Any:
