@@ -6,9 +6,11 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_products, batch_rules
-from asyncgrad.ops.fused import total_of_rows
+from asyncgrad.ops.fused import widening
 from asyncgrad.ops.op import fused, linear, operation
 
 if TYPE_CHECKING:
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
 _FLOPS_PER_NS = 60
+
+
+@widening
+def total_of_rows(xp: Any, x: Any) -> Any:
+    """The sum of the rows of a matrix; on a device BLAS computes it, faster than CuPy."""
+    if xp.ndarray is np.ndarray or x.dtype.kind not in "fc":
+        return x.sum(axis=0)
+    return xp.dot(xp.ones(len(x), x.dtype), x)
 
 
 def product_cost(multiplications: int) -> int:

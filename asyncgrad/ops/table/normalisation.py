@@ -16,12 +16,12 @@ from asyncgrad.ops.fused import (
     blocks_of,
     compiled,
     elementwise,
-    total_of_rows,
     widened,
     widening,
 )
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
+from asyncgrad.ops.table.linalg import total_of_rows
 
 if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.fused import Once, compiled, silent, total_of_rows
+from asyncgrad.ops.fused import Once, compiled, silent
 from asyncgrad.ops.op import Op, Part, operation
-from asyncgrad.ops.table.linalg import product_cost
+from asyncgrad.ops.table.linalg import product_cost, total_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
