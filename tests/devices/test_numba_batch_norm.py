@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from test_numba_kernels import compiled as enabled
 
 import asyncgrad as ag
-from asyncgrad.backends import numba as switch
 from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import COMPILED
 
@@ -33,11 +33,8 @@ def _results(shape, dtype, factor=1.0):
 @pytest.fixture
 def compiled():
     """Whether kernels were on before or not, they are now."""
-    before = switch.is_enabled()
-    switch.enable()
-    yield
-    if not before:
-        switch.disable()
+    with enabled():
+        yield
 
 
 @pytest.mark.parametrize("dtype", ["f", "d"])

@@ -6,9 +6,10 @@ import random
 
 import numpy as np
 import pytest
+from test_numba_kernels import compiled as enabled
+from test_numba_kernels import plain
 
 import asyncgrad as ag
-from asyncgrad.backends import numba as switch
 from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import COMPILED
 
@@ -65,21 +66,14 @@ def _close(found, wanted, dtype):
 @pytest.fixture
 def compiled():
     """Whether kernels were on before or not, they are now."""
-    before = switch.is_enabled()
-    switch.enable()
-    yield
-    if not before:
-        switch.disable()
+    with enabled():
+        yield
 
 
 def _plain(call, *arguments):
     """What NumPy computes."""
-    held = dict(COMPILED)
-    switch.disable()
-    try:
+    with plain():
         return call(*arguments)
-    finally:
-        COMPILED.update(held)
 
 
 @pytest.mark.parametrize("dtype", ["f", "d"])

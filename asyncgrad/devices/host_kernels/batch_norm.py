@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.host_kernels.calls import DTYPES
+from asyncgrad.devices.host_kernels.calls import DTYPES, empty
 from asyncgrad.devices.host_kernels.compiling import compiled, kernel
 from asyncgrad.devices.host_kernels.functions import ADDED, line_squares, line_sum
 from asyncgrad.devices.host_kernels.vectors import address, copy
 from asyncgrad.devices.pieces import in_pieces
-from asyncgrad.devices.pool import pooled_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +27,6 @@ _PIECE = 1 << 18
 #: Channels are computed if they have so many elements beside one another.
 _BESIDE = 8
 
-_NUMPY = pooled_numpy()
 _inner: Any = compiled()
 
 
@@ -174,7 +172,7 @@ def _call(compute: Any, eps: float, x: Array, *others: Array) -> Any:
         fits = array.dtype is x.dtype and array.size in (count, x.size)
         if not fits or not array.flags.aligned:
             return NotImplemented
-    outs = _NUMPY.empty(x.shape, x.dtype), np.empty(count, x.dtype), np.empty(count, x.dtype)
+    outs = empty(x.shape, x.dtype, x.size), np.empty(count, x.dtype), np.empty(count, x.dtype)
     flat = [np.ascontiguousarray(array).reshape(-1) for array in (*arrays, *outs)]
     step = max(1, _PIECE // (runs * beside))
 

@@ -124,13 +124,6 @@ class ElementwiseKernel:
             share(functools.partial(_between, kernel, given), size, size)
         return made[0] if len(made) == 1 else made
 
-    def run(self, *arguments: Value) -> Any:
-        """The same; NotImplemented if the chain has to be used."""
-        try:
-            return self(*arguments)
-        except Unfit:
-            return NotImplemented
-
 
 def total(
     kernels: dict[Any, Any], x: Array, y: Array, parameter: float | None, scale: float

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.host_kernels.calls import DTYPES
+from asyncgrad.devices.host_kernels.calls import DTYPES, empty
 from asyncgrad.devices.host_kernels.tiles import convolve, lanes, lay, weigh
 from asyncgrad.devices.host_kernels.vectors import PLACES
 from asyncgrad.devices.pieces import here, in_pieces
-from asyncgrad.devices.pool import pooled_numpy
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ _PLACES = 64
 #: Each sum of the weight's gradient that is made apart has so many terms at least.
 _ADDED = 512
 _REMEMBERED = 256
-
-_NUMPY = pooled_numpy()
 
 
 class _Phase(NamedTuple):
@@ -266,7 +263,7 @@ def _convolve(
     area, lane = prod(image), lanes(x.dtype)
     group = _grouped(batch, area)
     plan = _plan(make, x.shape[1:], target[1:], weight.shape[2:], group, lane, geometry)
-    out = _NUMPY.empty(target, x.dtype)
+    out = empty(target, x.dtype, prod(target))
     if plan.gaps:
         out[...] = 0
     laid = np.empty(-(-outs // lane) * lane * (weight.size // outs), x.dtype)

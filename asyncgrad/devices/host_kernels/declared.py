@@ -48,7 +48,7 @@ from asyncgrad.devices.updates import UPDATES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncgrad.aliases import Array, Value
+    from asyncgrad.aliases import Array
 
 #: So many elements are added up in the kernel's dtype; their sums are added in double precision.
 _ADDED = 512
@@ -173,8 +173,6 @@ def text(dtype: str) -> str:
 class Kernels:
     """The kernels of the host, by the names of the declarations."""
 
-    empty = staticmethod(np.empty)
-
     def __init__(self) -> None:
         modules = {np.dtype(dtype): _compiled(dtype) for dtype in "fd"}
         #: The functions by the names of `ops.fused`, and of updates.
@@ -186,8 +184,8 @@ class Kernels:
                 continue
             kernel = ElementwiseKernel(declared, own)
             setattr(self, name, kernel)
-            alone = name in ALONE
-            self.functions[name] = kernel.run if alone else partial(self._run, FUNCTIONS[name])
+            own_way = kernel if name in ALONE else partial(FUNCTIONS[name], self)
+            self.functions[name] = supported(own_way)
         for name in LOSSES:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
             self.functions[f"{name}_total"] = supported(partial(total, totals))
@@ -202,17 +200,10 @@ class Kernels:
         for array in arrays:
             if array.shape != (count,) or array.dtype is not dtype or not array.flags.aligned:
                 raise Unfit
-        kernel = getattr(self, name).kernels.get(arrays[0].dtype)
+        kernel = getattr(self, name).kernels.get(dtype)
         if kernel is None:
             raise Unfit
         return partial(kernel, 0, count)
-
-    def _run(self, function: Callable[..., Any], *arguments: Value) -> Any:
-        """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""
-        try:
-            return function(self, *arguments)
-        except Unfit:
-            return NotImplemented
 
 
 def _compiled(dtype: str) -> Any:
