@@ -6,6 +6,7 @@ Everything is compared by identity. A plain value that is another object is comp
 from __future__ import annotations
 
 import marshal
+from itertools import islice
 from operator import attrgetter, is_, itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,7 +30,7 @@ _META = ("requires_grad", "extras", "post_accumulate", "retains_grad", "grad_dty
 meta_state = attrgetter(*_META)
 #: Code is made of the checks when they have held so often, if they are so few.
 _WRITTEN = 4
-_FEW = 64
+_FEW = 320
 #: What tools that reload code replace in a function.
 _FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
 function_state = attrgetter(*_FUNCTION)
@@ -49,6 +50,10 @@ class _Checks:
     def same(self, held: Any, part: str, value: Any) -> None:
         """Add that a part of an object is a value."""
         self._conditions.append(f"{self._constant(held)}{part} is {self._constant(value)}")
+
+    def lists(self, held: Any, items: list[str]) -> None:
+        """Add that an object lists some texts in this order."""
+        self._conditions.append(f"[*{self._constant(held)}] == {self._constant(items)}")
 
     def _constant(self, value: Any) -> str:
         name = f"c{len(self._constants)}"
@@ -91,7 +96,7 @@ class Unchanged:
         self._functions: list[Any] = []
         self._instances: list[Any] = []
         #: Code of the checks of `holds`, made when they have held a few times: it takes a sixth of
-        #: their time.
+        #: their time, and half of it where the function reads modules.
         self._code_of_checks: Callable[[], bool] | None = None
         self._left = _WRITTEN
 
@@ -173,13 +178,20 @@ class Unchanged:
 
     def _written(self) -> Callable[[], bool] | None:
         """Code that makes the same checks by identity alone, if they are few and of usual kinds."""
-        lists = [held for held in self._lists if held.__class__ is list]
-        if self._full or self._instances or self._hooked or len(lists) < len(self._lists):
+        lists = self._sized[len(self._full) : len(self._sized) - len(self._classes)]
+        if self._hooked or any(held.__class__ is not list for held in lists):
             return None
         code = _Checks()
         # In the order of `_present`, and as it was recorded: another thread may change it now.
         values = iter(self._values)
         self._add_names(code, values)
+        for held, length in zip(self._full, self._lengths, strict=False):
+            parts, keys = list(islice(values, length)), list(islice(values, length))
+            if any(key.__class__ is not str for key in keys):
+                return None
+            for key, value in zip(keys, parts, strict=True):
+                code.same(held, f"[{key!r}]", value)
+            code.lists(held, keys)
         for held in lists:
             for place in range(len(held)):
                 code.same(held, f"[{place}]", next(values))
@@ -196,6 +208,8 @@ class Unchanged:
                 # The strides of a tensor's state follow its attributes.
                 for name, value in zip(names, state, strict=False):
                     code.same(owner, f".{name}", value)
+        for instance, kind in zip(self._instances, self._kinds, strict=True):
+            code.same(instance, ".__class__", kind)
         for tensor, state in zip(self.tensors, self._tensor_states, strict=True):
             code.holds(tensor, f"{{}}._array.strides == {state[-1]}")
         return code.function()

@@ -222,3 +222,54 @@ def test_constants_stay_what_they_were():
         made, _ = fast(ag.ones(2))
         assert made.tolist() == [1, 2]
         made.fill_(9)
+
+
+class Doubled(nn.Tanh):
+    """Another class of the same layout."""
+
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def _reordered(net):
+    net._modules["0"] = net._modules.pop("0")
+
+
+def _renamed(net):
+    """The same values in the same order, under other names."""
+    net[0]._parameters["bias"] = net[0]._parameters.pop("weight")
+    net[0]._parameters["weight"] = net[0]._parameters.pop("bias")
+    net[0]._parameters["bias"] = nn.Parameter(ag.ones(3))
+
+
+MODULE_CHANGES = {
+    "another layer": lambda net: setattr(net, "1", nn.Sigmoid()),
+    "another order": _reordered,
+    "another parameter": lambda net: setattr(net[0], "weight", nn.Parameter(ag.ones(3, 3))),
+    "another class": lambda net: setattr(net[1], "__class__", Doubled),
+    "one layer more": lambda net: net.append(nn.Sigmoid()),
+    "one layer less": lambda net: net.__delitem__(1),
+    "parameters in turn": _renamed,
+    "evaluation": lambda net: net.eval(),
+    "an attribute hides a method": lambda net: setattr(net[1], "forward", lambda x: x * 5),
+    "a hook": lambda net: net[1].register_forward_hook(lambda module, given, result: result * 3),
+    "frozen": lambda net: net.requires_grad_(False),
+    "other data": lambda net: setattr(net[0].weight, "data", ag.ones(3, 3).T),
+}
+
+
+@pytest.mark.parametrize("change", MODULE_CHANGES)
+@pytest.mark.parametrize("calls", [2, 12], ids=["new", "with written checks"])
+def test_a_changed_module_is_followed(change, calls):
+    """Also when the checks of a module have become code, after some replays."""
+    ag.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Dropout(0.0), nn.Linear(3, 3))
+    fast, x = ag.compile(lambda x: net(x).sum()), ag.randn(3)
+    for _ in range(calls):
+        fast(x)
+    assert fast._entries[0].reached._code_of_checks is None or calls > 2
+    assert calls == 2 or fast._entries[0].reached._code_of_checks is not None
+    MODULE_CHANGES[change](net)
+    for _ in range(6):
+        assert bits(fast(x)) == bits(net(x).sum())
+        assert fast(x).requires_grad == net(x).requires_grad
