@@ -92,7 +92,7 @@ AT_LARGE: dict[str, str] = {
         (
             "gather", "scatter_add", "scatter (multiply)", "scatter", "index_select", "index_add",
             "index_put (add)", "nn.functional.embedding", "nn.functional.embedding (scaled)",
-            "nn.functional.pad (reflect)", "nn.functional.one_hot", "__getitem__ (places)",
+            "nn.functional.one_hot", "__getitem__ (places)",
             "take_along_dim",
         ),
         _PLACES,

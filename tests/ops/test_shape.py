@@ -136,3 +136,28 @@ def test_the_gradients_of_parts_take_the_short_way(
     ag.autograd.backward(parts[:2], [ag.full_like(part, 2) for part in parts[:2]])
     assert x.grad is not None
     assert x.grad.sum().item() == 2 * sum(part.numel() for part in parts[:2])
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("widths", [(2, 1), (0, 2, 3, 0), (-1, 2, 2, -1), (-2, -1), (1,) * 6])
+def test_frames_of_own_elements(mode, widths):
+    """With first and second derivatives; a negative width cuts elements off."""
+    random = np.random.default_rng(0)
+    values = random.standard_normal((1, 2, 4, 5, 4)[: 2 + len(widths) // 2])
+    found = []
+    for m in (torch, ag):
+        x = m.tensor(values, requires_grad=True)
+        padded = m.nn.functional.pad(x, widths, mode)
+        weights = m.arange(float(np.prod(padded.shape))).double().reshape(padded.shape)
+        weights.requires_grad_()
+        (slope,) = m.autograd.grad(padded, x, weights, create_graph=True)
+        (back,) = m.autograd.grad(slope, weights, x.detach())
+        found.append([t.detach().numpy() for t in (padded, slope, back)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+
+
+def test_elements_that_were_cut_off_do_not_come_round():
+    for m in (torch, ag):
+        with pytest.raises(RuntimeError, match="wrapping around" if m is ag else None):
+            m.nn.functional.pad(m.arange(5.0)[None], (-3, 4), "circular")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.choices import Indexing, PadMode, words
-from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import looks_into
 from asyncgrad.ops.arguments import (
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from asyncgrad.ops.dtype import DType
     from asyncgrad.ops.dtype_device import memory_format
     from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DTypeLike, Ints
+    from asyncgrad.types import DTypeLike, Ints
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",
@@ -732,16 +731,15 @@ def pad(
             f"inputs with one or two axes more than are padded: got {len(pairs)} and shape {shape}"
         )
     _check_frame(mode, shape, widths)
-    framed = x
-    for axis, (before, after) in enumerate(widths):
-        if before or after:
-            places = _FRAMES[mode](
-                np.arange(-before, shape[axis] + after), shape[axis], before, after
-            )
-            made(places)
-            framed = R.index(framed, (slice(None),) * axis + (places,))
-    if framed is x:
-        framed = R.clone(x)
+    cut = tuple((min(before, 0), min(after, 0)) for before, after in widths)
+    wider = tuple((max(before, 0), max(after, 0)) for before, after in widths)
+    is_cut = any(map(any, cut))
+    # Elements that are cut off may be repeated at the other end, but not by circular padding.
+    if is_cut and mode == "circular":
+        x = R.pad(x, cut, 0)
+    framed = R.frame(x, wider, mode)
+    if is_cut and mode != "circular":
+        framed = R.pad(framed, cut, 0)
     return renamed(framed, _PAD_NODES[mode].format(len(pairs)), saves=True)
 
 
@@ -759,28 +757,12 @@ def _constant_pad(x: Tensor, widths: tuple[tuple[int, int], ...], value: float) 
     return R.pad(x, widths, fitted("pad", number, x._metadata.dtype))
 
 
-def _reflected(places: Array, n: int, before: int, after: int) -> Any:
-    places = np.abs(places)
-    return np.where(places >= n, 2 * (n - 1) - places, places)
-
-
-def _replicated(places: Array, n: int, before: int, after: int) -> Any:
-    return np.clip(places, 0, n - 1)
-
-
-def _circular(places: Array, n: int, before: int, after: int) -> Any:
-    """Circular padding; elements cut off at one end are not used at the other."""
-    first, last = max(0, -before), n - max(0, -after)
-    return first + (places - first) % (last - first)
-
-
 #: PyTorch's node for each mode; circular padding is copied piece by piece there.
 _PAD_NODES = {
     "reflect": "ReflectionPad{}DBackward0",
     "replicate": "ReplicationPad{}DBackward0",
     "circular": "CopySlices",
 }
-_FRAMES = {"reflect": _reflected, "replicate": _replicated, "circular": _circular}
 
 
 def _check_frame(
@@ -801,7 +783,7 @@ def _check_frame(
                 f"Argument #4: Padding size should be less than the corresponding input dimension, "
                 f"but got: padding ({before}, {after}) at dimension {axis} of input {list(shape)}"
             )
-        if mode == "circular" and max(before, after) > n:
+        if mode == "circular" and max(before, after) > n + min(before, 0) + min(after, 0):
             raise RuntimeError(
                 f"Padding value causes wrapping around more than once: ({before}, {after}) at "
                 f"dimension {axis} of input {list(shape)}"

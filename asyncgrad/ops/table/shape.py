@@ -15,7 +15,7 @@ from asyncgrad.ops.fused import assign
 from asyncgrad.ops.op import Op, Part, linear, operation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
     from asyncgrad.devices import Device
@@ -233,6 +233,68 @@ def _pad_adjoint(F: Namespace, g: Value, widths: Sequence[tuple[int, int]]) -> A
     return F.pad(g, tuple((-before, -after) for before, after in widths), 0)
 
 
+def _reflection(n: int, before: int, after: int) -> Any:
+    # Elements are counted in the padded axis. The last one may be the axis' first, and there is no
+    # number in front of 0 at which a slice could end.
+    last = before + n - 2 - after
+    return slice(2 * before, before, -1), slice(before + n - 2, None if last < 0 else last, -1)
+
+
+#: Which elements of an axis are repeated in front of it, and which behind it.
+_REPEATED: dict[str, Callable[[int, int, int], tuple[slice, slice]]] = {
+    "reflect": _reflection,
+    "replicate": lambda n, before, after: (
+        slice(before, before + 1), slice(before + n - 1, before + n),
+    ),
+    "circular": lambda n, before, after: (slice(n, n + before), slice(before, before + after)),
+}  # fmt: skip
+
+
+class _Frame:
+    """The indices of an array that is padded by its own elements."""
+
+    def __init__(self, shape: Shape, widths: Sequence[tuple[int, int]], mode: str) -> None:
+        pairs = list(zip(shape, widths, strict=True))
+        self.shape = tuple(n + before + after for n, (before, after) in pairs)
+        #: Where the array itself is.
+        self.inner = tuple(slice(before, before + n) for n, (before, _) in pairs)
+        #: An axis, what is padded along it, and where that is copied from. Axes come in order, so
+        #: that what a later one copies is padded along the earlier ones.
+        self.strips: list[tuple[int, Any, Any]] = []
+        for axis, (n, (before, after)) in enumerate(pairs):
+            lead, rest = (slice(None),) * axis, self.inner[axis + 1 :]
+            places = slice(0, before), slice(before + n, None)
+            sources = _REPEATED[mode](n, before, after)
+            for width, place, source in zip((before, after), places, sources, strict=True):
+                if width:
+                    self.strips.append((axis, (*lead, place, *rest), (*lead, source, *rest)))
+
+
+#: The same layer pads arrays of the same shapes again and again.
+_frame_of = lru_cache(256)(_Frame)
+
+
+def _frame(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], mode: str) -> Any:
+    """Pad each axis by (before, after) of its own elements."""
+    frame = _frame_of(x.shape, widths, mode)
+    out = xp.empty(frame.shape, x.dtype)
+    out[frame.inner] = x
+    for _, place, source in frame.strips:
+        out[place] = out[source]
+    return out
+
+
+def _unframe(xp: Library, x: Array, widths: tuple[tuple[int, int], ...], mode: str) -> Any:
+    """Add each padded element to the one that it is a copy of."""
+    shape = tuple(n - sum(w) for n, w in zip(x.shape, widths, strict=True))
+    frame = _frame_of(shape, widths, mode)
+    sums = x.copy()
+    for axis, place, source in reversed(frame.strips):
+        strip = sums[place]
+        sums[source] += strip.sum(axis, keepdims=True) if mode == "replicate" else strip
+    return sums[frame.inner].copy()
+
+
 #: A view of all elements.
 _view = partial(linear, fresh=False, passes=True, view=True)
 
@@ -399,6 +461,18 @@ OPS = (
         pulls={"x": _pad_adjoint},
         pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
         node="ConstantPadNdBackward0",
+        batch=batch_rules.over_axes,
+    ),
+    linear(
+        "frame",
+        _frame,
+        lambda F, g, widths, mode: F.unframe(g, widths, mode),
+        batch=batch_rules.over_axes,
+    ),
+    linear(
+        "unframe",
+        _unframe,
+        lambda F, g, widths, mode: F.frame(g, widths, mode),
         batch=batch_rules.over_axes,
     ),
 )
