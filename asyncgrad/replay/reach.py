@@ -163,6 +163,9 @@ class Reached(Unchanged):
                 self._seen[id(value)] = value
                 self._take(value, where)
         tables = [*[held for held, _ in self._partly], *map(vars, self._growing)]
+        if not _OPEN.isdisjoint(self._names):
+            # `hasattr` may ask a module for what it doesn't have.
+            tables += [vars(x) for x, _ in self._spaces if isinstance(x, types.ModuleType)]
         for held in tables:
             *_, absent = self._globals.setdefault(id(held), (held, set(), set()))
             absent |= (self._names | self._strings) - held.keys()
@@ -228,6 +231,8 @@ class Reached(Unchanged):
         elif isinstance(value, Variable):
             if not is_own(kind.__module__):
                 raise UnrepeatableError(f"{where} is a {kind.__name__}")
+            if kind.__dictoffset__:
+                self._extras(vars(value), where)
         elif isinstance(value, type):
             self._class(value, where)
         elif isinstance(value, (Optimizer, LRScheduler)) or kind is GradScaler:
@@ -282,12 +287,23 @@ class Reached(Unchanged):
             raise UnrepeatableError(f"{where} is {value.__qualname__}(), which is not known")
         self._names.update((_OPEN | _MADE_BY) & {value.__name__})
 
+    def _extras(self, held: dict[str, Any], where: str) -> None:
+        """Follow what users have set on a parameter, which is nothing in most cases."""
+        if held:
+            self._partly.append((held, where))
+        else:
+            self._dicts.append(held)
+
     def _optimizer(self, value: Any) -> None:
         """Its methods are called anew, so its state may change."""
+        kind = type(value)
         self._optimizers.append(value)
         self._growing.append(value)
+        self._attributes += [(value, "__class__"), (value, "__dict__")]
         for name, part in vars(value).items():
-            if isinstance(part, (Optimizer, LRScheduler)):
+            # What is set on the instance may stand for a method.
+            is_method = callable(part) and hasattr(kind, name)
+            if is_method or isinstance(part, (Optimizer, LRScheduler)):
                 self._attributes.append((value, name))
                 self._follow(part, name)
 
@@ -427,16 +443,17 @@ class Reached(Unchanged):
         if function.__kwdefaults__:
             self._dict(function.__kwdefaults__, where)
         self._dict(vars(function), where)
-        table = function.__globals__
+        table, known = function.__globals__, function.__builtins__
         *_, absent = self._globals.setdefault(id(table), (table, set(), set()))
         for name, *chain_of_names in self._code(function.__code__, function.__code__.co_freevars):
             if name in table:
                 self._reads(table, name)
                 self._chain(table[name], name, chain_of_names)
-            elif hasattr(builtins, name):
+            elif name in known:
                 absent.add(name)
+                self._reads(known, name)
                 self._names.update((_OPEN | _MADE_BY) & {name})
-                found = getattr(builtins, name)
+                found = known[name]
                 if not (
                     found in _BUILTINS
                     or name in {"NotImplemented", "Ellipsis"}

@@ -7,6 +7,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
+from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.unchanged import is_number, meta_state, same_value
 
@@ -200,6 +201,13 @@ class Signature:
             f"{name}._edge is {'' if has_graph else 'not '}None or "
             f"{name}._array.strides != {strides}"
         )
+        if not is_own(type(tensor).__module__):
+            self.records.append(type(tensor))
+        if type(tensor).__dictoffset__:
+            # What users have set on a parameter.
+            extras = vars(tensor)
+            self._held.append((extras, _contents(extras)))
+            self._dict(extras, f"{name}.__dict__")
         if has_graph:
             return
         if requires_grad(tensor):

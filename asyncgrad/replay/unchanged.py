@@ -113,11 +113,11 @@ class Unchanged:
         containers = [*self._dicts, *self._lists]
         #: Most containers of modules are for hooks, and are empty.
         self._empty = [held for held in containers if not held]
-        self._sized = [*[held for held in containers if held], *self._classes]
+        self._sized = [held for held in containers if held]
         self._lengths = list(map(len, self._sized))
+        self._class_names = list(map(tuple, self._classes))
         self._full = [held for held in self._dicts if held]
         self._values = self._present()
-        self._kinds = list(map(type, self._instances))
         self._codes = list(map(function_state, self._functions))
         self._hooked = [m for t in self.tensors if (m := t._autograd) is not None and hooked(m)]
         self._hooks = list(map(_hooks_state, self._hooked))
@@ -133,7 +133,7 @@ class Unchanged:
                     values.append(getter(table))
                 else:
                     values.extend(getter(table))
-            if absent and not absent.isdisjoint(table):
+            if absent and not table.keys().isdisjoint(absent):
                 raise KeyError
         if self._cells:
             values.extend([cell.cell_contents for cell in self._cells])
@@ -146,6 +146,10 @@ class Unchanged:
             values.extend(held)
         for held in self._lists:
             values.extend(held)
+        if self._instances:
+            values.extend(map(type, self._instances))
+            # A program may give an instance another table of attributes.
+            values.extend(map(vars, self._instances))
         return values
 
     def named(self) -> Iterator[tuple[Any, str, Any]]:
@@ -199,6 +203,8 @@ class Unchanged:
             code.holds(held, "not {}")
         for held, length in zip(self._sized, self._lengths, strict=True):
             code.holds(held, f"len({{}}) == {length}")
+        for held, names in zip(self._classes, self._class_names, strict=True):
+            code.holds(held, f"tuple({{}}) == {names}")
         for read, names, states in (
             (self._functions, _FUNCTION, self._codes),
             (self.tensors, _TENSOR, self._tensor_states),
@@ -236,17 +242,17 @@ class Unchanged:
                 return False
             if self._sized and list(map(len, self._sized)) != self._lengths:
                 return False
+            if self._classes and list(map(tuple, self._classes)) != self._class_names:
+                return False
             values, known = self._present(), self._values
             if not (len(values) == len(known) and all(map(is_, values, known))):
                 if len(values) != len(known) or not all(map(_alike, values, known)):
                     return False
                 self._values = values
-            if list(map(function_state, self._functions)) != self._codes:
-                return False
+            return list(map(function_state, self._functions)) == self._codes
         except (KeyError, ValueError, RuntimeError):
             # A name or cell is gone, or another thread changes a dictionary now.
             return False
-        return not self._instances or list(map(type, self._instances)) == self._kinds
 
 
 def is_number(kind: type) -> bool:

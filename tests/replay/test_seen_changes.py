@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import enum
 import functools
@@ -16,6 +17,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.optim import SGD
 
 
 def at(value):
@@ -265,6 +267,83 @@ def method_made_of_another():
     return lambda x: one.twice(x), lambda: setattr(one, "factor", 3)
 
 
+def attribute_that_hides_one_of_a_base():
+    class Base:
+        scale = 2.0
+
+    class Derived(Base):
+        other = 1
+
+    made = Derived()
+
+    def change():
+        # The class has as many attributes as before.
+        del Derived.other
+        Derived.scale = 3.0
+
+    return lambda x: x * made.scale * Derived.scale, change
+
+
+def table_of_an_instance():
+    made = nn.Identity()
+    made.scale = 2.0
+    return (
+        lambda x: x * made.scale,
+        lambda: setattr(made, "__dict__", {**vars(made), "scale": 3.0}),
+    )
+
+
+def attribute_that_a_module_gets():
+    module = types.ModuleType("knobs")
+    return (
+        lambda x: x * (module.scale if hasattr(module, "scale") else 2.0),
+        lambda: setattr(module, "scale", 3.0),
+    )
+
+
+def attributes_of_a_parameter():
+    weight, bare = nn.Parameter(at(1)), nn.Parameter(at(1))
+    weight.scale = 2.0
+
+    def function(x):
+        return x * weight.scale * getattr(bare, "scale", 5.0)
+
+    return (
+        function,
+        lambda: setattr(weight, "scale", 3.0),
+        lambda: setattr(bare, "scale", 4.0),
+        lambda: delattr(bare, "scale"),
+    )
+
+
+def method_of_an_optimizer():
+    class Counting(SGD):
+        steps = 0
+
+        def step(self, closure=None):
+            Counting.steps += 1
+            return super().step(closure)
+
+    weight = nn.Parameter(at(1))
+    optimizer = SGD([weight], lr=0.1)
+    calls = []
+
+    def function(x):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+        return weight * len(calls) * (1 + Counting.steps)
+
+    return (
+        function,
+        lambda: setattr(optimizer, "step", lambda: None),
+        lambda: setattr(optimizer, "step", weight.detach().zero_),
+        lambda: delattr(optimizer, "step"),
+        lambda: setattr(optimizer, "__class__", Counting),
+        lambda: setattr(optimizer, "__class__", SGD),
+    )
+
+
 CHANGED = {
     make.__name__: make
     for make in (
@@ -272,6 +351,8 @@ CHANGED = {
         class_of_an_instance, code_of_a_function, function_by_class, function_that_keeps_results,
         attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
         method_of_a_named_tuple, bases_of_a_class, method_made_of_another,
+        attribute_that_hides_one_of_a_base, table_of_an_instance, attribute_that_a_module_gets,
+        attributes_of_a_parameter, method_of_an_optimizer,
     )
 }  # fmt: skip
 
@@ -287,13 +368,16 @@ def test_replaced_functions_of_modules_are_noticed(monkeypatch):
     pythons = ag.compile(lambda x: x * math.floor(2.5))
     direct = ag.compile(lambda x: ag.tanh(x))
     layered = ag.compile(lambda x: nn.functional.relu(x))
+    built_in = ag.compile(lambda x: abs(x))
     for _ in range(2):
-        direct(at(1)), layered(at(1)), pythons(at(1))
+        direct(at(1)), layered(at(1)), pythons(at(1)), built_in(at(1))
     monkeypatch.setattr(math, "floor", lambda x: 7)
     monkeypatch.setattr(ag, "tanh", lambda x: x * 9)
     monkeypatch.setattr(nn.functional, "relu", lambda x: x * 8)
+    monkeypatch.setattr(builtins, "abs", lambda x: x * 6)
     for _ in range(2):
-        assert [call(at(1)).item() for call in (pythons, direct, layered)] == [7, 9, 8]
+        results = [call(at(1)).item() for call in (pythons, direct, layered, built_in)]
+        assert results == [7, 9, 8, 6]
 
 
 # -- arguments ------------------------------------------------------------------------------------
@@ -473,6 +557,27 @@ def test_arguments_are_not_kept():
     finally:
         gc.enable()
     assert "float32[1]" in fast.explain()
+
+
+def test_attributes_of_an_argument():
+    """Users set them on parameters, and on tensors of classes of their own."""
+
+    class Scaled(nn.Parameter):
+        scale = 2.0
+
+    def scenario(compiles):
+        step = compiles(lambda x: x * x.scale)
+        Scaled.scale = 2.0
+        for kind in (nn.Parameter, Scaled):
+            for number in range(6):
+                value = kind(at(1))
+                if number % 2 or kind is nn.Parameter:
+                    value.scale = number // 2
+                if number == 3:
+                    Scaled.scale = 5.0
+                yield step(value)
+
+    compare(scenario)
 
 
 def test_an_argument_that_names_an_attribute():
