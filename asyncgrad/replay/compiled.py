@@ -428,7 +428,7 @@ class Compiled(Generic[_P, _R]):
     def _replayed(self, entry: Entry, result: Any, tensors: Any) -> Any:
         """Count a replay, and give its results their graph."""
         entry.replays += 1
-        self._replays += 1
+        entry.used = self._replays = self._replays + 1
         return result if entry.graph is None else entry.graph.finish(result, tensors)
 
     def _plainly(self, why: str, args: Any, kwargs: Any) -> Any:
@@ -457,7 +457,7 @@ class Compiled(Generic[_P, _R]):
                 f"compile: {self._recordings} calls of {self._name} were recorded and "
                 f"{self._replays} replayed, because {why}. It is recorded no more. See explain().",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         try:
             signature = Signature(args, kwargs)
@@ -526,9 +526,13 @@ class Compiled(Generic[_P, _R]):
             # The call has changed what the function reads, so no later call could match this one.
             self._eager[why] = self._eager.get(why, 0) + 1
             return None
-        if len(self._entries) >= LIMIT:
+        entry.used = self._replays
+        others = self._entries
+        if len(others) >= LIMIT:
             self._dropped += 1
-        others = self._entries[: LIMIT - 1]
+            # Of those that were not used in the meantime: the oldest, or what can't be replayed.
+            least = min(reversed(others), key=lambda one: one.used)
+            others = tuple([one for one in others if one is not least])
         # If it can't be repeated because of what Python sees, calls like it may still be replayed.
         self._entries = (*others, entry) if entry.program is None else (entry, *others)
         return entry

@@ -20,7 +20,7 @@ class Entry:
 
     __slots__ = (
         "dtype", "failures", "graph", "looked_at", "looks", "mode", "program", "reached",
-        "reason", "replays", "signature", "stream",
+        "reason", "replays", "signature", "stream", "used",
     )  # fmt: skip
 
     def __init__(self, signature: Signature, reached: Reached, mode: Any, dtype: Any) -> None:
@@ -33,6 +33,8 @@ class Entry:
         self.program: Program | None = None
         self.reason: str | None = None
         self.replays = 0
+        #: How often the function had been replayed when this was recorded or last replayed.
+        self.used = 0
         #: The lines at which Python has looked at values, and how often it has seen other values
         #: than in all recorded calls.
         self.looks: list[str] = []

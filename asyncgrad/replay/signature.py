@@ -79,7 +79,8 @@ class Signature:
             scope = dict(self._constants)
             text = f"def match(args, kwargs{parameters}):\n{lines}"
             exec(compile(text, "<asyncgrad signature>", "exec"), scope)
-            code = self._code = scope["match"]
+            # Without the function, its globals make no cycle with it.
+            code = self._code = scope.pop("match")
         return code
 
     def tell_apart(self, reached: Reached) -> None:

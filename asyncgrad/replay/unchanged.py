@@ -71,7 +71,8 @@ class _Checks:
             " except (AttributeError, LookupError, RuntimeError, ValueError):\n  return False\n"
         )
         exec(compile(text, "<asyncgrad checks>", "exec"), scope)
-        return cast("Callable[[], bool]", scope["checks"])
+        # Without the function, its globals make no cycle with it.
+        return cast("Callable[[], bool]", scope.pop("checks"))
 
 
 class Unchanged:

@@ -102,7 +102,8 @@ class Writer:
         linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)
         scope: dict[str, Any] = dict(self._constants)
         exec(compile(self.text, file, "exec"), scope)
-        return scope["replayed"]
+        # Without the function, its globals make no cycle with it.
+        return scope.pop("replayed")
 
     # -- names ------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +70,12 @@ class Worker:
             # Run it up to its first await, so that Python does not warn of a coroutine that was
             # never awaited if the loop is closed before the worker's first turn.
             work.send(None)
-            # Not `create_task`: an eager task factory would run a slice at once, in here.
-            self.task = asyncio.Task(work, loop=host.loop, name="asyncgrad worker")
+            # Not `create_task`: an eager task factory would run a slice at once, in here. While
+            # passes wait it lives on, so it must not keep what the caller's context leads to.
+            empty = Context()
+            self.task = asyncio.Task(work, loop=host.loop, name="asyncgrad worker", context=empty)
             self.task._log_destroy_pending = False  # type: ignore[attr-defined]
-            self.task.add_done_callback(partial(self._ended, host))
+            self.task.add_done_callback(partial(self._ended, host), context=empty)
 
     async def _work(self, host: Host) -> None:
         """Give one pass after the other a slice until none waits."""

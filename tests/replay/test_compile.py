@@ -564,10 +564,21 @@ def test_many_signatures_are_bounded_and_churn_warns():
         for n in range(1, 60):
             assert fast(ag.ones(n)).sum().item() == 2 * n
 
-    with pytest.warns(RuntimeWarning, match="differs from all before. It is recorded no more"):
+    expected = "differs from all before. It is recorded no more"
+    with pytest.warns(RuntimeWarning, match=expected) as caught:
         call_with_many_shapes()
+    assert caught[0].filename == __file__
     assert "dropped" in fast.explain()
     assert len(fast.explain().splitlines()) < 25
+
+
+def test_a_signature_that_is_used_is_kept():
+    """However many others come meanwhile."""
+    fast = ag.compile(lambda x: x * 2)
+    for n in range(2, 30):
+        for size in (1, 1, n):
+            assert fast(ag.ones(size)).sum().item() == 2 * size
+    assert "29 recorded, 55 replayed" in fast.explain()
 
 
 def test_a_function_that_cannot_be_followed_is_recorded_no_more():
@@ -787,7 +798,7 @@ def test_layers_in_training_and_evaluation(make):
 
 
 def test_programs_are_forgotten_with_their_function():
-    """Neither the source nor the arrays of the recorded call outlive it."""
+    """Neither the source nor the arrays of the recorded call outlive it, without the collector."""
     import gc
     import linecache
     import weakref
@@ -797,14 +808,19 @@ def test_programs_are_forgotten_with_their_function():
 
     gc.collect()
     before = known()
-    fast = ag.compile(slope)
-    for _ in range(3):
-        fast(ag.ones(3), leaf(1.0, 2.0, 3.0))
+    weight = leaf(1.0, 2.0, 3.0)
+    fast = ag.compile(lambda x: slope(x, weight))
+    # Later, the checks are code, too.
+    for _ in range(8):
+        fast(ag.ones(3))
     assert known() == before + 1
-    gone = weakref.ref(fast)
-    del fast
-    gc.collect()
-    assert gone() is None
+    gone = weakref.ref(fast), weakref.ref(weight)
+    gc.disable()
+    try:
+        del fast, weight
+        assert [reference() for reference in gone] == [None, None]
+    finally:
+        gc.enable()
     assert known() == before
 
 

@@ -1,4 +1,4 @@
-"""Timers that outlive a pass keep nothing of its caller."""
+"""Timers and workers that outlive a pass keep nothing of its caller."""
 
 from __future__ import annotations
 
@@ -70,5 +70,31 @@ def test_no_timer_keeps_the_callers_context(run) -> None:
         for _ in range(3):
             await asyncio.sleep(0)
         assert reference() is None
+
+    asyncio.run(main())
+
+
+def test_no_worker_keeps_the_callers_context() -> None:
+    """It lives as long as passes wait, which may be started by others."""
+
+    def long_pass() -> ag.BackwardFuture:
+        loss = ag.ones(1, requires_grad=True)
+        for _ in range(5000):
+            loss = loss * 1.0
+        return loss.sum().backward()
+
+    async def main() -> None:
+        thing = Thing()
+        reference = weakref.ref(thing)
+        context = copy_context()
+        context.run(variable.set, thing)
+        first = context.run(long_pass)
+        second = long_pass()
+        first.cancel()
+        await asyncio.wait([first])
+        del thing, context, first
+        assert reference() is None
+        assert not second.done()
+        await second
 
     asyncio.run(main())
