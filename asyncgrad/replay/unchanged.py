@@ -183,7 +183,7 @@ class Unchanged:
 
     def _written(self) -> Callable[[], bool] | None:
         """Code that makes the same checks by identity alone, if they are few and of usual kinds."""
-        lists = self._sized[len(self._full) : len(self._sized) - len(self._classes)]
+        lists = self._sized[len(self._full) :]
         if self._hooked or any(held.__class__ is not list for held in lists):
             return None
         code = _Checks()
@@ -200,6 +200,9 @@ class Unchanged:
         for held in lists:
             for place in range(len(held)):
                 code.same(held, f"[{place}]", next(values))
+        for name in ("__class__", "__dict__"):
+            for instance in self._instances:
+                code.same(instance, f".{name}", next(values))
         for held in self._empty:
             code.holds(held, "not {}")
         for held, length in zip(self._sized, self._lengths, strict=True):
@@ -215,8 +218,6 @@ class Unchanged:
                 # The strides of a tensor's state follow its attributes.
                 for name, value in zip(names, state, strict=False):
                     code.same(owner, f".{name}", value)
-        for instance, kind in zip(self._instances, self._kinds, strict=True):
-            code.same(instance, ".__class__", kind)
         for tensor, state in zip(self.tensors, self._tensor_states, strict=True):
             code.holds(tensor, f"{{}}._array.strides == {state[-1]}")
         return code.function()
