@@ -64,12 +64,39 @@ class _Sealed:
 class _Actor:
     """The actor around a host."""
 
-    def __init__(self, factory: Callable[[int], Host], rank: int, address: str) -> None:
+    def __init__(self, factory: Callable[[int], Host], rank: int, address: str, key: str) -> None:
         self._host = factory(rank)
         self._address = address
+        worker = distributed.get_worker()
+        # Waited for in this thread, so that the worker can't drop the actor unnoticed.
+        adding = worker.plugin_add(_Release(self._host, key), name=key)
+        asyncio.run_coroutine_threadsafe(adding, worker.loop.asyncio_loop).result()
 
     async def take(self, sealed: _Sealed) -> _Sealed:
         return await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
+
+
+class _Release(distributed.WorkerPlugin):  # type: ignore[misc]
+    """Closes a host when its worker drops the actor, as it does when the caller's client is gone.
+
+    Calls that the host works on keep the actor, so it would not end by itself.
+    """
+
+    def __init__(self, host: Host, key: str) -> None:
+        self._host = host
+        self._key = key
+
+    def setup(self, worker: distributed.Worker) -> None:
+        self._worker = worker
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        if key == self._key and finish in {"released", "forgotten"}:
+            # Later, because the worker goes through its plugins just now.
+            self._worker.loop.add_callback(self._close)
+
+    async def _close(self) -> None:
+        self._worker.plugins.pop(self._key, None)
+        await self._host.close()
 
 
 def _packed(value: Any, address: str) -> Any:
@@ -184,6 +211,7 @@ class DaskEngine:
                     factory,
                     rank,
                     address,
+                    key,
                     actor=True,
                     # On another worker, or made again, an actor would have lost what it held.
                     workers=[address],

@@ -41,6 +41,9 @@ class Host(Protocol):
     async def take(self, message: Message) -> tuple[bool, Any]:
         """Run the method that a message names: whether it succeeded, and its result or error."""
 
+    async def close(self) -> None:
+        """Drop everything, and end what runs: nobody calls it any more."""
+
 
 class Peers(Protocol):
     """Calls hosts; can be pickled, so that hosts can call one another."""

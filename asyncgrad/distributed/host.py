@@ -81,7 +81,13 @@ class Host(Inbox):
             self.site.spawn(self._lives.end(key, "lost"))
 
     async def on_close(self) -> None:
-        """Drop everything, end what runs, and refuse what comes later."""
+        """End with the caller's world."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Drop everything, end what runs, and refuse what comes later; once, if it was opened."""
+        if self._site is None or self._site.ended is not None:
+            return
         self.site.ended = "its caller has left it"
         # First the runs: a pass that has voted waits for their mail, and can't be cancelled.
         self.runs.end_all()

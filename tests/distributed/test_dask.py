@@ -195,6 +195,30 @@ async def closed_within() -> None:
             await part(leaf())
 
 
+_begun, _ended = asyncio.Event(), asyncio.Event()
+
+
+async def waits_for_ever() -> None:
+    _begun.set()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        _ended.set()
+
+
+async def closed_during_a_run() -> None:
+    async with cluster(1, processes=False) as client:
+        other = await Client(client.scheduler.address, asynchronous=True)
+        async with dist.connect(other) as world:
+            running = asyncio.ensure_future(world.run(waits_for_ever))
+            await _begun.wait()
+            # To the workers it is as if the caller's process had died.
+            await other.close()
+            await _ended.wait()
+            with pytest.raises(dist.WorkerLostError):
+                await running
+
+
 async def cancelled_at_the_start() -> None:
     complaints: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, facts: complaints.append(facts))
@@ -241,6 +265,10 @@ def test_a_client_closed_within_the_world_loses_the_workers() -> None:
     with pytest.raises(dist.WorkerLostError, match="closed") as caught:
         asyncio.run(asyncio.wait_for(closed_within(), 60))
     assert any("in a world of Dask at" in note for note in caught.value.__notes__)
+
+
+def test_what_runs_on_workers_ends_with_the_client() -> None:
+    asyncio.run(asyncio.wait_for(closed_during_a_run(), 60))
 
 
 def test_a_connect_that_is_cancelled_leaves_nothing() -> None:
