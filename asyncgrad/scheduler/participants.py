@@ -12,6 +12,7 @@ from asyncgrad.core.states import DONE
 from asyncgrad.scheduler.completion import end_as_decided
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.portal import OnPortal
+from asyncgrad.scheduler.segments import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -54,6 +55,8 @@ async def _decide(task: GraphTask, methods: Sequence[Any]) -> None:
     # Their promise includes that the commit does not fail.
     check_staged(task.staged)
     calls = [asyncio.ensure_future(_call(method)) for method in methods]
+    for call in calls:
+        call.add_done_callback(retrieve)
     # Cancelled only by a loop that cancels all its tasks, and these calls with them.
     await asyncio.wait(calls)
     for call in calls:

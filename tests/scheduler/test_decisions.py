@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,24 @@ async def test_while_a_decision_is_awaited_neither_deadline_nor_cancellation_cou
     assert log[-1][0] == ("abort ends" if fails else "commit ends")
     assert len([verb for verb, _ in log if verb in {"commit", "abort"}]) == 2
     await assert_nothing_runs()
+
+
+@pytest.mark.asyncio
+async def test_of_decisions_that_fail_together_nothing_is_reported_as_lost(pair: Any) -> None:
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, facts: complaints.append(facts))
+
+    async def fail() -> None:
+        raise ValueError("planned")
+
+    members = [Member([]) for _ in range(2)]
+    for member in members:
+        member.decide = fail  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="planned"):
+        await loss_of(*pair, *members).backward()
+    await settle()
+    gc.collect()
+    assert not complaints
 
 
 @pytest.mark.asyncio
