@@ -34,7 +34,8 @@ class WorkerLostError(AutogradError):
         self.reason = reason
 
     def __reduce__(self) -> Any:
-        return type(self), (self.rank, self.during, self.reason)
+        # With its notes.
+        return type(self), (self.rank, self.during, self.reason), self.__dict__
 
 
 class PassEndedError(AutogradError):
@@ -72,16 +73,48 @@ def _shorten(shown: TracebackException) -> bool:
     return any([bool(users), *[_shorten(one) for one in reasons if one is not None]])
 
 
+class _Anew(AutogradError):
+    """Describes an error that its class does not make again from `args`; unpickled, it is that."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"an error: {described(error)}")
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        try:
+            # Sends classes of scripts and notebooks, too. Both Dask and Ray need it.
+            from cloudpickle import dumps
+        except ImportError:
+            from pickle import dumps
+        args: tuple[Any, ...] = self.error.args
+        if isinstance(self.error, BaseExceptionGroup):
+            args = self.error.message, [sendable(one) for one in self.error.exceptions]
+        return _made_anew, (dumps((type(self.error), args, self.error.__dict__)),)
+
+
+def _made_anew(pickled: bytes) -> BaseException:
+    """An error, made without its class's `__init__`."""
+    kind, args, state = pickle.loads(pickled)
+    error: BaseException = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def received(error: BaseException) -> BaseException:
+    """An error that has come, or that has not been pickled on its way."""
+    return error.error if isinstance(error, _Anew) else error
+
+
 def sendable(error: BaseException) -> BaseException:
     """An error that arrives on another machine: itself, or one that describes it."""
     why = "would close whoever awaits it"
     if not isinstance(error, GeneratorExit):
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:
-            why = "can't be pickled"
-        else:
-            return error
+        for made in (error, _Anew(error)):
+            with suppress(Exception):
+                pickle.loads(pickle.dumps(made))
+                return made
+        why = "can't be pickled"
     substitute = AutogradError(f"an error that {why}: {described(error)}")
     for note in getattr(error, "__notes__", ()):
         substitute.add_note(note)

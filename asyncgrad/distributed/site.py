@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.engine import Message
-from asyncgrad.distributed.errors import WorkerLostError
+from asyncgrad.distributed.errors import WorkerLostError, received
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 from asyncgrad.scheduler.segments import retrieve
 
@@ -104,6 +104,7 @@ class Site:
         succeeded, value = await self._reach(rank, message)
         if succeeded:
             return value
+        value = received(value)
         add_note(value, f"on worker {rank}, during {method}")
         if isinstance(value, WorkerLostError) and self.rank == CALLER:
             # One worker ignores another as lost, so everybody has to.

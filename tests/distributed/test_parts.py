@@ -10,6 +10,7 @@ import math
 import pickle
 import random
 import sys
+import threading
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -43,7 +44,7 @@ from models import (
 import asyncgrad as ag
 from asyncgrad import distributed as dist
 from asyncgrad.distributed.engine import Message
-from asyncgrad.distributed.errors import sendable
+from asyncgrad.distributed.errors import received, sendable
 from asyncgrad.distributed.lifetimes import Lifetimes
 from asyncgrad.errors import GraphFreedError, NestingError, PendingBackwardError
 
@@ -501,6 +502,10 @@ async def _awaited(call: Any) -> Any:
     return await call
 
 
+def raises_group(module: Any) -> None:
+    raise ExceptionGroup("several", [Coded(7, why="planned"), ValueError("planned")])
+
+
 @pytest.mark.asyncio
 async def test_errors_keep_their_class_and_name_the_worker() -> None:
     async with world_of(Engine(2)) as world:
@@ -604,20 +609,66 @@ def test_without_ray_its_engine_says_what_to_install(monkeypatch: pytest.MonkeyP
         dist.RayEngine(workers=1)
 
 
-def test_errors_that_cannot_be_pickled_are_described() -> None:
+class Coded(Exception):
+    """Can't be made from `args`."""
+
+    def __init__(self, code: int, *, why: str) -> None:
+        super().__init__(f"{code}: {why}")
+        self.code = code
+
+
+def raises_coded(module: Any) -> None:
+    raise Coded(7, why="planned")
+
+
+def raises_coded_in_group(module: Any) -> None:
+    raise ExceptionGroup("several", [Coded(7, why="planned"), ValueError("planned")])
+
+
+@pytest.mark.asyncio
+async def test_errors_keep_their_class_whatever_its_constructor_takes() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        with pytest.raises(Coded, match="7: planned") as caught:
+            await part.apply(raises_coded)
+        with pytest.raises(ExceptionGroup) as group:
+            await part.apply(raises_coded_in_group)
+    assert caught.value.code == 7
+    assert [str(error) for error in group.value.exceptions] == ["7: planned", "planned"]
+    assert isinstance(group.value.exceptions[0], Coded)
+    assert "on worker 0, during apply" in caught.value.__notes__
+    # What is not pickled on its way is the same.
+    assert received(sendable(caught.value)) is caught.value
+
+
+def test_errors_of_classes_that_cannot_be_imported_are_sent() -> None:
     class Local(Exception):
         pass
 
     error = Local("planned")
     error.add_note("a note")
+    found = pickle.loads(pickle.dumps(sendable(error)))
+    assert (type(found), found.args, found.__notes__) == (Local, ("planned",), ["a note"])
+
+
+def test_errors_that_cannot_be_pickled_are_described() -> None:
+    error = ValueError(threading.Lock())
+    error.add_note("a note")
     found = sendable(error)
-    assert "Local('planned')" in str(found)
+    assert "ValueError(<unlocked" in str(found)
     assert found.__notes__ == ["a note"]
     # It would close the coroutines of whoever awaits it.
     assert "GeneratorExit()" in str(sendable(GeneratorExit()))
 
 
-@pytest.mark.parametrize("error", [GraphFreedError("MulBackward0", "here"), NestingError(3)])
+@pytest.mark.parametrize(
+    "error",
+    [
+        GraphFreedError("MulBackward0", "here"),
+        NestingError(3),
+        dist.WorkerLostError(1, "forward", "killed"),
+    ],
+)
 def test_errors_that_make_their_message_are_sent_as_they_are(error: Exception) -> None:
     error.add_note("a note")
     found = pickle.loads(pickle.dumps(error))
