@@ -138,6 +138,11 @@ class Host(Inbox):
             raise AutogradError("a part was used after the object that World.remote gave was gone")
         return self._parts[number]
 
+    def parameters_of(self, numbers: Iterable[int]) -> set[Any]:
+        """The parameters of those parts that the caller has not dropped."""
+        known = [self._parts[number] for number in numbers if number in self._parts]
+        return {parameter for module in known for parameter in module.parameters()}
+
     async def on_apply(self, number: int, function: Callable[..., Any], args: Any) -> Any:
         """Call a function with a part: whether it gave the part itself, which stays; what else."""
         part = self.part(number)

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.distributed.site import here
 from asyncgrad.distributed.values import applied, check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.utils.clip import clip_grads_with_norm_, get_total_norm
@@ -28,6 +29,8 @@ class RemoteOptimizer:
         self._number = number
         self._ranks = ranks
         self._own = own
+        #: By rank, the numbers of parts that are copies of those on another rank.
+        self._copies: dict[int, list[int]] = {}
         for rank in ranks:
             weakref.finalize(self, site.drop, rank, "optimizer", number).atexit = False
 
@@ -56,6 +59,10 @@ class RemoteOptimizer:
         # The object is made first. If a call fails or is cancelled, the object goes, and so the
         # workers are told to drop their optimizers.
         made = cls(site, number, tuple(parts), own)
+        counted = set[int]()
+        for rank, numbers in parts.items():
+            made._copies[rank] = [one for one in numbers if one in counted]
+            counted.update(numbers)
         await asyncio.gather(
             *[
                 site.call(rank, "optimizer", number, kind, numbers, defaults)
@@ -133,6 +140,8 @@ class RemoteOptimizer:
     ) -> Tensor:
         """Scale the gradients of all parameters so that their norm is at most `max_norm`.
 
+        Of the copies of a replicated model, whose gradients are equal, one counts.
+
         Args:
             max_norm: the greatest norm allowed, of all gradients as if they were one vector.
             norm_type: the norm's order; may be `float("inf")`.
@@ -146,7 +155,8 @@ class RemoteOptimizer:
             WorkerLostError: if a worker is lost; if it is lost meanwhile, the gradients of others
                 may have been scaled.
         """
-        norms = [norm for found in await self.apply(_norms, norm_type) for norm in found]
+        found = await self.apply(_norms, norm_type, self._copies)
+        norms = [norm for one in found for norm in one]
         total = get_total_norm(norms, norm_type, error_if_nonfinite)
         await self.apply(_scale, max_norm, total)
         return total
@@ -194,9 +204,11 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _norms(optimizer: Any, norm_type: float) -> list[Any]:
+def _norms(optimizer: Any, norm_type: float, copies: dict[int, list[int]]) -> list[Any]:
     """The norm of each gradient: their norm is that of all, with the bits of one process."""
-    gradients = [parameter.grad for parameter in _parameters(optimizer)]
+    site = here.get()
+    left_out = set() if site is None else site.host.parameters_of(copies.get(site.rank, ()))
+    gradients = [p.grad for p in _parameters(optimizer) if p not in left_out]
     return [get_total_norm(one, norm_type) for one in gradients if one is not None]
 
 

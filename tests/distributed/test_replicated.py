@@ -127,3 +127,26 @@ async def test_a_request_holds_for_a_step_on_all_workers() -> None:
             await model.forward_backward(notes_its_pass, shards)
         with ag.request(deadline=now), pytest.raises(TimeoutError, match="forward_backward"):
             await model.forward_backward(notes_its_pass, shards)
+
+
+def sum_of(model: Any, x: Any) -> Any:
+    return model(x).sum()
+
+
+@pytest.mark.asyncio
+async def test_of_a_models_copies_one_counts_for_the_norm() -> None:
+    async with world_of(Engine(3)) as world:
+        model = await world.replicate(make_affine)
+        part, own = await world.remote(1, Affine), Affine()
+        optimizer = await world.optimizer(ag.optim.SGD, [own, part, *model.parts], lr=0.1)
+        await model.forward_backward(sum_of, [(rows(),)] * 3)
+        await (own(rows()) + await part(rows())).sum().backward()
+        here = [Affine() for _ in range(3)]
+        await sum(module(rows()) for module in here).sum().backward()
+        norm = ag.nn.utils.clip_grad_norm_([p for m in here for p in m.parameters()], 0.1)
+        assert (await optimizer.clip_grad_norm_(0.1)).item() == pytest.approx(norm.item())
+        for clipped in (model.parts[0], model.parts[2], part):
+            for found, wanted in zip(
+                await clipped.apply(gradients), gradients(here[1]), strict=True
+            ):
+                assert found == pytest.approx(wanted)
