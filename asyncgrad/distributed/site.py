@@ -61,6 +61,12 @@ class Site:
         #: The coordinators of this site's passes.
         self.coordinators: dict[int, Any] = {}
 
+    def __reduce__(self) -> Any:
+        raise AutogradError(
+            "a world, its optimizers and its replicated models can't be copied or sent: use them "
+            "where the world was made, and send parts to code that runs on workers"
+        )
+
     def error(self) -> AutogradError:
         """The error for whoever uses the world after its end."""
         return AutogradError(f"the world can't be used any more: {self.ended}")

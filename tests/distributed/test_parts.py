@@ -719,6 +719,18 @@ async def test_parts_of_two_worlds_do_not_mix() -> None:
 
 
 @pytest.mark.asyncio
+async def test_only_parts_can_be_sent_of_what_a_world_has_made() -> None:
+    async with world_of(Engine(1)) as world:
+        part = await world.remote(0, Affine)
+        optimizer = await world.optimizer(ag.optim.SGD, [part], lr=1.0)
+        for given in (world, optimizer, await world.replicate(Affine)):
+            with pytest.raises(RuntimeError, match="can't be copied or sent"):
+                await part.apply(second, given)
+            with pytest.raises(RuntimeError, match="can't be copied or sent"):
+                copy.deepcopy(given)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("turns", range(12))
 async def test_what_was_cancelled_while_it_was_made_is_not_kept(turns: int) -> None:
     async with world_of(Engine(1)) as world:
