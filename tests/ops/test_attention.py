@@ -46,6 +46,15 @@ def test_gradients_do_not_depend_on_which_are_wanted(wanted):
             np.testing.assert_allclose(one.numpy(), every.numpy(), rtol=0, atol=1e-14)
 
 
+def test_masks_of_empty_batches():
+    for m in (torch, ag):
+        query, key = (m.zeros(0, 3, n, 2, requires_grad=True) for n in (1, 2))
+        mask = m.ones(1, 3, 1, 2, dtype=m.bool)
+        out = m.nn.functional.scaled_dot_product_attention(query, key, key, mask)
+        gradients = m.autograd.grad(out.sum(), (query, key), create_graph=m is ag)
+        assert [tuple(g.shape) for g in gradients] == [(0, 3, 1, 2), (0, 3, 2, 2)]
+
+
 def _flat(values):
     return [*values[:2], *values[2]]
 

@@ -60,6 +60,14 @@ def test_outputs_of_transposed_convolutions_can_be_longer(stride, dilation, padd
             np.testing.assert_allclose(ours, theirs, atol=1e-9)
 
 
+@pytest.mark.parametrize("images", [1, 9])
+def test_images_without_channels_have_gradients(images):
+    x = ag.zeros(images, 0, 3, 4, requires_grad=True)
+    weight = ag.zeros(3, 0, 1, 2, requires_grad=True)
+    gradients = ag.grad(ag.nn.functional.conv2d(x, weight).sum(), (x, weight))
+    assert [g.shape for g in gradients] == [x.shape, weight.shape]
+
+
 def refused(call):
     try:
         call()
@@ -74,6 +82,7 @@ def refused(call):
         "padding": lambda F, z: F.conv_transpose1d(z(1, 2, 3), z(2, 3, 2), padding=-1),
         "output padding": lambda F, z: F.conv_transpose1d(z(1, 2, 3), z(2, 3, 2), output_padding=1),
         "channels": lambda F, z: F.conv_transpose1d(z(1, 3, 3), z(2, 3, 2)),
+        "no channels": lambda F, z: F.conv_transpose1d(z(9, 0, 3), z(0, 3, 2)),
         "bias": lambda F, z: F.conv_transpose1d(z(1, 2, 3), z(2, 3, 2), z(2)),
         "nothing left": lambda F, z: F.conv_transpose1d(z(1, 2, 1), z(2, 3, 2), padding=2),
         "axes": lambda F, z: F.conv_transpose2d(z(1, 2, 3), z(2, 3, 2)),

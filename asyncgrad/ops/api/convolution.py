@@ -168,10 +168,10 @@ def _convolve_transposed(
             f"{name}: output padding must be smaller than either stride or dilation, but got "
             f"output_padding={list(extra)}, stride={list(strides)}, dilation={list(dilations)}"
         )
-    if shape[-ndim - 1] != kernel[0] or kernel[0] % groups:
+    if shape[-ndim - 1] != kernel[0] or kernel[0] % groups or kernel[0] < groups:
         raise RuntimeError(
             f"{name}: Given transposed=1, weight of size {list(kernel)}, expected input to have "
-            f"{kernel[0]} channels, a multiple of groups={groups}, but got input of size "
+            f"{kernel[0]} channels, a positive multiple of groups={groups}, but got input of size "
             f"{list(shape)}"
         )
     outputs = kernel[1] * groups

@@ -103,7 +103,7 @@ class _Mask:
     def apply(self, xp: Library, scores: Array, some: slice, rows: slice) -> None:
         """Mask the scores of a tile in place."""
         if self.array is not None:
-            part = self._part(xp, some, rows, scores.shape[-1])
+            part = self._part(some, rows, scores.shape[-1])
             if part.dtype == bool:
                 xp.copyto(scores, -xp.inf, where=~part)
             else:
@@ -120,7 +120,7 @@ class _Mask:
         later = _added_later(rows.start, count, keys, dtype) if self.causal else None
         if self.array is None:
             return (_zeros(keys, dtype), (0, 0)) if later is None else (later, (0, keys))
-        part = self._part(np, slice(some.start * heads, some.stop * heads), rows, keys)
+        part = self._part(slice(some.start * heads, some.stop * heads), rows, keys)
         if part.dtype == bool:
             part = np.where(part, 0, -np.inf)
         if later is not None:
@@ -130,18 +130,14 @@ class _Mask:
         of_row = keys if shape[-2] > 1 else 0
         return part, (0 if self.alike else shape[-2] * keys, of_row)
 
-    def _part(self, xp: Library, some: slice, rows: slice, keys: int) -> Any:
+    def _part(self, some: slice, rows: slice, keys: int) -> Any:
         """The mask of a tile."""
         assert self.array is not None
+        cut = rows if self.array.shape[-2] > 1 else slice(None), slice(keys)
         if self.alike:
-            return self._cut(self.array, rows, keys)
-        places = [np.unravel_index(i, self.batch) for i in range(some.start, some.stop)]
-        return xp.stack([self._cut(self.array[p], rows, keys) for p in places])
-
-    @staticmethod
-    def _cut(mask: Array, rows: slice, keys: int) -> Any:
-        """The part of a mask for some queries and the first keys."""
-        return mask[rows if mask.shape[0] > 1 else slice(None), :keys]
+            return self.array[cut]
+        places = np.unravel_index(np.arange(some.start, some.stop), self.batch)
+        return self.array[(*places, *cut)]
 
     def seen(self, keys: int, rows: slice) -> int:
         """How many keys the queries of a tile can attend to."""

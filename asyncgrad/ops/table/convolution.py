@@ -85,7 +85,7 @@ def _convolution(xp: Library, x: Array, weight: Array, geometry: Geometry) -> An
         columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:]))
         return of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
-    if has_short_rows(x, kernel, image):
+    if weight.size and has_short_rows(x, kernel, image):
         plan = side_by_side(x.shape, outs, kernel, image, geometry)
         axes = len(plan.kernel)
         x, order = plan.rows(x), (axes + 2, *range(axes + 2))
