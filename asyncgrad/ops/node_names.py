@@ -29,7 +29,7 @@ def one_node(name: str) -> Callable[[_F], _F]:
 def renamed(
     result: Any, node: str, *, saves: bool | None = None, watched: tuple[Any, ...] = ()
 ) -> Any:
-    """Rename the node of a result that was just made.
+    """Rename the node of a result that was just made, which is a view only if PyTorch's is.
 
     Args:
         node: PyTorch's name of the node.
@@ -38,7 +38,11 @@ def renamed(
         watched: tensors that must not change before the node runs.
     """
     rename(result._edge, node, saves=saves, watched=watched)
-    return result
+    return result if result._autograd is None or node in _OF_VIEWS else no_view(result)
+
+
+#: Nodes of functions that return a view in PyTorch, too.
+_OF_VIEWS = {"AliasBackward0", "SqueezeBackward1"}
 
 
 def rename(
@@ -72,10 +76,15 @@ def joined(
 
 
 def no_view(result: Any) -> Any:
-    """A result that is no longer known as a view; only its function has seen the tensor so far."""
+    """A result that is no longer known as a view; only its function has seen the tensor so far.
+
+    It shares the version of what it was a view of, which a node may have saved.
+    """
     if result._batched or is_inference(result):
         return result
-    return wrap(result._array, result._metadata, result._edge)
+    made = wrap(result._array, result._metadata, result._edge)
+    made._counter = result._counter
+    return made
 
 
 def watch(made: Any, tensors: tuple[Any, ...]) -> None:

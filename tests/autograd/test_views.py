@@ -49,7 +49,59 @@ def test_a_view_knows_its_base(T, log):
         log(v, v._is_view(), v._base is y, v._version == y._version, v.requires_grad, v.is_leaf)
     log(y._is_view(), y._base, (y * 2)._is_view(), y.clone()._is_view(), y.detach()._is_view())
     w = y[1:]
-    log(w[0]._base is y, w.detach().requires_grad)
+    log(w[0]._base is y, w.detach().requires_grad, y.unfold(0, 2, 1).grad_fn)
+
+
+#: Functions that PyTorch does not compose, here composed of others, of which the last is a view.
+NO_VIEWS = [
+    lambda T, x: x @ x.t() @ T.ones(3, dtype=T.float64),
+    lambda T, x: T.ones(2, 3, 4, dtype=T.float64) @ x.t(),
+    lambda T, x: T.ones(3, dtype=T.float64) @ T.ones(2, 3, 4, dtype=T.float64),
+    lambda T, x: T.ones(2, 3, 4, dtype=T.float64) @ T.ones(4, dtype=T.float64),
+    lambda T, x: x[0, 0].softmax(0),
+    lambda T, x: x[0, 0].gather(0, T.tensor([0, 0])),
+    lambda T, x: x[0, 0].cummax(0)[0],
+    lambda T, x: x.roll(1),
+    lambda T, x: x.quantile(0.5),
+    lambda T, x: T.combinations(x[0]),
+    lambda T, x: T.linalg.norm(x, float("inf")),
+    lambda T, x: T.linalg.matrix_norm(x, 1),
+    lambda T, x: T.linalg.cholesky(x @ x.t() + 9 * T.eye(3, dtype=T.float64), upper=True),
+    lambda T, x: T.linalg.solve(x[:, :3] + 9 * T.eye(3, dtype=T.float64), x[:, 0]),
+    lambda T, x: T.linalg.solve(x[:, :3] + 9 * T.eye(3, dtype=T.float64), x.t(), left=False),
+    lambda T, x: T.linalg.lstsq(x, x)[1],
+    lambda T, x: T.nn.functional.avg_pool3d(x[None, None], 1),
+    lambda T, x: T.nn.functional.grid_sample(
+        x[None, None], T.zeros(1, 1, 1, 2, dtype=T.float64), align_corners=False
+    ),
+    lambda T, x: T.nn.functional.pixel_shuffle(x[None], 1),
+    lambda T, x: T.nn.functional.pixel_unshuffle(x[None], 1),
+    lambda T, x: T.nn.functional.unfold(x[None, None], 1),
+]
+
+
+@both
+def test_results_that_are_no_views_can_be_detached_and_changed_in_place(T, log):
+    w = T.tensor(2.0, dtype=T.float64, requires_grad=True)
+    for function in NO_VIEWS:
+        x = grid(T)
+        y = function(T, x)
+        log(y._is_view(), y.detach_())
+        with T.no_grad():
+            y = function(T, x)
+        y.mul_(w)
+        log(y, x)
+
+
+@both
+def test_a_saved_result_that_is_no_view_shows_that_it_changed(T, log):
+    for function in (T.softmax, T.log_softmax):
+        y = function(T.ones((), dtype=T.float64, requires_grad=True), 0)
+        y.mul_(2)
+        try:
+            yield y.backward()
+        except RuntimeError as error:
+            log(error)
 
 
 @both

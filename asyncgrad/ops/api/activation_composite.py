@@ -280,7 +280,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     n = len(lead)
     x = reshape(x, (*lead, channels // (r * r), r, r, height, width))
     x = permute(x, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
-    return reshape(x, (*lead, channels // (r * r), height * r, width * r))
+    # With a factor of 1, too, the result is a copy.
+    return reshape(R.clone(x, "C"), (*lead, channels // (r * r), height * r, width * r))
 
 
 @one_node("PixelUnshuffleBackward0")
@@ -301,4 +302,4 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     n = len(lead)
     x = reshape(x, (*lead, channels, height // r, r, width // r, r))
     x = permute(x, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
-    return reshape(x, (*lead, channels * r * r, height // r, width // r))
+    return reshape(R.clone(x, "C"), (*lead, channels * r * r, height // r, width // r))

@@ -21,6 +21,7 @@ from asyncgrad.ops.arguments import many_dims, one_dim, one_int, one_shape
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.dtype import is_half, refuse
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -349,6 +350,7 @@ def histogram(
     array, place = on_host(x).reshape(-1), x._metadata.device
     weights = None
     if weight is not None:
+        weight = as_tensor_operand(weight, "histogram", 3)
         if weight.shape != x.shape or weight.dtype != x.dtype:
             raise RuntimeError(
                 "histogram(): if weight tensor is provided it should have the same shape and "
@@ -418,7 +420,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     ways = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = np.array(list(ways(np.arange(x._metadata.size), r)), np.int64).reshape(-1)
     numbers = from_host("combinations", places, x._metadata.device)
-    return R.reshape(index_select(x, 0, numbers), (places.size // r, r))
+    return no_view(R.reshape(index_select(x, 0, numbers), (places.size // r, r)))
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:

@@ -22,6 +22,7 @@ from asyncgrad.ops.arguments import many_dims, one_dim, one_int
 from asyncgrad.ops.batching import bottom, by_parts, level_of
 from asyncgrad.ops.dtype import check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -142,7 +143,7 @@ def matrix_norm(
     summed, kept = (first, second) if abs(order) == 1 else (second, first)
     sums = vector_norm(x, 1, summed, True, dtype=dtype)
     out = _extreme(sums, order > 0, (kept,), True)
-    return out if keepdim else R.squeeze(out, tuple(sorted((first, second))))
+    return out if keepdim else no_view(R.squeeze(out, tuple(sorted((first, second)))))
 
 
 def _singular_values(x: Tensor, first: int, second: int, dtype: DTypeLike | None) -> Any:
@@ -323,7 +324,7 @@ def lstsq(
         error = R.abs(R.sub(R.bmm(x, solution), y))
         residuals = R.sum(R.square(error), (len(error._metadata.shape) - 2,), False)
     else:
-        residuals = R.narrow(R.reshape(R.abs(x), (x._metadata.size,)), 0, 0, 0)
+        residuals = no_view(R.narrow(R.reshape(R.abs(x), (x._metadata.size,)), 0, 0, 0))
     if vector:
         solution = R.squeeze(solution, (len(solution._metadata.shape) - 1,))
     valued = driver in {"gelsd", "gelss"}

@@ -20,6 +20,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.dtype import check_inexact, is_half
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, tensor_operands
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
@@ -163,8 +164,10 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
             f"{'AX = B' if left else 'XA = B'} ({a[-2]}x{a[-1]} and {b[-2:]})"
         )
     x, y = beside(name, x, y)
-    out = function(x, y) if left else turned(function(turned(x), turned(y)))
-    return R.squeeze(out, (len(out._metadata.shape) - 1,)) if vector else out
+    if not left:
+        return no_view(turned(function(turned(x), turned(y))))
+    out = function(x, y)
+    return no_view(R.squeeze(out, (len(out._metadata.shape) - 1,))) if vector else out
 
 
 @writes
@@ -363,7 +366,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 
 def _triangle(lower: Tensor, upper: bool) -> Any:
-    return R.adjoint(lower) if upper else lower
+    return no_view(R.adjoint(lower)) if upper else lower
 
 
 @writes

@@ -17,6 +17,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, constant
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host
@@ -148,7 +149,7 @@ def _quantiles(
         out = R.permute(out, (axis, *order[:axis], *order[axis + 1 :]))
         if keepdim and shape:
             out = R.unsqueeze(out, axis + 1)
-    return out if count else R.squeeze(out, (0,))
+    return no_view(out if count else R.squeeze(out, (0,)))
 
 
 def _check_levels(name: str, levels: Array) -> None:

@@ -21,7 +21,7 @@ from asyncgrad.ops.arguments import (
 from asyncgrad.ops.dtype import DTYPES
 from asyncgrad.ops.dtype_device import as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.node_names import no_view, renamed
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -108,11 +108,6 @@ def view(
 def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Any:
     if dtype == x._metadata.dtype:
         return R.reshape(x, x._metadata.shape)
-    if x.requires_grad:
-        raise RuntimeError(
-            f"view: the bits of {x._metadata.dtype} read as {dtype} have no derivative. Use "
-            f".to(dtype) or .detach() first."
-        )
     try:
         array = x._array.view(dtype)
     except (ValueError, TypeError):
@@ -684,7 +679,7 @@ def roll(input: Tensor, shifts: Ints, dims: Ints | None = None) -> Tensor:
         )
     shape = x._metadata.shape
     if not axes:
-        return R.reshape(R.roll(R.reshape(x, (x._metadata.size,)), steps, (0,)), shape)
+        return no_view(R.reshape(R.roll(R.reshape(x, (x._metadata.size,)), steps, (0,)), shape))
     if not shape:
         raise IndexError("roll: Dimension specified as 0 but tensor has no dimensions")
     return R.roll(x, steps, tuple([one_dim("roll", dim, len(shape)) for dim in axes]))

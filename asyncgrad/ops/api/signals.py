@@ -16,6 +16,7 @@ from asyncgrad.ops.api.windows import unfold
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, category, check_device, default_dtype
 from asyncgrad.ops.tensors.new_tensors import from_host, place_of
 from asyncgrad.ops.tensors.out import as_made
@@ -206,7 +207,7 @@ def stft(
     parts = R.mul(unfold(contiguous(x), -1, size, step), weights)
     transform = fourier.fft if is_complex or onesided is False else fourier.rfft
     out = transform(parts, norm="ortho" if normalized else "backward")
-    out = shape.transpose(out, -1, -2)
+    out = no_view(shape.transpose(out, -1, -2))
     return out if return_complex or return_complex is None else R.view_as_real(out)
 
 

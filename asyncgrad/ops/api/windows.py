@@ -12,6 +12,7 @@ from asyncgrad.ops.api.strided import as_strided
 from asyncgrad.ops.arguments import is_expandable, one_dim, one_int, one_shape
 from asyncgrad.ops.batching import for_each
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import rename
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, tensor_operands
 from asyncgrad.ops.tensors.out import writes
 
@@ -129,4 +130,6 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     steps[axis] *= step
     if not prod(windows) * size:
         return R.reshape(R.narrow(R.reshape(x, (x._metadata.size,)), 0, 0, 0), (*windows, size))
-    return as_strided(x, (*windows, size), (*steps, strides[axis]))
+    out = as_strided(x, (*windows, size), (*steps, strides[axis]))
+    rename(out._edge, "UnfoldBackward0")
+    return out
