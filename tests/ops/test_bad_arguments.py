@@ -70,6 +70,18 @@ CALLS = {
     "a bool as how many turns": lambda T, x: x.rot90(True),
     "a bool as the axis of a size": lambda T, x: x.size(True),
     "no axis of a size": lambda T, x: x.size(2),
+    "a number as a bias": lambda T, x: T.nn.functional.conv1d(x, T.ones(1, 2, 1), 1.0),
+    "a number to turn": lambda T, x: T.flipud(1.0),
+    "a number to mirror": lambda T, x: T.fliplr(1.0),
+    "a number among columns": lambda T, x: T.column_stack([x, 1.0]),
+    "a number as weights": lambda T, x: T.bincount(T.tensor([0]), 1.0),
+    "a number as weights of bins": lambda T, x: T.histogram(x, 2, weight=1.0),
+    "rows of boundaries": lambda T, x: T.bucketize(x, x),
+    "one number as boundaries": lambda T, x: T.bucketize(x, T.tensor(1.0)),
+    "one sorted number without an axis": lambda T, x: T.searchsorted(T.tensor(1.0), x),
+    "unequal parts, counted by a tensor": lambda T, x: T.hsplit(x, T.tensor(2)),
+    "a mask of another shape": lambda T, x: x.masked_scatter(T.ones(2, dtype=T.bool), x),
+    "an end of another dtype": lambda T, x: T.lerp(x, x.double(), 0.5),
     "more than there is memory": lambda T, x: T.ones(10**15),
     "more than there are addresses": lambda T, x: T.zeros(2**40, 2**40),
 }
@@ -149,6 +161,12 @@ UNUSUAL = {
     "a wider logarithm of one probability": lambda T, x: T.nn.functional.kl_div(
         T.tensor(0.5, dtype=T.float64), x, reduction="none", log_target=True
     ),
+    "NumPy's integer as how many parts": lambda T, x: T.vsplit(x, np.int64(2)),
+    "a tensor as how many parts": lambda T, x: T.vsplit(x, T.tensor(2)),
+    "no slice of a number": lambda T, x: x[0, 0].index_copy(
+        0, T.tensor([], dtype=T.int64), x[0, :0]
+    ),
+    "the bits of a leaf": lambda T, x: x.requires_grad_().view(T.int32),
     "a bool as alpha of bools": lambda T, x: T.add(x > 0, x > 0, alpha=True),
 }
 

@@ -159,3 +159,11 @@ def test_no_axes_and_nothing_are_as_in_pytorch():
         none = T.zeros(0, 4, dtype=T.int64)
         assert T.ones(3, 4).scatter_reduce(0, none, T.ones(1, 4), "prod").sum().item() == 12
         assert T.ones(0).put(none.reshape(-1), T.ones(0)).tolist() == []
+
+
+def test_a_number_written_into_another_is_copied():
+    x, source = ag.tensor(1.0), ag.tensor(7.0)
+    index = ag.tensor([0])
+    for result in (x.index_copy(0, index, source), x.index_fill(0, index, source)):
+        result.add_(1)
+    assert (x.item(), source.item()) == (1, 7)

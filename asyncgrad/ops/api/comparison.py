@@ -196,7 +196,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         return by_parts(bincount, x, weights, minlength)
     if x.ndim != 1 or category(x._metadata.dtype) != 1 or (x.numel() and int(x.min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    if weights is not None and weights.shape != x.shape:
+    if weights is not None and as_tensor_operand(weights, "bincount", 2).shape != x.shape:
         raise RuntimeError("bincount: weights should be 1-d and have the same length as input")
     if minlength < 0:
         raise RuntimeError("bincount: minlength should be >= 0")
@@ -235,6 +235,8 @@ def searchsorted(
             f"right, got side of {side} while right was {right}"
         )
     check_device("searchsorted", row, input, sorter)
+    if not row.ndim:
+        raise RuntimeError("searchsorted: boundaries tensor should have positive dimension")
     xp = row._metadata.F.xp
     values = input._array if isinstance(input, Variable) else xp.asarray(input)
     order = None if sorter is None else sorter._array
@@ -273,7 +275,10 @@ def bucketize(
     input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
     """The indices of the intervals between sorted boundaries; see `searchsorted`."""
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+    row = as_tensor_operand(boundaries, "bucketize", 2)
+    if row.ndim != 1:
+        raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got {row.ndim}")
+    return searchsorted(row, input, out_int32=out_int32, right=right)
 
 
 def unique(

@@ -163,11 +163,13 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 def lerp(input: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
     """`input + weight * (end - input)`, broadcast, computed from the nearer end."""
     x, y = tensor_operands("lerp", input, end)
-    dtypes = {z._metadata.dtype for z in (x, y, weight) if isinstance(z, Variable)}
-    if len(dtypes) > 1:
-        raise RuntimeError(
-            f"lerp: expected dtype {x._metadata.dtype} for `end` and `weight`, but got {dtypes}"
-        )
+    dtype = x._metadata.dtype
+    for what, z in (("end", y), ("weight", weight)):
+        if isinstance(z, Variable) and z._metadata.dtype != dtype:
+            raise RuntimeError(
+                f"lerp: expected dtype {dtype} for `{what}` but got dtype {z._metadata.dtype}. "
+                f"Convert it with .to()."
+            )
     # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
     step = R.sub(y, x)

@@ -88,6 +88,8 @@ def _operands(
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
     x = as_tensor_operand(input, name, 1)
     w = as_tensor_operand(weight, name, 2)
+    if bias is not None:
+        bias = as_tensor_operand(bias, name, 3)
     shape, kernel = x._metadata.shape, w._metadata.shape
     if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
         raise RuntimeError(

@@ -117,9 +117,10 @@ def trace(input: Tensor) -> Tensor:
 
 def fliplr(input: Tensor) -> Tensor:
     """Reverse the second axis."""
-    if input.ndim < 2:
-        raise RuntimeError(f"Input must be >= 2-d for fliplr, got {input.ndim}-D")
-    return flip(input, (1,))
+    x = as_tensor_operand(input, "fliplr", 1)
+    if x.ndim < 2:
+        raise RuntimeError(f"Input must be >= 2-d for fliplr, got {x.ndim}-D")
+    return flip(x, (1,))
 
 
 def flipud(input: Tensor) -> Tensor:
@@ -128,9 +129,10 @@ def flipud(input: Tensor) -> Tensor:
     Raises:
         RuntimeError: for a tensor without axes.
     """
-    if input.ndim < 1:
+    x = as_tensor_operand(input, "flipud", 1)
+    if x.ndim < 1:
         raise RuntimeError("Input must be >= 1-d for flipud, got 0-D")
-    return flip(input, (0,))
+    return flip(x, (0,))
 
 
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
@@ -182,7 +184,7 @@ atleast_3d = _at_least("atleast_3d", 3, ((), (1,), (0, 1)))
 
 
 def _some(name: str, tensors: Sequence[Tensor]) -> list[Any]:
-    found = list(tensors)
+    found = [as_tensor_operand(x, name, 1) for x in tensors]
     if not found:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
     return found
@@ -332,6 +334,8 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
             )
         along = 0 if x.ndim == 1 else axis
         given: Any = (indices_or_sections, *more) if more else indices_or_sections
+        if hasattr(given, "__index__") and not getattr(given, "ndim", 0):
+            given = one_int(name, "sections", given)
         if isinstance(given, int) and (given < 1 or x.shape[along] % given):
             raise RuntimeError(
                 f"{name} attempted to split along dimension {along}, but the size of the dimension "

@@ -33,6 +33,7 @@ from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
     category,
+    check_broadcast,
     check_device,
     constant,
     refusal,
@@ -105,7 +106,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         return by_parts(index_copy, x, axis, index, y)
     at = _index("index_copy", index, x.shape[axis] if x.ndim else 1, 0)
     if not x.ndim:
-        return R.overwrite(x, reshape(y, ()))
+        return R.overwrite(x, R.clone(reshape(y, ()))) if len(at) else R.clone(x)
     wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
     if y.shape != wanted and (y.ndim or wanted != (1,)):
         # As in PyTorch, a wrong number of slices raises another class than a wrong shape.
@@ -143,7 +144,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -
         value = constant(fitted("index_fill", number, x._metadata.dtype), x)
     value = cast("Tensor", value).to(x._metadata.dtype)
     if not x.ndim:
-        return R.overwrite(x, value) if len(at) else R.clone(x)
+        return R.overwrite(x, R.clone(value)) if len(at) else R.clone(x)
     length = x.shape[axis]
     # With a mask, repeated indices count only once in the value's gradient.
     none = zeros(length, dtype=np.bool_, device=x.device)
@@ -331,6 +332,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             f"{x._metadata.dtype} and {y._metadata.dtype}"
         )
     check_device("masked_scatter", x, mask, y)
+    check_broadcast("masked_scatter", x, mask)
     shape = np.broadcast_shapes(x.shape, mask.shape)
     if not shape:
         return reshape(masked_scatter(reshape(x, (1,)), mask, y), ())
