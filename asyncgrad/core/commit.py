@@ -95,6 +95,8 @@ def check_staged(staged: Sequence[tuple[Variable, Any, bool]]) -> None:
             refuse(variable, gradient.shape)
         grad = autograd_meta(variable).grad
         if grad is not None:
+            if grad._metadata.shape != metadata.shape:
+                refuse(variable, metadata.shape)
             metadata.F.check_writeable(grad._array)
 
 
@@ -115,6 +117,8 @@ def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, An
         grad = meta.grad
         if grad is not None:
             before = grad._array
+            if before.shape != metadata.shape:
+                refuse(variable, metadata.shape)
             F.check_writeable(before)
             if gradient.dtype != grad._metadata.dtype:
                 gradient = F.in_dtype(gradient, grad._metadata.dtype)

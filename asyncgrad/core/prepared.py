@@ -66,6 +66,8 @@ def prepare(
     if facts.shape != metadata.shape:
         refuse(variable, facts.shape)
     grad = autograd_meta(variable).grad
+    if grad is not None and grad._metadata.shape != metadata.shape:
+        refuse(variable, metadata.shape)
     seen = grad is not None and recorded is None and _is_seen(grad)
     before: Any = None if grad is None else grad._array
     version = 0 if grad is None else version_of(grad)
@@ -126,6 +128,8 @@ def recorded_sum(
     variable: Variable, grad: Variable | None, gradient: Gradient, recorded: Namespace
 ) -> Any:
     """The new, recorded `.grad`, with the memory layout of the old one or else of the leaf."""
+    if grad is not None and grad._metadata.shape != variable._metadata.shape:
+        refuse(variable, variable._metadata.shape)
     made = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
     array, like = made._array, (variable if grad is None else grad)._array
     made._array = made._metadata.F.keep_gradient(array, like, True, array.dtype)
@@ -133,7 +137,15 @@ def recorded_sum(
 
 
 def refuse(variable: Variable, shape: tuple[int, ...]) -> NoReturn:
-    """Raise for a gradient that does not fit its leaf."""
+    """Raise for a gradient that does not fit its leaf, or else for a `.grad` that does not."""
+    if shape == variable._metadata.shape:
+        grad = autograd_meta(variable).grad
+        assert grad is not None
+        raise AutogradError(
+            f"accumulating a gradient of shape {shape} into a .grad of shape "
+            f"{grad._metadata.shape}: the leaf's data was replaced by data of another shape. Set "
+            f".grad to None after that."
+        )
     raise AutogradError(
         f"accumulating a gradient of shape {shape} into a leaf of shape "
         f"{variable._metadata.shape}: the leaf's data was replaced after the forward pass. Run "

@@ -105,6 +105,17 @@ def test_a_saved_result_that_is_no_view_shows_that_it_changed(T, log):
 
 
 @both
+def test_an_unsafe_part_has_a_version_of_its_own(T, log):
+    x = grid(T)
+    y = x * 1
+    z = (y * y).sum()
+    for part in (y.unsafe_split(2)[0], y.unsafe_chunk(2)[0]):
+        log(part.mul_(2)._version, y._version)
+    yield z.backward()
+    log(x.grad)
+
+
+@both
 def test_a_view_that_changes_rewrites_its_base(T, log):
     w = T.tensor(3.0, dtype=T.float64, requires_grad=True)
     for view in VIEWS:

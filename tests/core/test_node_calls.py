@@ -52,3 +52,15 @@ def test_data_replaced_after_the_forward_pass_is_refused() -> None:
     with pytest.raises(RuntimeError, match="data was replaced"):
         loss.backward()
     assert x.grad is None
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_a_grad_that_data_of_another_shape_left_is_refused(create_graph) -> None:
+    """No other leaf gets a gradient."""
+    leaves = [ag.ones(2, requires_grad=True) for _ in range(3)]
+    sum(leaves).sum().backward()
+    leaves[1].data = ag.ones(1)
+    with pytest.raises(RuntimeError, match=r"\.grad of shape \(2,\)"):
+        sum(leaves).sum().backward(create_graph=create_graph)
+    assert [x.grad.tolist() for x in leaves] == [[1.0, 1.0]] * 3

@@ -348,12 +348,22 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     )
 
 
+def _unwatched(part: Any) -> Any:
+    """A part that is no view and has a version of its own."""
+    part = no_view(part)
+    if not part._batched:
+        part._counter = None
+    return part
+
+
 def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`split` in parts that autograd does not treat as views, so they can be changed in place.
 
     Changes of a part also change the input's values, but gradients ignore that.
     """
-    return tuple(map(no_view, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim)))
+    return tuple(
+        map(_unwatched, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim))
+    )
 
 
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Tensor, ...]:
@@ -363,7 +373,7 @@ def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> t
 
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
-    return tuple(map(no_view, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
+    return tuple(map(_unwatched, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
 
 
 hsplit = _splitter("hsplit", 1, 1)
