@@ -502,10 +502,6 @@ async def _awaited(call: Any) -> Any:
     return await call
 
 
-def raises_group(module: Any) -> None:
-    raise ExceptionGroup("several", [Coded(7, why="planned"), ValueError("planned")])
-
-
 @pytest.mark.asyncio
 async def test_errors_keep_their_class_and_name_the_worker() -> None:
     async with world_of(Engine(2)) as world:
