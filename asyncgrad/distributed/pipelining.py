@@ -17,6 +17,7 @@ from asyncgrad.distributed.remote import RemoteCall, RemoteModule
 from asyncgrad.distributed.staging import context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
 from asyncgrad.errors import AutogradError
+from asyncgrad.nn.module import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,7 +93,8 @@ class Pipeline:
 
         Raises:
             ValueError: if there are fewer examples than micro-batches, or not as many targets.
-            RuntimeError: if x or the target is no leaf and requires grad.
+            RuntimeError: if x or the target is no leaf and requires grad, or the loss function is a
+                module whose parameters require grad.
             TimeoutError: if the deadline has passed.
             WorkerLostError: if a worker is lost.
         """
@@ -115,6 +117,13 @@ class Pipeline:
                     "each micro-batch's pass would go through that graph: compute it in the first "
                     "stage, or give x.detach()"
                 )
+        if isinstance(loss_fn, Module) and any(p.requires_grad for p in loss_fn.parameters()):
+            raise AutogradError(
+                f"Pipeline.step: the parameters of the loss function, a {type(loss_fn).__name__}, "
+                f"require grad, but a copy of it runs on the worker of the last stage, and their "
+                f"gradients would stay there: make it a part of the last stage, or call its "
+                f"requires_grad_(False)"
+            )
         deadline = current().deadline if deadline is None else deadline
         shared = context()
         losses: list[Any] = []

@@ -211,6 +211,29 @@ async def test_a_step_that_fails_or_is_too_late_commits_nothing() -> None:
         assert await good.apply(gradients) != [None]
 
 
+class Weighted(ag.nn.Module):
+    """A loss with a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = ag.nn.Parameter(ag.tensor(2.0, dtype=ag.float64))
+
+    def forward(self, found: ag.Tensor, target: ag.Tensor) -> ag.Tensor:
+        return self.weight * mean_square(found, target)
+
+
+@pytest.mark.asyncio
+async def test_parameters_of_a_loss_do_not_lose_their_gradients() -> None:
+    async with world_of(Engine(1)) as world:
+        pipeline = Pipeline([await world.remote(0, Layer, 0)], microbatches=2)
+        x, target = data()
+        loss = Weighted()
+        with pytest.raises(RuntimeError, match="loss function, a Weighted, require grad"):
+            await pipeline.step(x, target, loss)
+        weighted = await pipeline.step(x, target, loss.requires_grad_(False))
+        assert weighted == 2 * await pipeline.step(x, target, mean_square)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("end", ["cancel", "kill"])
