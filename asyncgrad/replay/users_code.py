@@ -219,6 +219,8 @@ class UsersCode:
                 gradients = args[0]
             elif node.output_metadata.__class__ is not tuple:
                 gradients = gradients[0]
+            if not all(isinstance(x, (np.ndarray, np.generic)) for x in _arrays(args)):
+                raise UnrepeatableError("it gets gradients on a device with streams")
             self._watch.take(task, node, gradients)
             target = self._target(node, function)
             arguments = [self._places(x) for x in args]

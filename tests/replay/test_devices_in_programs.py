@@ -461,9 +461,35 @@ def there_and_back(x):
     return ag.grad((w.to("sim:0") * x).sum(), w)[0]
 
 
+def a_hook(x):
+    w = x.detach().requires_grad_()
+    y = w * x
+    y.register_hook(lambda grad: grad * 2)
+    y.sum().backward()
+    return w.grad
+
+
+class Squared(ag.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0] * 2
+
+
+def a_function(x):
+    x = x.detach().requires_grad_()
+    return ag.grad(Squared.apply(x).sum(), x)[0]
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
+        (a_hook, "MulBackward0: it gets gradients on a device with streams"),
+        (a_function, "SquaredBackward: it gets gradients on a device with streams"),
         (many_devices, "it uses several devices with streams"),
         (another_stream, "devices.streams.Stream"),
         (a_look, "item"),
