@@ -7,8 +7,12 @@ import functools
 import inspect
 import re
 import types
+from typing import TYPE_CHECKING
 
 from asyncgrad.replay.steps import UnrepeatableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: What the names of this package's modules begin with.
 PACKAGE = f"{__name__.partition('.')[0]}."
@@ -70,6 +74,9 @@ def names_in(
             raise UnrepeatableError(f"its code catches errors {at}")
         elif name in _ATTRIBUTES:
             attributes.add(str(instruction.argval))
+        elif name == "MATCH_CLASS":
+            # The class names the attributes, and they are read as by `getattr`.
+            attributes |= {"__match_args__", "getattr"}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             # Variables of the enclosing function are its own, not outer ones.
@@ -77,14 +84,22 @@ def names_in(
             inner, named = names_in(constant, mine)
             found |= inner
             attributes |= named
-        elif isinstance(constant, str):
-            # The string may name an attribute for `getattr`, or several for `attrgetter` or in a
-            # template.
-            attributes.add(constant)
-            for part in (constant, *_FIELD.findall(constant)):
+        for text in _strings(constant):
+            # It may name an attribute for `getattr`, or several for `attrgetter` or in a template.
+            attributes.add(text)
+            for part in (text, *_FIELD.findall(text)):
                 if _DOTTED.fullmatch(part):
                     attributes.update(part.split("."))
     return frozenset(found), frozenset(attributes)
+
+
+def _strings(constant: object) -> Iterator[str]:
+    """The strings in a constant, which may be a tuple or frozen set."""
+    if isinstance(constant, str):
+        yield constant
+    elif isinstance(constant, (tuple, frozenset)):
+        for part in constant:
+            yield from _strings(part)
 
 
 def _refuse_suspending(code: types.CodeType) -> None:

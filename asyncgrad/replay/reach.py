@@ -94,6 +94,11 @@ _OPEN = frozenset({
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 #: With these, code may make an instance of the class of another.
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
+#: Attributes of classes that are not written in Python.
+_IN_C = (
+    type, types.BuiltinFunctionType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+    types.MemberDescriptorType, types.MethodDescriptorType, types.WrapperDescriptorType,
+)  # fmt: skip
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 
 
@@ -272,6 +277,9 @@ class Reached(Unchanged):
     def _cached(self, value: Any, where: str) -> None:
         raise UnrepeatableError(f"{where} keeps earlier results")
 
+    def _by_class(self, value: Any, where: str) -> None:
+        raise UnrepeatableError(f"{where} chooses a function by the class of its argument")
+
     def _wrapped(self, value: Any, where: str) -> None:
         self._follow(value.__func__, where)
 
@@ -347,7 +355,14 @@ class Reached(Unchanged):
         """
         constructors = _CONSTRUCTORS if seen is self._bare else frozenset()
         self._names.update((_OPEN | _MADE_BY) & {kind.__name__})
-        if kind in _BUILTINS or issubclass(kind, BaseException):
+        if kind in _BUILTINS:
+            return
+        if issubclass(kind, BaseException):
+            # Its methods are used if it is raised, and then the call is made as always.
+            for base in kind.__mro__:
+                if base.__flags__ & (1 << 9) and not is_own(base.__module__):
+                    self._spaces.append((base, base.__name__))
+                    self._classes.append(vars(base))
             return
         module = kind.__module__
         if is_own(module) or module in _PURE_NAMES:
@@ -383,7 +398,8 @@ class Reached(Unchanged):
                 if (
                     name.startswith("__")
                     and name not in constructors
-                    and isinstance(part, (types.FunctionType, staticmethod, classmethod, property))
+                    and (callable(part) or hasattr(type(part), "__get__"))
+                    and not isinstance(part, _IN_C)
                     and not _is_generated(base, name, part)
                 ):
                     self._members.append((table, name))
@@ -427,7 +443,7 @@ class Reached(Unchanged):
             return
         if module.partition(".")[0] in _PURE_NAMES:
             if hasattr(function, "registry"):
-                raise UnrepeatableError(f"{where} chooses a function by the class of its argument")
+                self._by_class(function, where)
             return
         self._functions.append(function)
         for cell, name in zip(
@@ -520,6 +536,7 @@ _BY_TYPE: dict[type, Any] = {
     functools.partial: Reached._partial,
     contextlib.nullcontext: lambda self, value, where: self._dict(vars(value), where),
     functools.partialmethod: Reached._partial,
+    functools.singledispatchmethod: Reached._by_class,
     type(functools.lru_cache(len)): Reached._cached,
     staticmethod: Reached._wrapped,
     classmethod: Reached._wrapped,

@@ -140,6 +140,10 @@ class Signature:
                 self.records.append(kind)
             self._refuse_if(f"{text}.__class__ is not {self._constant(kind)}")
             self._sequence(value, text)
+        elif kind is slice or kind is range:
+            self._refuse_if(f"{text}.__class__ is not {self._constant(kind)}")
+            for part in ("start", "stop", "step"):
+                self._value(getattr(value, part), f"{text}.{part}")
         elif kind in _CONTAINERS or is_record(kind):
             self._changeable(value, text)
         else:

@@ -131,3 +131,13 @@ def test_a_list_that_holds_itself():
     held.append(held)
     assert [fast(ag.ones(1), held).item() for _ in range(3)] == [2, 2, 2]
     assert fast(ag.ones(1), [1.0, held]).item() == 2
+
+
+@pytest.mark.parametrize("kind", [slice, range])
+def test_slices_and_ranges_are_compared_by_value(kind):
+    """Each call makes new ones."""
+    fast = ag.compile(lambda x, places: x[places] * 2)
+    x = ag.arange(6.0)
+    for stop in (2, 3, 2, 3, 2):
+        assert fast(x, kind(1, stop, 1)).tolist() == (x[kind(1, stop, 1)] * 2).tolist()
+    assert "2 recorded, 3 replayed" in fast.explain()

@@ -284,6 +284,93 @@ def attribute_that_hides_one_of_a_base():
     return lambda x: x * made.scale * Derived.scale, change
 
 
+def attributes_of_a_pattern():
+    class Knobs:
+        __match_args__ = ("first",)
+
+        def __init__(self):
+            self.first = self.second = 2.0
+
+    knobs = Knobs()
+
+    def function(x):
+        match knobs:
+            case Knobs(2.0, second=2.0):
+                return x * 5
+            case _:
+                return x
+
+    return (
+        function,
+        lambda: setattr(knobs, "second", 3.0),
+        lambda: setattr(knobs, "second", 2.0),
+        lambda: setattr(Knobs, "__match_args__", ("third",)),
+        lambda: setattr(knobs, "third", 2.0),
+    )
+
+
+def attributes_by_a_tuple_of_strings():
+    class Knobs:
+        first = second = 2.0
+
+    module = types.ModuleType("knobs")
+    module.first = module.second = 2.0
+
+    def function(x):
+        for name in ("first", "second"):
+            x = x * getattr(Knobs, name) + getattr(module, name)
+        return x
+
+    return (
+        function,
+        lambda: setattr(Knobs, "second", 3.0),
+        lambda: setattr(module, "first", 3.0),
+    )
+
+
+def method_by_class():
+    class Knobs:
+        @functools.singledispatchmethod
+        def method(self, x):
+            return x * 2
+
+    made = Knobs()
+    return (
+        lambda x: made.method(x),
+        lambda: Knobs.method.register(ag.Tensor, lambda self, x: x * 3),
+    )
+
+
+def attribute_of_an_error():
+    class Failure(Exception):
+        code = 2.0
+
+    return lambda x: x * Failure.code, lambda: setattr(Failure, "code", 3.0)
+
+
+def special_methods_that_are_no_functions():
+    knob = types.SimpleNamespace(scale=2.0)
+
+    class Scaling:
+        def __call__(self, x):
+            return x * knob.scale
+
+    class Made:
+        def __get__(self, instance, owner):
+            return lambda x: x * knob.scale
+
+    def scaled(self, x, more):
+        return x * knob.scale * more
+
+    class Knobs:
+        __call__ = Scaling()
+        __add__ = Made()
+        __matmul__ = functools.partialmethod(scaled, more=2)
+
+    made = Knobs()
+    return lambda x: made(x) + (made + x) + made @ x, lambda: setattr(knob, "scale", 3.0)
+
+
 def table_of_an_instance():
     made = nn.Identity()
     made.scale = 2.0
@@ -352,7 +439,9 @@ CHANGED = {
         attribute_by_a_string, members_of_a_set, order_of_a_set, method_of_an_enumeration,
         method_of_a_named_tuple, bases_of_a_class, method_made_of_another,
         attribute_that_hides_one_of_a_base, table_of_an_instance, attribute_that_a_module_gets,
-        attributes_of_a_parameter, method_of_an_optimizer,
+        attributes_of_a_parameter, method_of_an_optimizer, attributes_of_a_pattern,
+        attributes_by_a_tuple_of_strings, method_by_class, attribute_of_an_error,
+        special_methods_that_are_no_functions,
     )
 }  # fmt: skip
 
