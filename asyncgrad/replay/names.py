@@ -7,12 +7,8 @@ import functools
 import inspect
 import re
 import types
-from typing import TYPE_CHECKING
 
 from asyncgrad.replay.steps import UnrepeatableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What the names of this package's modules begin with.
 PACKAGE = f"{__name__.partition('.')[0]}."
@@ -84,22 +80,20 @@ def names_in(
             inner, named = names_in(constant, mine)
             found |= inner
             attributes |= named
-        for text in _strings(constant):
-            # It may name an attribute for `getattr`, or several for `attrgetter` or in a template.
-            attributes.add(text)
-            for part in (text, *_FIELD.findall(text)):
-                if _DOTTED.fullmatch(part):
-                    attributes.update(part.split("."))
+        else:
+            attributes |= _named(constant)
     return frozenset(found), frozenset(attributes)
 
 
-def _strings(constant: object) -> Iterator[str]:
-    """The strings in a constant, which may be a tuple or frozen set."""
-    if isinstance(constant, str):
-        yield constant
-    elif isinstance(constant, (tuple, frozenset)):
-        for part in constant:
-            yield from _strings(part)
+def _named(constant: object) -> set[str]:
+    """The attributes that the strings in a constant may name, which may be a tuple."""
+    if isinstance(constant, (tuple, frozenset)):
+        return {name for part in constant for name in _named(part)}
+    if not isinstance(constant, str):
+        return set()
+    # For `getattr`, or several for `attrgetter` or in a template.
+    dotted = filter(_DOTTED.fullmatch, (constant, *_FIELD.findall(constant)))
+    return {constant, *[name for text in dotted for name in text.split(".")]}
 
 
 def _refuse_suspending(code: types.CodeType) -> None:

@@ -358,11 +358,7 @@ class Reached(Unchanged):
         if kind in _BUILTINS:
             return
         if issubclass(kind, BaseException):
-            # Its methods are used if it is raised, and then the call is made as always.
-            for base in kind.__mro__:
-                if base.__flags__ & (1 << 9) and not is_own(base.__module__):
-                    self._spaces.append((base, base.__name__))
-                    self._classes.append(vars(base))
+            self._error_class(kind)
             return
         module = kind.__module__
         if is_own(module) or module in _PURE_NAMES:
@@ -391,19 +387,29 @@ class Reached(Unchanged):
             self._classes.append(table)
             if table.get("__slots__"):
                 raise UnrepeatableError(f"{where} has __slots__")
-            # Python calls these without naming them; other attributes are followed if named.
-            for name, part in table.items():
-                if name in {"__exit__", "__aexit__"}:
-                    raise UnrepeatableError(f"{where} may catch errors")
-                if (
-                    name.startswith("__")
-                    and name not in constructors
-                    and (callable(part) or hasattr(type(part), "__get__"))
-                    and not isinstance(part, _IN_C)
-                    and not _is_generated(base, name, part)
-                ):
-                    self._members.append((table, name))
-                    self._follow(part, f"{base.__name__}.{name}")
+            self._special(base, table, constructors)
+
+    def _special(self, base: type, table: Any, constructors: frozenset[str]) -> None:
+        """Follow what Python calls without naming it; other attributes are followed if named."""
+        for name, part in table.items():
+            if name in {"__exit__", "__aexit__"}:
+                raise UnrepeatableError(f"{base.__name__} may catch errors")
+            if (
+                name.startswith("__")
+                and name not in constructors
+                and (callable(part) or hasattr(type(part), "__get__"))
+                and not isinstance(part, _IN_C)
+                and not _is_generated(base, name, part)
+            ):
+                self._members.append((table, name))
+                self._follow(part, f"{base.__name__}.{name}")
+
+    def _error_class(self, kind: type) -> None:
+        """Follow an error's class; if it is raised, the call is made as always."""
+        for base in kind.__mro__:
+            if base.__flags__ & (1 << 9) and not is_own(base.__module__):
+                self._spaces.append((base, base.__name__))
+                self._classes.append(vars(base))
 
     def _class_of_instance(self, kind: Any) -> None:
         """Follow a class of which there is an instance."""
