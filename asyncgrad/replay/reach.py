@@ -308,6 +308,9 @@ class Reached(Unchanged):
         self._optimizers.append(value)
         self._growing.append(value)
         self._attributes += [(value, "__class__"), (value, "__dict__")]
+        for table in [vars(base) for base in kind.__mro__ if not is_own(base.__module__)]:
+            self._classes.append(table)
+            self._members += [(table, name) for name, part in table.items() if callable(part)]
         for name, part in vars(value).items():
             # What is set on the instance may stand for a method.
             is_method = callable(part) and hasattr(kind, name)
@@ -511,9 +514,9 @@ class Reached(Unchanged):
         if isinstance(value, types.FunctionType):
             if not is_own(value.__globals__.get("__name__") or "") or value.__closure__:
                 self._follow(value, where)
-        elif isinstance(value, (Module, Variable, types.MethodType, functools.partial)) or hasattr(
-            value, "__compiled__"
-        ):
+        elif isinstance(value, (Module, Variable)) or hasattr(value, "__compiled__"):
+            self._follow(value, where)
+        elif callable(value) and not (isinstance(value, _IN_C) or is_own(type(value).__module__)):
             self._follow(value, where)
 
     def _code(self, code: types.CodeType, outer: tuple[str, ...]) -> frozenset[tuple[str, ...]]:

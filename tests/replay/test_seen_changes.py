@@ -371,6 +371,38 @@ def special_methods_that_are_no_functions():
     return lambda x: made(x) + (made + x) + made @ x, lambda: setattr(knob, "scale", 3.0)
 
 
+def object_that_a_transform_calls():
+    class Loss:
+        scale = 2.0
+
+        def __call__(self, x):
+            return (x * x * self.scale).sum()
+
+    loss = Loss()
+    return (
+        ag.func.grad(loss),
+        lambda: setattr(loss, "scale", 3.0),
+        lambda: setattr(Loss, "__call__", lambda self, x: x.sum()),
+    )
+
+
+def class_of_an_optimizer():
+    class Own(SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    weight = nn.Parameter(at(1))
+    optimizer = Own([weight], lr=0.1)
+
+    def function(x):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+        return weight.detach().clone()
+
+    return function, lambda: setattr(Own, "step", lambda self, closure=None: None)
+
+
 def table_of_an_instance():
     made = nn.Identity()
     made.scale = 2.0
@@ -441,7 +473,8 @@ CHANGED = {
         attribute_that_hides_one_of_a_base, table_of_an_instance, attribute_that_a_module_gets,
         attributes_of_a_parameter, method_of_an_optimizer, attributes_of_a_pattern,
         attributes_by_a_tuple_of_strings, method_by_class, attribute_of_an_error,
-        special_methods_that_are_no_functions,
+        special_methods_that_are_no_functions, object_that_a_transform_calls,
+        class_of_an_optimizer,
     )
 }  # fmt: skip
 
