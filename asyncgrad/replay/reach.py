@@ -514,9 +514,10 @@ class Reached(Unchanged):
         if isinstance(value, types.FunctionType):
             if not is_own(value.__globals__.get("__name__") or "") or value.__closure__:
                 self._follow(value, where)
-        elif isinstance(value, (Module, Variable)) or hasattr(value, "__compiled__"):
-            self._follow(value, where)
-        elif callable(value) and not (isinstance(value, _IN_C) or is_own(type(value).__module__)):
+            return
+        own = is_own(type(value).__module__) or isinstance(value, _IN_C)
+        is_users = callable(value) and not own
+        if is_users or isinstance(value, (Module, Variable)) or hasattr(value, "__compiled__"):
             self._follow(value, where)
 
     def _code(self, code: types.CodeType, outer: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
