@@ -416,8 +416,15 @@ class Reached(Unchanged):
 
     def _class_of_instance(self, kind: Any) -> None:
         """Follow a class of which there is an instance."""
-        plain = is_own(kind.__module__) or kind is types.SimpleNamespace
-        if not plain and id(kind) not in self._bare:
+        if is_own(kind.__module__):
+            for name in ("forward", "__call__"):
+                method = getattr(kind, name, None)
+                scope = getattr(method, "__globals__", None)
+                if scope is not None and not is_own(scope.get("__name__") or ""):
+                    # A program has put it there.
+                    self._attributes.append((kind, name))
+                    self._follow(method, f"{kind.__name__}.{name}")
+        elif kind is not types.SimpleNamespace and id(kind) not in self._bare:
             self._take_class(kind, kind.__name__, self._bare)
 
     def _function_class(self, kind: Any, where: str) -> None:

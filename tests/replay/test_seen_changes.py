@@ -502,6 +502,20 @@ def test_replaced_functions_of_modules_are_noticed(monkeypatch):
         assert results == [7, 9, 8, 6]
 
 
+@pytest.mark.parametrize("name", ["forward", "__call__"])
+def test_what_a_programs_method_of_a_layer_reads_is_followed(name, monkeypatch):
+    """Programs put methods of their own into classes of this package."""
+    kind = nn.Linear if name == "forward" else nn.Module
+    method, knob = getattr(kind, name), types.SimpleNamespace(scale=2.0)
+    monkeypatch.setattr(kind, name, lambda self, x: method(self, x) * knob.scale)
+    model = nn.Linear(1, 1)
+    fast = ag.compile(lambda x: model(x))
+    for scale in (2.0, 2.0, 2.0, 3.0, 3.0):
+        knob.scale = scale
+        assert fast(at(1)).item() == model(at(1)).item()
+    assert "2 recorded, 3 replayed" in fast.explain()
+
+
 # -- arguments ------------------------------------------------------------------------------------
 
 
