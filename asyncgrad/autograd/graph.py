@@ -24,6 +24,7 @@ from asyncgrad.core.conclude import Member, check_given, staged_given
 from asyncgrad.core.exec_info import arrivals, predicted_order
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge
 from asyncgrad.core.run_node import call_node
@@ -111,7 +112,8 @@ def current_pass() -> Pass | None:
         return None
     number = _numbers.get(task)
     if number is None:
-        number = _numbers[task] = next_pass_id()
+        # Another thread may ask for it at the same time.
+        number = _numbers.setdefault(task, next_pass_id())
     accumulates = task.exec_info is None
     return Pass(number, task.priority, task.deadline, accumulates, task.keep_graph)
 
@@ -120,6 +122,9 @@ def _current_graph_task_id() -> int:
     """The id of the current pass, -1 outside of one."""
     running = current_pass()
     return -1 if running is None else running.id
+
+
+_joining = lasting_lock()
 
 
 def join(participant: Participant) -> None:
@@ -195,8 +200,10 @@ def join(participant: Participant) -> None:
             "join: the pass blocks the event loop that would have to run the participant: use "
             "await, and start nested passes in coroutine hooks"
         )
-    if all(member.participant is not participant for member in task.members):
-        task.members = [*task.members, Member(participant)]
+    # A coroutine hook runs on the loop, perhaps while a thread runs other hooks of the pass.
+    with _joining:
+        if all(member.participant is not participant for member in task.members):
+            task.members = [*task.members, Member(participant)]
 
 
 def accumulate(gradients: Mapping[Any, Any]) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, oth
 
 import asyncgrad as ag
 from asyncgrad.autograd import graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ONES = [1.0, 1.0, 1.0]
 
@@ -542,6 +546,36 @@ async def test_nodes_in_threads_join_and_participants_run_on_the_loop(pair: Any)
     await (chain(value, 1, cost=HEAVY) + pair[1]).sum().backward()
     assert loops == [asyncio.get_running_loop()]
     assert member.verbs()[-1] == "commit ends"
+
+
+@pytest.fixture
+def _switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("_switching_often")
+async def test_participants_may_join_from_several_threads_at_once(pair: Any) -> None:
+    ids: set[int] = set()
+    log: list[Any] = []
+
+    def join_many() -> None:
+        ids.add(graph.current_pass().id)
+        for _ in range(100):
+            graph.join(Member(log))
+
+    async def hook(gradient: Any) -> None:
+        await asyncio.gather(*[asyncio.to_thread(join_many) for _ in range(4)])
+
+    y = pair[0] * 1
+    y.register_hook(hook)
+    await y.sum().backward()
+    assert len(ids) == 1
+    verbs = [verb for verb, _ in log]
+    assert verbs.count("prepare") == verbs.count("commit") == 400
 
 
 @pytest.mark.asyncio
