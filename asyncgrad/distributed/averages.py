@@ -40,10 +40,11 @@ class Part:
         self._tag = tag_of(model, tag)
         #: What messages about the pass are found by.
         self.key = self._tag[1:]
-        group.standstill.begin(self.key)
         #: The models of the pass, by such keys.
         self.together = {self.key: model.name}
         self._loop = model.group.site.loop
+        # This may be a thread, which must not change what the loop compares with messages.
+        self._loop.call_soon_threadsafe(group.standstill.begin, self.key)
         self._gradients: dict[int, Any] = {}
         self._missing = [set(places) for places in model.buckets]
         self._reducing: dict[int, asyncio.Task[Any]] = {}

@@ -21,6 +21,7 @@ from models import Affine, refuses
 
 import asyncgrad as ag
 from asyncgrad import distributed as dist
+from asyncgrad.distributed.standstill import Standstill
 
 DDP = dist.nn.parallel.DistributedDataParallel
 
@@ -1024,7 +1025,18 @@ async def blocks_a_thread() -> Any:
 
 
 @pytest.mark.asyncio
-async def test_a_pass_that_blocks_a_thread_of_a_rank_is_reduced() -> None:
+async def test_a_pass_that_blocks_a_thread_of_a_rank_is_reduced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = set()
+    begin = Standstill.begin
+
+    def noted(self: Standstill, key: Any) -> None:
+        threads.add(threading.current_thread())
+        begin(self, key)
+
+    # What is compared with messages, which come on the loop, changes there.
+    monkeypatch.setattr(Standstill, "begin", noted)
     engine = Engine(2)
     _given_up.clear()
 
@@ -1038,6 +1050,7 @@ async def test_a_pass_that_blocks_a_thread_of_a_rank_is_reduced() -> None:
     net = Net()
     await mean_square(net, batch()).backward()
     assert results == [net.first.grad.tolist()] * 2
+    assert threads == {threading.current_thread()}
 
 
 # -- the caller's view --------------------------------------------------------
