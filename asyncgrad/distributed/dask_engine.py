@@ -68,9 +68,8 @@ class _Actor:
         self._host = factory(rank)
         self._address = address
         worker = distributed.get_worker()
-        # Waited for in this thread, so that the worker can't drop the actor unnoticed.
-        adding = worker.plugin_add(_Release(self._host, key), name=key)
-        asyncio.run_coroutine_threadsafe(adding, worker.loop.asyncio_loop).result()
+        # The loop calls this before it learns that the actor is made, and so before it can drop it.
+        worker.loop.add_callback(worker.plugin_add, _Release(self._host, key), key)
 
     async def take(self, sealed: _Sealed) -> _Sealed:
         return await answered(self._host, sealed.open, partial(_Sealed.of, address=self._address))
