@@ -91,8 +91,12 @@ class Inbox:
         with recording(None if self._trace is None else self._trace.recorder):
             try:
                 return await getattr(self, f"on_{message.method}")(*message.args)
-            except (SystemExit, KeyboardInterrupt) as error:
-                # Either would stop the worker's loop, and with it the work of others on the worker.
+            except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+                working = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and working and working.cancelling():
+                    raise
+                # The first two would stop the worker's loop, and with it the work of others on the
+                # worker; by the last a user's code says that something else was cancelled.
                 raise AutogradError(f"{message.method} raised {error!r} on a worker") from error
 
     async def on_give_up(self, sender: int, number: int) -> None:

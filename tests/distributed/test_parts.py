@@ -885,6 +885,24 @@ async def test_a_function_that_exits_does_not_end_the_worker() -> None:
         await world.remote(0, Affine)
 
 
+async def awaits_what_is_cancelled() -> None:
+    other = asyncio.ensure_future(asyncio.sleep(60))
+    other.cancel()
+    await other
+
+
+@pytest.mark.asyncio
+async def test_a_function_that_awaits_what_was_cancelled_says_so() -> None:
+    async with world_of(Engine(1)) as world:
+        for call in (
+            world.remote(0, awaits_what_is_cancelled),
+            world.run(awaits_what_is_cancelled),
+        ):
+            with pytest.raises(RuntimeError, match=r"raised CancelledError\(\)") as caught:
+                await call
+            assert any("await other" in note for note in caught.value.__notes__)
+
+
 class Hooked(Affine):
     """Has a hook on its result."""
 
