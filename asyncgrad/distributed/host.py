@@ -393,6 +393,8 @@ class Host(Inbox):
 
     async def on_stop(self, run: Any) -> None:
         """End a run."""
+        # Rank 0 may have committed what this rank has voted for.
+        await self.runs.decided(run)
         # First its mail: a pass that has voted waits for some, and can't be cancelled.
         self.runs.forget(run)
         await self._lives.end(run, "stopped")

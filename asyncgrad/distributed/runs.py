@@ -154,6 +154,14 @@ class Runs:
     def _lose(self, box: asyncio.Future[Any], rank: int) -> None:
         _fail(box, WorkerLostError(rank, "a collective", self._site.lost[rank]))
 
+    async def decided(self, run: Any) -> None:
+        """Wait until passes that have voted know the decision, for the grace at most."""
+        boxes = self._mail.get(run, {}).items()
+        waiting = [box for (key, _), box in boxes if key[-1] == "decision"]
+        if waiting:
+            # If this wait is cancelled, the world ends.
+            await asyncio.wait(waiting, timeout=self._site.grace)
+
     def end_all(self) -> None:
         """Drop the mail of all runs, and refuse what comes later."""
         for run in {*self._groups, *self._mail}:

@@ -887,7 +887,7 @@ async def test_a_rank_whose_run_has_ended_before_the_decision_is_not_lost() -> N
                 await asyncio.sleep(0)
 
     engine.on_message = end_first
-    async with world_of(engine) as world:
+    async with world_of(engine, grace=0.1) as world:
         running = asyncio.create_task(world.run(one_pass))
         await decided.wait()
         running.cancel()
@@ -897,6 +897,40 @@ async def test_a_rank_whose_run_has_ended_before_the_decision_is_not_lost() -> N
         while engine.tasks:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert not any(engine.site(rank).lost for rank in range(2))
+
+
+_models: list[Any] = []
+
+
+async def keeps_its_model() -> None:
+    model = await DDP(Net())
+    _models.append(model.module)
+    await mean_square(model, batch()).backward()
+
+
+@pytest.mark.asyncio
+async def test_what_rank_0_has_decided_is_done_also_if_the_run_ends_meanwhile() -> None:
+    engine = Engine(3)
+    decided, stopped = asyncio.Event(), asyncio.Event()
+
+    async def hold(rank: int, message: Any) -> None:
+        if message.method == "mail" and message.args[1][-1] == "decision":
+            decided.set()
+            await stopped.wait()
+
+    engine.on_message = hold
+    _models.clear()
+    async with world_of(engine) as world:
+        running = asyncio.create_task(world.run(keeps_its_model))
+        await decided.wait()
+        running.cancel()
+        while sum(method == "stop" for _, method, _ in engine.log) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        stopped.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert [model.first.grad is not None for model in _models] == [True] * 3
+    _models.clear()
 
 
 async def does_not_confirm() -> bool:
