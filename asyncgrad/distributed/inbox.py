@@ -92,8 +92,7 @@ class Inbox:
             try:
                 return await getattr(self, f"on_{message.method}")(*message.args)
             except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-                working = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and working and working.cancelling():
+                if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                     raise
                 # The first two would stop the worker's loop, and with it the work of others on the
                 # worker; by the last a user's code says that something else was cancelled.
@@ -114,3 +113,9 @@ class Inbox:
         """End the recording; returns what has been recorded."""
         trace, self._trace = self._trace, None
         return None if trace is None else trace.collected()
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the running task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
