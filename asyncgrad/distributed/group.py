@@ -18,6 +18,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
+from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.standstill import Standstill
 from asyncgrad.distributed.starts import Starts
 from asyncgrad.distributed.values import cut
@@ -183,7 +184,9 @@ class Group:
         return (await offload(np.concatenate, shares)).reshape(array.shape)
 
     def check(self) -> None:
-        """Raise if this rank has left a collective or pass for which the others wait."""
+        """Raise if the run has ended, or this rank has left what the others wait for."""
+        if self.ended:
+            raise late("the run")
         if self.standstill.found is not None:
             raise AutogradError(self.standstill.found)
         if self._given_up is not None:

@@ -933,6 +933,35 @@ async def test_what_rank_0_has_decided_is_done_also_if_the_run_ends_meanwhile() 
     _models.clear()
 
 
+_held: dict[str, Any] = {}
+
+
+async def goes_on_after_its_end() -> None:
+    model = await DDP(Net())
+    _held["begun"].set_result(None)
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        with pytest.raises(dist.PassEndedError) as caught:
+            model(batch())
+        _held["error"] = caught.value
+        raise
+
+
+@pytest.mark.asyncio
+async def test_a_model_is_refused_when_its_run_has_ended() -> None:
+    """Its gradients would not be averaged any more."""
+    _held.clear()
+    async with world_of(Engine(1)) as world:
+        _held["begun"] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(world.run(goes_on_after_its_end))
+        await _held["begun"]
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert "the run has ended" in str(_held["error"])
+
+
 async def does_not_confirm() -> bool:
     model = await DDP(Net())
     await mean_square(model, batch()).backward()
