@@ -78,7 +78,10 @@ class Host(Inbox):
                 ended.add(key, "lost")
                 del kept[key]
         for key in _of(rank, self._lives.working):
-            self.site.spawn(self._lives.end(key, "lost"))
+            # Noted now: it may end well before it is cancelled, and would be kept.
+            self._lives.released.add(key, "lost")
+            self._lives.ended.add(key, "lost")
+            self.site.spawn(self._lives.stop(key))
 
     async def on_close(self) -> None:
         """End with the caller's world."""

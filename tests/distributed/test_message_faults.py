@@ -373,3 +373,38 @@ async def random_step(kind: type[Model], rng: random.Random) -> tuple[list[bool]
 def test_random_faults_order_and_copies_never_commit_a_half(kind: type[Model], seed: int) -> None:
     changed, committed = asyncio.run(random_step(kind, random.Random(seed)))
     assert set(changed) == {committed}
+
+
+class Gated(Affine):
+    """Its forward waits for an event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def forward(self, x: Any) -> Any:
+        self.begun.set()
+        await self.go_on.wait()
+        return super().forward(x)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_call_that_ends_as_its_caller_is_lost_is_not_kept(turns: int) -> None:
+    engine = Engine(2)
+    async with world_of(engine) as world:
+        gated = await world.remote(0, Gated)
+        outer = await world.remote(1, Outer, gated)
+        module = engine.part(gated)
+        calling = asyncio.ensure_future(outer(leaf()).sent())
+        await module.begun.wait()
+        module.go_on.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        engine.site(0).fence(1, "planned")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert (await world.statistics())[0]["calls"] == 0
+        # Who is ignored may hear that, or that its call has ended.
+        with pytest.raises((dist.WorkerLostError, dist.PassEndedError)):
+            await calling
