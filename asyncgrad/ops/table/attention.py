@@ -133,7 +133,7 @@ class _Mask:
     def _part(self, some: slice, rows: slice, keys: int) -> Any:
         """The mask of a tile."""
         assert self.array is not None
-        cut = rows if self.array.shape[-2] > 1 else slice(None), slice(keys)
+        cut: Any = (rows if self.array.shape[-2] > 1 else slice(None), slice(keys))
         if self.alike:
             return self.array[cut]
         places = np.unravel_index(np.arange(some.start, some.stop), self.batch)
