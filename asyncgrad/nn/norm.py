@@ -292,7 +292,8 @@ class RMSNorm(
 
     Args:
         normalized_shape: the lengths of those axes, or the length of the last.
-        eps: added to the mean square; the dtype's machine epsilon if None.
+        eps: added to the mean square; if None the machine epsilon of the dtype in which sums are
+            computed: float32 for half precision.
         elementwise_affine: learn a scale for each element.
         device, dtype: those of the scale.
     """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import oracle
 import pytest
 from promised import MUST
+
+import asyncgrad as ag
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -20,3 +23,27 @@ def test_normalisation_matches_pytorch(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     assert oracle.check_errors(name) > 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_small_numbers_have_the_same_root_mean_square(dtype):
+    """What is added by default is the machine epsilon of the dtype that sums are computed in."""
+    theirs, ours = (
+        m.nn.functional.rms_norm(m.full((2, 4), 1e-3, dtype=getattr(m, dtype)), (4,)).double()
+        for m in (torch, ag)
+    )
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.nn.functional.group_norm(m.ones(1, 2, 1), 2),
+        lambda m: m.nn.GroupNorm(1, 1)(m.ones(1, 1)),
+        lambda m: m.nn.functional.batch_norm(m.ones(1, 0), None, None, training=True),
+    ],
+)
+def test_one_value_is_not_normalised(call):
+    for m in (torch, ag):
+        with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+            call(m)

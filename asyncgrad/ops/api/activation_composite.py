@@ -231,6 +231,9 @@ def group_norm(
         weight: the factors, of shape (channels,).
         bias: the summands, of that shape.
         eps: added to the variance.
+
+    Raises:
+        ValueError: if there is one value per group, and one example.
     """
     x = operand_of(FLOATING, input, "group_norm")
     if x.ndim < 2:
@@ -242,6 +245,10 @@ def group_norm(
             f"got input of shape {list(x.shape)} and num_groups={num_groups}"
         )
     size = channels // num_groups * math.prod(rest)
+    if batch * size == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(x.shape)}"
+        )
     out = reshape(layer_norm(reshape(x, (batch, num_groups, size)), (size,), eps=eps), x.shape)
     for name, scale in (("weight", weight), ("bias", bias)):
         if scale is None:

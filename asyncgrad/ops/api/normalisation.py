@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.recording import called_anew, made
 from asyncgrad.core.variable import bump_version, wrap
 from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import level_of
-from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype
+from asyncgrad.ops.dtype import FLOATING, INEXACT, check_dtype, is_half
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.ops.tensors import in_place
@@ -105,7 +106,8 @@ def rms_norm(
         input: a floating or complex tensor of shape (*, *normalized_shape).
         normalized_shape: the shape of the axes that are normalised together.
         weight: the factors, of that shape.
-        eps: added to the mean square; the dtype's machine epsilon if None.
+        eps: added to the mean square; if None the machine epsilon of the dtype in which sums are
+            computed: float32 for half precision.
 
     Raises:
         NotImplementedError: for integers.
@@ -117,7 +119,7 @@ def rms_norm(
             _parameter("rms_norm", "weight", weight, x, shape)
     metadata = x._metadata
     if eps is None:
-        eps = float(floating_info(metadata.dtype).eps)
+        eps = float(np.finfo(np.float32 if is_half(metadata.dtype) else metadata.dtype).eps)
     if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
         ndim = len(metadata.shape)
         dims = tuple(range(ndim - len(shape), ndim))
@@ -160,7 +162,7 @@ def batch_norm(
         raise RuntimeError(f"{name}: expected input of 2 dimensions or more, got shape {shape}")
     check_dtype(name, metadata.dtype, FLOATING)
     channels = shape[1]
-    count = metadata.size // channels if channels else 0
+    count = shape[0] * prod(shape[2:])
     if training and count == 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {list(shape)}"
