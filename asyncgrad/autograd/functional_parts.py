@@ -67,12 +67,16 @@ def tuple_of(value: Value, what: str, name: str) -> tuple[bool, tuple[Any, ...]]
 
 def prepared(tensors: Value, create_graph: bool, requires_grad: bool = True) -> tuple[Any, ...]:
     """New tensors for the arguments: the function may hold the same tensors as constants."""
-    return tuple(
-        tensor.reshape(tensor.shape)
-        if create_graph and tensor.requires_grad
-        else tensor.detach().requires_grad_(requires_grad)
-        for tensor in tensors
-    )
+    return tuple([_prepared(tensor, create_graph, requires_grad) for tensor in tensors])
+
+
+def _prepared(tensor: Any, create_graph: bool, requires_grad: bool) -> Any:
+    if create_graph and tensor.requires_grad:
+        alias = tensor.reshape(tensor.shape)
+        # A view that was made under `no_grad` requires grad, but leads nowhere.
+        if alias._edge is not None:
+            return alias
+    return tensor.detach().requires_grad_(requires_grad)
 
 
 def vector(v: Value, like: Value, alone: bool, create_graph: bool, name: str) -> tuple[Any, ...]:

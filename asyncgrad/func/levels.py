@@ -96,16 +96,19 @@ def argument(x: Tensor, level: Level | None) -> Any:
     A new one, because the function may also hold the argument as a constant. If the argument is
     part of a graph, or has a tangent, the new tensor is connected to it.
     """
-    bottom = unwrap_batch(x, level)
+    bottom = ordinary(unwrap_batch(x, level))
     if bottom.requires_grad or current().dual_level is not None:
         alias = RECORDED.reshape(bottom, bottom.shape)
-        return alias if alias.requires_grad else as_leaf(alias)
-    if is_inference(bottom):
-        # The inference tensor can't have a graph; make an ordinary tensor that shares its memory.
-        return as_leaf(wrap(bottom._array, bottom._metadata))
+        # A view that was made under `no_grad` requires grad, but leads nowhere.
+        return as_leaf(alias) if alias._edge is None else alias
     if recorders:
         detached(bottom)
     return as_leaf(bottom.detach())
+
+
+def ordinary(x: Tensor) -> Any:
+    """The tensor; if it is an inference tensor, which can't be saved, an ordinary one like it."""
+    return wrap(x._array, x._metadata) if is_inference(x) else x
 
 
 def as_leaf(x: Tensor) -> Any:

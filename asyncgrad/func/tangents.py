@@ -10,7 +10,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.creation import zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import check_tensors, outside_inference, pulled, split_aux, transform
-from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
+from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond, ordinary
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
@@ -123,7 +123,7 @@ async def pushed(
     batch = current().batch
     with nested_level(recorded=recorded):
         duals = [
-            wrap_batch(make_dual(unwrap_batch(x, batch), vector), batch)
+            wrap_batch(make_dual(ordinary(unwrap_batch(x, batch)), ordinary(vector)), batch)
             for x, vector in zip(given, vectors, strict=True)
         ]
         out = await call(func, *unflatten(structure, duals))

@@ -91,6 +91,20 @@ def test_a_mode_within_the_function_does_what_pytorchs_does(transform, inside, f
         assert found[1] == pytest.approx(found[0])
 
 
+@pytest.mark.parametrize("around", ["none", "no_grad", "inference"])
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_leaf_is_an_argument_in_every_mode(transform, around):
+    """Also where `vmap` moves its axes in a mode that records nothing."""
+    found = []
+    for T in (torch, ag):
+        x = vector(T, 0.3, 0.7).requires_grad_()
+        # In inference mode some of PyTorch's transforms fail.
+        inference = T is ag and around == "inference"
+        with ag.inference_mode() if inference else MODES[around.replace("inference", "no_grad")](T):
+            found.append(numbers(transform(T, whole(T, "none"), x, vector(T, 1.0, 2.0))))
+    assert found[1] == pytest.approx(found[0])
+
+
 def test_linearize_is_jvp_whatever_the_mode_within():
     """In one call of the function, changes in place and views included."""
 
