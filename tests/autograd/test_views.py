@@ -94,6 +94,16 @@ def test_results_that_are_no_views_can_be_detached_and_changed_in_place(T, log):
 
 
 @both
+def test_the_last_node_of_a_product_is_pytorchs(T, log):
+    shapes = [((2,), (2, 3)), ((2,), (4, 2, 3)), ((4, 3, 2), (2,)), ((4, 3, 2), (2, 3))]
+    for a, b in shapes:
+        for wanted in (0, 1):
+            pair = [T.ones(*shape) for shape in (a, b)]
+            pair[wanted].requires_grad_()
+            log((pair[0] @ pair[1]).grad_fn)
+
+
+@both
 def test_a_saved_result_that_is_no_view_shows_that_it_changed(T, log):
     for function in (T.softmax, T.log_softmax):
         y = function(T.ones((), dtype=T.float64, requires_grad=True), 0)

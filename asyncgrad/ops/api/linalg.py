@@ -13,7 +13,7 @@ from asyncgrad.ops.api.shape import squeeze
 from asyncgrad.ops.arguments import is_expandable, one_dim
 from asyncgrad.ops.dispatch import product_dispatch
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import no_view
+from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -127,12 +127,13 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
     if len(b) == 1 and len(a) <= 2:
         return R.dot(x, y) if len(a) == 1 else R.mv(x, y)
     if len(a) == 1:
-        return no_view(squeeze(_matmul(R.reshape(x, (1, *a)), y), -2))
+        node = "SqueezeBackward4" if len(b) == 2 else "UnsafeViewBackward0"
+        return renamed(squeeze(_matmul(R.reshape(x, (1, *a)), y), -2), node)
     if len(b) == 1:
-        return no_view(squeeze(_matmul(x, R.reshape(y, (*b, 1))), -1))
+        return renamed(squeeze(_matmul(x, R.reshape(y, (*b, 1))), -1), "UnsafeViewBackward0")
     if len(b) == 2:
         rows = R.reshape(x, (prod(a[:-1]), a[-1]))
-        return no_view(R.reshape(R.mm(rows, y), (*a[:-1], b[-1])))
+        return renamed(R.reshape(R.mm(rows, y), (*a[:-1], b[-1])), "UnsafeViewBackward0")
     try:
         batch = x._metadata.F.xp.broadcast_shapes(a[:-2], b[:-2])
     except ValueError:
