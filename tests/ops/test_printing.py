@@ -40,6 +40,9 @@ ARRAYS = {
     "empty rows": np.zeros((0, 3), np.float32),
     "empty doubles": np.zeros((2, 0), np.float64),
     "empty integers": np.zeros(0, np.int64),
+    "empty complex numbers": np.zeros((0, 3), np.complex64),
+    "negative zeros": np.array([0.0, -0.0] * 12, np.float32),
+    "complex rows of real numbers": np.full((4, 30), 1e-5 + 0j, np.complex64),
     "empty rows of booleans": np.zeros((0, 3), np.bool_),
 }
 
@@ -71,7 +74,7 @@ def test_what_is_said_of_gradients_is_printed_alike(name):
     [{"precision": 2}, {"sci_mode": True}, {"sci_mode": False}, {"threshold": 5, "edgeitems": 1},
      {"linewidth": 40}, {"profile": "short"}, {"profile": "full"}],
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["fractions", "small", "long", "integers", "complex"])
+@pytest.mark.parametrize("name", ["fractions", "small", "zeros", "long", "integers", "complex"])
 def test_options_mean_the_same(options, name):
     try:
         torch.set_printoptions(**options)

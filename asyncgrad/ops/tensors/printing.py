@@ -63,9 +63,11 @@ def set_printoptions(
 def text_of(values: np.ndarray[Any, Any], suffixes: list[str]) -> str:
     """The text of a tensor: its values on the host, and suffixes such as "requires_grad=True"."""
     options = _options[0]
-    usual = {default_dtype(), default_complex_dtype(), np.dtype("int64"), np.dtype("bool")}
-    # An empty tensor shows no elements from which an integer or bool dtype could be seen.
-    if values.dtype not in usual or (not values.size and values.dtype.kind in "bi"):
+    usual = {default_dtype()}
+    if values.size:
+        # An empty tensor shows no elements from which these could be seen.
+        usual |= {default_complex_dtype(), np.dtype("int64"), np.dtype("bool")}
+    if values.dtype not in usual:
         suffixes = [f"dtype=asyncgrad.{values.dtype.name}", *suffixes]
     if not values.size and values.ndim != 1:
         suffixes = [f"size={values.shape}", *suffixes]
@@ -87,8 +89,9 @@ def _body(values: np.ndarray[Any, Any], indent: int, options: Options) -> str:
     short = values.size > options.threshold
     shown = _edges(values, options.edgeitems) if short else values
     complex_too = category(values.dtype) == 3
-    write = (_complex_format_of if complex_too else _format_of)(shown, options)
-    return _nested(values, indent, write, short, options)
+    write, width = (_complex_format_of if complex_too else _format_of)(shown, options)
+    each = max(1, (options.linewidth - indent - values.ndim + 1) // (width + 2))
+    return _nested(values, indent, write, each, short, options)
 
 
 def _edges(values: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
@@ -102,11 +105,11 @@ def _places(length: int, count: int) -> list[int]:
     return [*range(count), *range(length - count, length)] if cut else [*range(length)]
 
 
-def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
-    """A function that writes one element, all of them in the same width."""
+def _format_of(values: np.ndarray[Any, Any], options: Options) -> tuple[Callable[[Any], str], int]:
+    """A function that writes one element, and the width that it gives to all of them."""
     if category(values.dtype) < 2:
         width = max(map(len, map(str, values.ravel().tolist())), default=1)
-        return lambda value: f"{value!s:>{width}}"
+        return (lambda value: f"{value!s:>{width}}"), width
     precision = options.precision
     numbers = values.astype(np.float64).ravel()
     numbers = numbers[np.isfinite(numbers) & (numbers != 0)]
@@ -116,8 +119,8 @@ def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any]
         least, greatest = float(sizes.min()), float(sizes.max())
         whole = bool(np.all(numbers == np.ceil(numbers)))
         powers = greatest / least > 1000 or greatest > 1e8 or (not whole and least < 1e-4)
-    if options.sci_mode is not None:
-        powers = options.sci_mode
+        if options.sci_mode is not None:
+            powers = options.sci_mode
     style = f".{precision}e" if powers else ".0f" if whole else f".{precision}f"
     point = "." if whole and not powers else ""
     width = max([1, *[len(format(value, style) + point) for value in numbers.tolist()]])
@@ -126,23 +129,26 @@ def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any]
         text = format(value, style)
         return f"{text + point if math.isfinite(value) else text:>{width}}"
 
-    return write
+    return write, width
 
 
-def _complex_format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
-    """A function that writes one complex number; real and imaginary parts have separate widths."""
+def _complex_format_of(
+    values: np.ndarray[Any, Any], options: Options
+) -> tuple[Callable[[Any], str], int]:
+    """`_format_of` for complex numbers; real and imaginary parts have separate widths."""
     wide = values.astype(np.complex128)
-    real, imag = _format_of(wide.real, options), _format_of(wide.imag, options)
+    real, width = _format_of(wide.real, options)
+    imag, more = _format_of(wide.imag, options)
 
     def write(value: Any) -> str:
         second = (imag(value.imag) + "j").lstrip()
         return real(value.real) + (second if second[0] in "+-" else f"+{second}")
 
-    return write
+    return write, width + more + 1
 
 
 def _nested(
-    values: np.ndarray[Any, Any], indent: int, write: Callable[[Any], str], short: bool,
+    values: np.ndarray[Any, Any], indent: int, write: Callable[[Any], str], each: int, short: bool,
     options: Options,
 ) -> str:  # fmt: skip
     if not values.ndim:
@@ -152,15 +158,13 @@ def _nested(
     cut = short and length > 2 * edge
     places = _places(length, edge if short else length)
     if values.ndim > 1:
-        parts = [_nested(values[i], indent + 1, write, short, options) for i in places]
+        parts = [_nested(values[i], indent + 1, write, each, short, options) for i in places]
         if cut:
             parts.insert(edge, "...")
         return f"[{(',' + chr(10) * (values.ndim - 1) + ' ' * (indent + 1)).join(parts)}]"
     parts = [write(value) for value in _numbers(values[places])]
-    width = len(parts[0]) if parts else 1
     if cut:
         parts.insert(edge, " ...")
-    each = max(1, (options.linewidth - indent) // (width + 2))
     lines = [", ".join(parts[i : i + each]) for i in range(0, len(parts), each)]
     return f"[{(',' + chr(10) + ' ' * (indent + 1)).join(lines)}]"
 
