@@ -31,6 +31,8 @@ class PickleWriter:
         self.storages: list[np.ndarray[Any, Any]] = []
         #: The numbers of arrays, by address: tied parameters stay tied.
         self._numbers: dict[Any, int] = {}
+        #: For each tensor written, by its id, its place in the reader's memory of objects.
+        self._memo: dict[int, int] = {}
         #: The ids of the containers being written, to detect a container that contains itself.
         self._open: set[int] = set()
 
@@ -120,7 +122,11 @@ class PickleWriter:
         self._out += f"c{module}\n{name}\n".encode()
 
     def _write_tensor(self, tensor: Variable) -> None:
-        """Write a call of PyTorch's function that makes a tensor from a storage."""
+        """Write a call of PyTorch's function that makes a tensor from a storage, once."""
+        place = self._memo.get(id(tensor))
+        if place is not None:
+            self._out += b"j" + struct.pack("<I", place)
+            return
         number, offset, strides = self._place(tensor)
         array = self.storages[number]
         out = self._out
@@ -147,6 +153,8 @@ class PickleWriter:
             self._write(requires_grad(tensor))
             self._write(OrderedDict())
             out += b"tR"
+        place = self._memo[id(tensor)] = len(self._memo)
+        out += b"r" + struct.pack("<I", place)
 
     def _place(self, tensor: Variable) -> tuple[int, int, tuple[int, ...]]:
         """A tensor's storage number, the offset of its first element, and its strides."""
