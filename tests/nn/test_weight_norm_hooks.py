@@ -90,6 +90,9 @@ def test_what_does_not_fit_leaves_the_module_as_it_was():
     for norm in (ag.nn.utils.weight_norm, ag.nn.utils.spectral_norm):
         with pytest.raises(ValueError, match="no parameter"):
             norm(layer, "none")
+    for norm in (ag.nn.utils.weight_norm, ag.nn.utils.parametrizations.weight_norm):
+        with pytest.raises(IndexError, match="out of range"):
+            norm(layer, dim=5)
     assert list(layer.state_dict()) == ["weight", "bias"]
     assert not layer._forward_pre_hooks
 

@@ -21,6 +21,7 @@ from asyncgrad.ops.api.composite import vdot
 from asyncgrad.ops.api.linalg import mv
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.shape import cat
+from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.tensor import Tensor
 
@@ -31,7 +32,8 @@ def norm_except_dim(v: Tensor, dim: int) -> Any:
     """The norm over all axes but `dim`, or over all axes if `dim` is -1."""
     if dim == -1:
         return vector_norm(v, 2)
-    others = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
+    kept = one_dim("weight_norm", dim, v.ndim)
+    others = [axis for axis in range(v.ndim) if axis != kept]
     return vector_norm(v, 2, others, keepdim=True) if others else v.abs()
 
 

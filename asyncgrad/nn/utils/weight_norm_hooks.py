@@ -117,8 +117,8 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     )
     weight = _parameter(module, "weight_norm", name)
     hook = _WeightNorm(name, dim)
-    del module._parameters[name]
     lengths = norm_except_dim(weight.detach(), hook.dim)
+    del module._parameters[name]
     module.register_parameter(f"{name}_g", Parameter(lengths))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))
     hook(module, None)
