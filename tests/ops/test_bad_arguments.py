@@ -70,6 +70,10 @@ CALLS = {
     "a bool as how many turns": lambda T, x: x.rot90(True),
     "a bool as the axis of a size": lambda T, x: x.size(True),
     "no axis of a size": lambda T, x: x.size(2),
+    "a text as alpha of a product": lambda T, x: T.addmm(x[:, :2], x, x.mT, alpha="x"),
+    "nothing as beta of a product": lambda T, x: T.addmv(x[:, 0], x, x[0], beta=None),
+    "a list as a value": lambda T, x: T.addcmul(x, x, x, value=[1]),
+    "a text as a value": lambda T, x: T.addcdiv(x, x, x, value="1"),
     "a number as a bias": lambda T, x: T.nn.functional.conv1d(x, T.ones(1, 2, 1), 1.0),
     "a number to turn": lambda T, x: T.flipud(1.0),
     "a number to mirror": lambda T, x: T.fliplr(1.0),
@@ -161,6 +165,9 @@ UNUSUAL = {
     "a wider logarithm of one probability": lambda T, x: T.nn.functional.kl_div(
         T.tensor(0.5, dtype=T.float64), x, reduction="none", log_target=True
     ),
+    "a tensor as a dimension": lambda T, x: T.mvlgamma(x + 2, T.tensor(2)),
+    "NumPy's integer as a dimension": lambda T, x: T.mvlgamma(x.long() + 2, np.int64(2)),
+    "nothing expanded, in place": lambda T, x: x[:, :0].expand(3, 2, 0).add_(1),
     "NumPy's integer as how many parts": lambda T, x: T.vsplit(x, np.int64(2)),
     "a tensor as how many parts": lambda T, x: T.vsplit(x, T.tensor(2)),
     "no slice of a number": lambda T, x: x[0, 0].index_copy(

@@ -26,6 +26,7 @@ from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
     category,
+    number_argument,
     operand_of,
     result_dtype,
     tensor_operands,
@@ -66,7 +67,8 @@ def _with(name: str, input: Tensor, product: Tensor, beta: Number, alpha: Number
     """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored."""
     x, product = of_one_dtype(name, input, product)
     dtype = x._metadata.dtype
-    beta, alpha = fitted(name, beta, dtype), fitted(name, alpha, dtype)
+    beta = fitted(name, number_argument(name, "beta", beta), dtype)
+    alpha = fitted(name, number_argument(name, "alpha", alpha), dtype)
     product = _scaled(product, alpha)
     wide = expand(x, product._metadata.shape)
     if beta == 0 and category(dtype) >= 2:
@@ -90,6 +92,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """`input + value * tensor1 * tensor2`, broadcast."""
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
     product = R.mul(y, z)
+    value = number_argument("addcmul", "value", value)
     return add(x, _scaled(product, fitted("addcmul", value, x._metadata.dtype)))
 
 
@@ -108,6 +111,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
             "floating dtype first."
         )
     x, y, z = _in_one_dtype("addcdiv", *operands)
+    value = number_argument("addcdiv", "value", value)
     return add(x, _scaled(R.div(y, z), fitted("addcdiv", value, x._metadata.dtype)))
 
 

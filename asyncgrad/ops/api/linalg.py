@@ -21,6 +21,7 @@ from asyncgrad.ops.promotion import (
     category,
     check_broadcast,
     knows_no_tensors,
+    number_argument,
     result_dtype,
 )
 from asyncgrad.ops.registry import OPS
@@ -287,7 +288,10 @@ def addmm(
             f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
             f"shape {shape}."
         )
-    beta, alpha = [fitted("addmm", value, x._metadata.dtype) for value in (beta, alpha)]
+    beta, alpha = [
+        fitted("addmm", number_argument("addmm", what, value), x._metadata.dtype)
+        for what, value in (("beta", beta), ("alpha", alpha))
+    ]
     if beta == 0:
         out = R.mm(x, y)
         return out if alpha == 1 else R.mul_scalar(out, alpha)

@@ -53,7 +53,8 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
         input: any real tensor, above `(p - 1) / 2`.
         p: the dimension.
     """
-    if one_int("mvlgamma", "p", p) < 1:
+    p = one_int("mvlgamma", "p", p)
+    if p < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     x = _floating(input, "mvlgamma")
     out = R.lgamma(x)
@@ -65,7 +66,8 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 @writes
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`."""
-    if one_int("polygamma", "n", n) < 0:
+    n = one_int("polygamma", "n", n)
+    if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = _floating(input, "polygamma")
     return R.digamma(x) if n == 0 else R.polygamma(x, n)

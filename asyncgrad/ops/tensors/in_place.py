@@ -245,7 +245,7 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
     check_history(tensor, name, recorded=recorded)
     F, array = tensor._metadata.F, tensor._array
     repeated = name in _ALIKE and unlocked(array) is not None
-    if not repeated and not F.make_writeable(array):
+    if not repeated and not F.make_writeable(array) and array.size:
         raise AutogradError(
             f"{name}: unsupported operation: the tensor's memory is read-only, or more than one "
             f"element of it refers to a single memory location (an expanded tensor). Clone it "
