@@ -24,13 +24,13 @@ class Rule:
 
     __slots__ = (
         "apart", "arity", "arrays", "fresh", "keepable", "name", "names", "needs", "outliving",
-        "over", "passes", "places", "plain", "pulls", "renew", "run", "saves", "unpack", "variant",
+        "over", "passes", "places", "plain", "pulls", "renew", "run", "saves", "variant",
     )  # fmt: skip
 
     def __init__(
         self, name: str, run: Run, *, pulls: tuple[Run, ...] | None = None,
         needs: tuple[frozenset[int], ...] = (), over: Run | None = None, fresh: bool = False,
-        passes: bool = False, saves: bool = False, unpack: Callable[[Any], Saved] | None = None,
+        passes: bool = False, saves: bool = False,
         outliving: Callable[[Saved], tuple[Any, ...]] | None = None, plain: tuple[str, ...] = (),
         places: tuple[int, ...] = (0,), arity: int = 1, names: tuple[str, ...] = (),
         arrays: tuple[tuple[int, int], ...] = (), apart: bool = False,
@@ -57,8 +57,6 @@ class Rule:
         self.passes = passes
         #: `saved` holds arrays, or values that stand for some, and is released after the run.
         self.saves = saves
-        #: Converts `saved`, given the node, to tensors with their edges.
-        self.unpack = unpack
         #: Extracts the saved values that are not arrays from `saved`; None if there are none.
         self.outliving = outliving
         #: The names of those values.

@@ -157,16 +157,16 @@ def _apply(
     task: PassState, node: OpNode, gradients: list[Gradient]
 ) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
     """Compute a table node's gradients for the next edges, as a tuple."""
-    unpack = None if task.recorded is None else node.rule.unpack
+    run = wanted = wanted_rule(task, node)
+    packed: dict[int, Any] | None = None
     if node.extras is not None and node.extras.packed:
         check_saved(node)
         packed = yield from unpack_packed(node)
-        unpack = partial(unpacked, packed, task.recorded is not None)
-    run = wanted = wanted_rule(task, node)
-    if unpack is not None:
+    recorded = task.recorded is not None
+    if packed is not None or (recorded and node.rule.arrays):
 
         def run(F: Namespace, gradient: NodeGradient, saved: Saved) -> Any:
-            return wanted(F, gradient, unpack(node))
+            return wanted(F, gradient, unpacked(packed or {}, recorded, node))
 
     return apply_rule(task, node, gradients if _has_several(node) else gradients[0], run)
 
@@ -268,7 +268,7 @@ def call_node(
         return (None,) * rule.arity
     gradient = gradients if node.output_metadata.__class__ is tuple else gradients[0]
     run = rule.run
-    if rule.unpack is not None:
+    if rule.arrays:
         run = lambda F, gradient, _: rule.run(F, gradient, values_as_tensors(node))  # noqa: E731
     received = run_rule(node, run, recorded, gradient, None)
     if node.following.__class__ is not tuple:

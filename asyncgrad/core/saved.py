@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, OpNode, extras_of, first_metadata
-from asyncgrad.core.saved_values import further, refuse_modified, saved_edge, values_of, watched
+from asyncgrad.core.saved_values import (
+    as_saved,
+    further,
+    refuse_modified,
+    saved_edge,
+    values_of,
+    watched,
+)
 from asyncgrad.core.variable import AccumulateGrad, Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
@@ -210,7 +217,7 @@ def pack(
                 variable._counter = counter
             values[position] = SavedTensor(variable, hooks)
             values[position].as_output()
-    node.saved = values[0] if len(values) == 1 else tuple(values)
+    node.saved = as_saved(values)
     # Packed values are no longer watched: changes to what hooks keep can't be detected.
     guards, versions = further(node)
     node.guard = (*[counter for counter, _ in counters.values()], *guards)
@@ -228,7 +235,7 @@ def pack_attribute(node: OpNode, hooks: SavedHooks, position: int, part: int | N
     array = value if part is None else value[part]
     packed = SavedTensor(wrap(array, first_metadata(node).F.metadata_of(array)), hooks)
     values[position] = packed if part is None else (*value[:part], packed, *value[part + 1 :])
-    node.saved = values[0] if len(values) == 1 else tuple(values)
+    node.saved = as_saved(values)
     extras_of(node).packed = True
 
 
@@ -264,15 +271,21 @@ def unpack_packed(node: OpNode) -> Generator[Any, Any, dict[int, Any]]:
 
 def unpacked(packed: dict[int, Any], recorded: bool, node: OpNode) -> Saved:
     """The saved values, with unpacked ones in place; as tensors with edges if `recorded`."""
-    values = [packed.get(place, value) for place, value in enumerate(values_of(node))]
+    values = list(values_of(node))
+    for position, value in packed.items():
+        values[position] = value
+    counters = watched(node) if recorded else {}
     for position, where in node.rule.arrays:
         value = values[position]
         if position in packed:
             values[position] = value if recorded else value._array
         elif recorded:
             metadata = first_metadata(node).F.metadata_of(value)
-            values[position] = restored(value, metadata, saved_edge(node, where))
-    return values[0] if len(values) == 1 else tuple(values)
+            values[position] = tensor = restored(value, metadata, saved_edge(node, where))
+            if tensor._counter is None:
+                # A node that saves this value in turn also watches its version counter.
+                tensor._counter, _ = counters.get(position, (None, 0))
+    return as_saved(values)
 
 
 def values_as_tensors(node: OpNode) -> Saved:

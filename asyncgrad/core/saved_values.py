@@ -37,6 +37,11 @@ def values_of(node: OpNode) -> tuple[Any, ...]:
     return (node.saved,) if len(node.rule.names) == 1 else node.saved
 
 
+def as_saved(values: Sequence[Any]) -> Saved:
+    """Values in the form in which a node saves them, as `values_of` reads them."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
 def saved_edge(node: OpNode, where: int) -> StoredEdge:
     """The edge of a saved value: an input's edge, or the node itself for an output."""
     if where < 0:
@@ -197,7 +202,7 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
                 level = current().dual_level
                 if level is not None:
                     level.copy(value, values[position])
-        node.saved = values[0] if len(values) == 1 else tuple(values)
+        node.saved = as_saved(values)
         # Nobody else has the copies: the new counter never changes.
         _replace_counter(node, counter, VersionCounter())
 

@@ -7,18 +7,14 @@ from operator import itemgetter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.node import first_metadata
 from asyncgrad.core.rule import Rule
-from asyncgrad.core.saved_values import saved_edge, watched
-from asyncgrad.core.variable import counter_of, wrap
+from asyncgrad.core.variable import counter_of
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.generated import code_of, expression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.core.metadata import Metadata
-    from asyncgrad.core.node import OpNode
     from asyncgrad.ops.op import Op, Part
 
 
@@ -78,7 +74,6 @@ class Plan:
             fresh=op.fresh,
             passes=len(pulls) == 1 and not broadcast and op.passes,
             saves=bool(self.arrays or op.frees),
-            unpack=self.unpack if self.arrays else None,
             outliving=_outliving(plain, len(names)),
             plain=tuple([names[position] for position in plain]),
             places=wanted,
@@ -140,23 +135,6 @@ class Plan:
             names = {"counter_of": counter_of, "VersionCounter": VersionCounter}
             self._save = FunctionType(code_of(source, f"saving for the {self._label}"), names)
         return self._save
-
-    def unpack(self, node: OpNode) -> Any:
-        """The saved values, with tensors that lead into the graph instead of arrays."""
-        single = len(self.sources) == 1
-        values = [node.saved] if single else list(node.saved)
-        metadata: Metadata = first_metadata(node)
-        counters = watched(node)
-        for position, where in self.arrays:
-            array = values[position]
-            if where < 0:
-                made = wrap(array, metadata, node)
-            else:
-                made = wrap(array, metadata.F.metadata_of(array), saved_edge(node, where))
-            # A node that saves these values in turn also watches their version counters.
-            made._counter = counters.get(position, (None,))[0]
-            values[position] = made
-        return values[0] if single else tuple(values)
 
 
 #: The plan of an op by `wanted` and `broadcast`; several dispatch functions share it.

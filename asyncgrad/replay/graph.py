@@ -442,7 +442,7 @@ class Graph:
                 continue
             rule = known.rule
             run = rule.run if all(wanted) else some_pulls(rule.pulls, wanted)
-            if recorded and rule.unpack is not None:
+            if recorded and rule.arrays:
                 run = partial(_unpacking, node, fronts.get(number, node), run)
             several = node.output_metadata.__class__ is tuple
             received = run_rule(node, run, F, found if several else found[0], None)
