@@ -286,33 +286,27 @@ def once_differentiable(fn: _F) -> _F:
 
     The decorated function runs unrecorded. A pass that reaches its result raises an error.
     """
+    unrecorded: Any = Mode(grad=False)(fn)
+    wrapper: Any
     if inspect.iscoroutinefunction(fn):
 
-        @functools.wraps(fn)
-        async def later(ctx: Any, *args: Value, **kwargs: Value) -> Any:
+        async def wrapper(ctx: Any, *args: Value, **kwargs: Value) -> Any:
             recording = current().grad
-            with Mode(grad=False):
-                outputs = await fn(ctx, *args, **kwargs)
-            return _refusing(outputs, args) if recording else outputs
+            return _refusing(await unrecorded(ctx, *args, **kwargs), args, recording)
 
-        wrapper: Any = later
     else:
 
-        @functools.wraps(fn)
-        def now(ctx: Any, *args: Value, **kwargs: Value) -> Any:
+        def wrapper(ctx: Any, *args: Value, **kwargs: Value) -> Any:
             recording = current().grad
-            with Mode(grad=False):
-                outputs = fn(ctx, *args, **kwargs)
-            return _refusing(outputs, args) if recording else outputs
+            return _refusing(unrecorded(ctx, *args, **kwargs), args, recording)
 
-        wrapper = now
     wrapper._once = True
-    return cast("_F", wrapper)
+    return cast("_F", functools.wraps(fn)(wrapper))
 
 
-def _refusing(outputs: Value, args: tuple[Any, ...]) -> Any:
-    """The gradients; connected to an `Error` node if an argument requires grad."""
-    if not any(isinstance(a, Variable) and requires_grad(a) for a in args):
+def _refusing(outputs: Value, args: tuple[Any, ...], recording: bool) -> Any:
+    """The gradients; connected to an `Error` node if they would be recorded."""
+    if not (recording and any(isinstance(a, Variable) and requires_grad(a) for a in args)):
         return outputs
     values = outputs if isinstance(outputs, tuple) else (outputs,)
     count = sum(isinstance(value, Variable) for value in values)

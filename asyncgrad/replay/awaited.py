@@ -20,7 +20,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.variable import counter_of, is_inference
-from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
 from asyncgrad.replay.steps import UnrepeatableError
@@ -107,12 +107,7 @@ async def _launched(program: Program, whole: WholeCall, tensors: Any, state: lis
     """Make a whole call by one launch, and wait for the device."""
     start = perf_counter_ns()
     memory = whole.new_memory()
-    for token in fp_errors_ignored:
-        try:
-            result = program.call(memory, whole.run, tensors, state, memory.buffers)
-        finally:
-            restore_fp_errors(token)
-        break
+    result = call_without_fp_errors(program.call, memory, whole.run, tensors, state, memory.buffers)
     whole.cost = min(perf_counter_ns() - start, whole.cost + (whole.cost >> 4))
     event, revoke = whole.graph.launched()
     if event is not None and not event.query():
@@ -130,12 +125,7 @@ def _at_once(program: Program, tensors: Any, state: list[int]) -> Any:
     start = perf_counter_ns()
     run = program.run
     memory = program.take_memory()
-    for token in fp_errors_ignored:
-        try:
-            result = program.call(memory, run, tensors, state, memory.buffers)
-        finally:
-            restore_fp_errors(token)
-        break
+    result = call_without_fp_errors(program.call, memory, run, tensors, state, memory.buffers)
     program.give_memory(memory)
     taken = perf_counter_ns() - start
     # The expected cost is the least time so far. It grows by a sixteenth at most, so that it slowly

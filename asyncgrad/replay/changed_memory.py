@@ -13,6 +13,7 @@ import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import bump_version, is_inference, requires_grad
+from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import copying, is_array
@@ -80,15 +81,15 @@ class ChangedMemory(KnownArrays):
 
         A `.grad` counts as long as its leaf has it.
         """
-        root = _root(array)
+        root = owner_of(array)
         if not self._by_root:
             for source in self.sources.values():
-                self._by_root.setdefault(id(_root(source.tensor._array)), []).append(source)
+                self._by_root.setdefault(id(owner_of(source.tensor._array)), []).append(source)
         found: list[Source | Gradient] = [*self._by_root.get(id(root), ())]
         found += [
             Gradient(source)
             for grad, source in self.gradients.values()
-            if _root(grad._array) is root and grad_of(source.tensor) is grad
+            if owner_of(grad._array) is root and grad_of(source.tensor) is grad
         ]
         return tuple(found)
 
@@ -253,13 +254,6 @@ class ChangedMemory(KnownArrays):
             self.known.pop(id(place.sample), None)
             del self.loaded[source]
         self.find_holders()
-
-
-def _root(array: Any) -> Any:
-    """The array that owns an array's memory."""
-    while is_array(base := getattr(array, "base", None)):
-        array = base
-    return array
 
 
 def _put(holder: Any, owners: Any, put: Any, array: Any, *args: Any) -> None:

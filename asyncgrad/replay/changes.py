@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core import versions
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import next_sequence_nr
 from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.core.versions import owner_of
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.optim.lr_scheduler import LRScheduler
@@ -164,9 +164,9 @@ class Changes(ChangedMemory):
         for parameter in filter(is_held, parameters):
             self.keep(parameter._counter)
             self.outgrown[id(parameter._counter)] = next_sequence_nr()
-        owners = {id(versions.owner_of(parameter._array)) for parameter in parameters}
+        owners = {id(owner_of(parameter._array)) for parameter in parameters}
         for key, place in tuple(self.known.items()):
-            if is_array(place.sample) and id(versions.owner_of(place.sample)) in owners:
+            if is_array(place.sample) and id(owner_of(place.sample)) in owners:
                 del self.known[key]
 
     def is_outgrown(self, node: Any) -> bool:
