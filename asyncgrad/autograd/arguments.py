@@ -90,7 +90,7 @@ def differentiable_edge(tensor: Value) -> Any:
 ONES: dict[Any, Any] = {}
 
 
-def one_of(metadata: Metadata) -> Any:
+def implicit_gradient(metadata: Metadata) -> Any:
     """The default gradient of a root: one, if the root is a real scalar."""
     if metadata.size != 1:
         raise AutogradError(
@@ -130,7 +130,7 @@ def _no_gradient(value: Value) -> TypeError:
     )
 
 
-def fitting(place: int, metadata: Metadata, gradient: Gradient) -> Any:
+def checked_gradient(place: int, metadata: Metadata, gradient: Gradient) -> Any:
     """A root's gradient, cast to the root's dtype; raises if shape, device or type do not fit."""
     if not isinstance(gradient, Variable):
         raise _no_gradient(gradient)
@@ -162,7 +162,7 @@ def batches_of(roots: tuple[Any, ...], given: Value) -> tuple[list[Any], Level]:
     gradients: Any = [None] * len(roots) if given is None else sequence_of(given)
     for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
         if not isinstance(gradient, Variable):
-            one_of(root._metadata)
+            implicit_gradient(root._metadata)
             raise ValueError(
                 f"grad: with is_grads_batched=True all of grad_outputs have to be given, but "
                 f"grad_outputs[{place}] is {type(gradient).__name__}."

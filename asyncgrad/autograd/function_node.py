@@ -98,11 +98,11 @@ class FunctionNode(FunctionCtx, Node):
     #: Whether `backward` receives zeros for non-differentiable outputs, too.
     _materialize_non_diff_grads = True
     #: The numbers of the non-differentiable outputs.
-    _flat: frozenset[int] = frozenset()
+    _non_differentiable: frozenset[int] = frozenset()
     #: Saved tensors, each with its output number or -1; a `Freed` once they are released.
     _kept: Any = ()
     #: While the node runs: the saved tensors, if unpacking had to be awaited.
-    _at_hand: tuple[Any, ...] | None = None
+    _unpacked: tuple[Any, ...] | None = None
     #: In a replay, whose pass knows nothing of this node: what `wants_grad` was.
     _wanted: tuple[bool, ...] | None = None
     #: Whether each argument of `forward` was a tensor.
@@ -125,8 +125,8 @@ class FunctionNode(FunctionCtx, Node):
         Raises:
             RuntimeError: if they have been released or changed in place.
         """
-        if self._at_hand is not None:
-            return self._at_hand
+        if self._unpacked is not None:
+            return self._unpacked
         if self.saved_for_forward:
             return self.saved_for_forward
         kept = self._kept
@@ -193,12 +193,12 @@ class FunctionNode(FunctionCtx, Node):
                 values.append(None)
             else:
                 values.append((yield from one.unpack_steps(self, self._edge_of(number))))
-        self._at_hand = tuple(values)
+        self._unpacked = tuple(values)
 
     def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
         """Call the user's `backward`."""
         metadata = self._input_metadata
-        without = frozenset() if self._materialize_non_diff_grads else self._flat
+        without = frozenset() if self._materialize_non_diff_grads else self._non_differentiable
         given = [
             None if number in without else self._given(gradient, facts)
             for number, (gradient, facts) in enumerate(zip(gradients, metadata, strict=True))
@@ -222,7 +222,7 @@ class FunctionNode(FunctionCtx, Node):
 
     def conclude(self, received: Value, task: GraphTask | None) -> tuple[Any, ...]:
         """Check what the user's function returned, and give one gradient for each next edge."""
-        self._at_hand = None
+        self._unpacked = None
         for variable, _ in self._hidden:
             # Undo `_reveal`.
             variable._edge = None

@@ -76,7 +76,7 @@ def connected(
     vars(ctx).pop("saved_for_forward", None)
     if recording:
         if not ctx._materialize_non_diff_grads:
-            ctx._flat = frozenset(
+            ctx._non_differentiable = frozenset(
                 number for number, x in enumerate(outputs) if _among(x, ctx.non_differentiable)
             )
         _keep(ctx, outputs)
@@ -144,7 +144,7 @@ def _result(
     )
     if not flows:
         if given and not dirty:
-            return looking_at(value, None)
+            return view_of_input(value, None)
         view = view_of(value)
         if view is not None and view.creation == "no_grad" and current().grad:
             view.creation = "function"
@@ -166,13 +166,13 @@ def _result(
             stacklevel=5,
         )
     if given or view_of(value) is not None:
-        return looking_at(value, edge)
+        return view_of_input(value, edge)
     result = wrap(value._array, value._metadata, edge)
     result._counter = counter_of(value)
     return result
 
 
-def looking_at(value: Value, edge: StoredEdge) -> Any:
+def view_of_input(value: Value, edge: StoredEdge) -> Any:
     """A result that is a view of an input or of its base."""
     view = view_of(value)
     counter = counter_of(value)

@@ -7,7 +7,13 @@ from contextvars import copy_context
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.arguments import ONES, fitting, one_of, sequence_of, wrong_number
+from asyncgrad.autograd.arguments import (
+    ONES,
+    checked_gradient,
+    implicit_gradient,
+    sequence_of,
+    wrong_number,
+)
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.autograd.modes import checked_deadline, checked_priority
 from asyncgrad.core.graph_task import GraphTask
@@ -110,7 +116,7 @@ def new_pass(
             )
         gradient = None if given is None else given[place]
         if gradient is not None and getattr(gradient, "_metadata", None) is not metadata:
-            gradient = fitting(place, metadata, gradient)
+            gradient = checked_gradient(place, metadata, gradient)
         if edge is None:
             raise AutogradError(
                 f"element {place} of tensors does not require grad and does not have a grad_fn. "
@@ -119,7 +125,7 @@ def new_pass(
         if gradient is None:
             array = ONES.get(metadata)
             if array is None:
-                array = one_of(metadata)
+                array = implicit_gradient(metadata)
                 streamed = streamed or metadata.device.streamed
             gradients.append(array if recorded is None else wrap(array, metadata))
         else:

@@ -10,8 +10,8 @@ from asyncgrad.autograd.arguments import (
     batches_of,
     by_old_name,
     differentiable_edge,
+    implicit_gradient,
     inputs_of,
-    one_of,
     sequence_of,
 )
 from asyncgrad.autograd.edges import GradientEdge
@@ -229,7 +229,7 @@ def grad(
                 captured.dtype is facts.dtype or captured.dtype == facts.dtype
             ):
                 if given is not None:
-                    captured = _given(given, captured, facts)
+                    captured = _as_given(given, captured, facts)
                 elif facts.size == 1 and captured is ONES.get(facts):
                     captured = wrap(captured.copy(), facts)  # type: ignore[union-attr]
                 else:
@@ -289,7 +289,7 @@ def _not_used(place: int) -> AutogradError:
     )
 
 
-def _given(given: tuple[Any, ...], captured: Value, facts: Value) -> Any:
+def _as_given(given: tuple[Any, ...], captured: Value, facts: Value) -> Any:
     """The tensor in `grad_outputs` whose array was captured, or a new tensor."""
     for gradient in given:
         if isinstance(gradient, Variable) and gradient._array is captured:
@@ -307,7 +307,7 @@ async def _grad_of_examples(
     gradients = []
     for place, (root, vector) in enumerate(zip(roots, vectors, strict=True)):
         if vector is None and root._metadata.size != 1:
-            one_of(root._metadata)
+            implicit_gradient(root._metadata)
         ones = RECORDED.add_scalar(RECORDED.zeros_of(bottoms[place]), 1)
         gradients.append(ones if vector is None else unwrap_batch(vector, level))
     retain_graph, create_graph, allow_unused, batched, materialize = flags

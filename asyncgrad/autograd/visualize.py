@@ -9,7 +9,7 @@ from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.node import Freed, Node, OpNode, as_edge
 from asyncgrad.core.saved import SavedTensor
-from asyncgrad.core.saved_attributes import kept_by
+from asyncgrad.core.saved_attributes import named_saved_values
 from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 from asyncgrad.core.versions import owner_of
 from asyncgrad.errors import AutogradError
@@ -82,7 +82,7 @@ def _kept(node: Node) -> list[tuple[str, Any, Any]]:
             if not name.startswith("_"):
                 found += _arrays(f"ctx.{name}", value)
     elif isinstance(node, OpNode):
-        for name, value in kept_by(node):
+        for name, value in named_saved_values(node):
             found += _arrays(name, value)
     return found
 

@@ -126,7 +126,7 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def kept_by(node: OpNode) -> list[tuple[str, Any]]:
+def named_saved_values(node: OpNode) -> list[tuple[str, Any]]:
     """A table node's saved values with PyTorch's names: arrays, `SavedTensor`s, and others."""
     if node.saved.__class__ is Freed:
         return []

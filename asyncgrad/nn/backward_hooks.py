@@ -12,7 +12,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from asyncgrad.autograd.function_results import looking_at
+from asyncgrad.autograd.function_results import view_of_input
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Identity, as_stored
 from asyncgrad.core.variable import Variable, gradient_edge, zeros_of
@@ -134,7 +134,7 @@ def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None
         )
         for number, place in enumerate(places):
             # A view of what it passes on: a change of either in place can't be told to the other.
-            passed[place] = looking_at(values[place], as_stored(Edge(node, number)))
+            passed[place] = view_of_input(values[place], as_stored(Edge(node, number)))
     return tuple(passed), node, (len(values), places)
 
 

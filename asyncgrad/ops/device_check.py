@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _known: list[Device] = []
 
 
-def apart(name: str, first: Device, second: Device) -> RuntimeError:
+def device_mismatch(name: str, first: Device, second: Device) -> RuntimeError:
     """The error for operands on two devices."""
     return RuntimeError(
         f"{name}: Expected all tensors to be on the same device, but found at least two devices, "
@@ -30,7 +30,7 @@ def apart(name: str, first: Device, second: Device) -> RuntimeError:
     )
 
 
-def know(device: Device) -> None:
+def register_device(device: Device) -> None:
     """Register a device, so that its arrays can be recognised."""
     if device not in _known:
         _known.append(device)
@@ -46,7 +46,7 @@ def device_of(array: Any) -> Device | None:
     return None
 
 
-def in_one_place(op: Op, function: Callable[..., Any], device: Device) -> Callable[..., Any]:
+def on_one_device(op: Op, function: Callable[..., Any], device: Device) -> Callable[..., Any]:
     """Wrap a raw function to refuse arrays of other devices, but for indices on the host."""
     name = op.name
     welcome = (device, CPU) if op.host_indices else (device,)
@@ -58,7 +58,7 @@ def in_one_place(op: Op, function: Callable[..., Any], device: Device) -> Callab
                 continue
             for place in _places(device, (value,)):
                 if place not in welcome:
-                    raise apart(name, device, place)
+                    raise device_mismatch(name, device, place)
         return function(*args, **kwargs)
 
     return checked
@@ -67,7 +67,7 @@ def in_one_place(op: Op, function: Callable[..., Any], device: Device) -> Callab
 def reason(name: str, device: Device, error: Exception, *arguments: Any) -> Exception:
     """The error to raise when a raw function failed: operands on two devices, or its own error."""
     places = list(dict.fromkeys(_places(device, arguments)))
-    return apart(name, *places[:2]) if len(places) > 1 else error
+    return device_mismatch(name, *places[:2]) if len(places) > 1 else error
 
 
 def _places(here: Device, values: Iterable[Any]) -> Iterator[Device]:

@@ -19,7 +19,7 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
-from asyncgrad.ops.device_check import in_one_place, know
+from asyncgrad.ops.device_check import on_one_device, register_device
 from asyncgrad.ops.dtype import DType, refuse
 from asyncgrad.ops.fused import PART, assign, parts_of
 from asyncgrad.ops.memory import is_dense, repeats, unlocked
@@ -184,7 +184,7 @@ _records: dict[Any, Metadata] = {}
 def add_device(device: Device) -> None:
     """Register a device, so that the table's raw functions can be bound to its library."""
     _raw[device] = {}
-    know(device)
+    register_device(device)
 
 
 def _space(device: Device, kind: str) -> Raw:
@@ -203,7 +203,7 @@ def _space(device: Device, kind: str) -> Raw:
             # Real numbers need no conjugation, so plain functions are enough.
             F.adjoint = methodcaller("swapaxes", -1, -2)
             if device.streamed:
-                F.adjoint = device.launching(in_one_place(OPS["adjoint"], F.adjoint, device))
+                F.adjoint = device.launching(on_one_device(OPS["adjoint"], F.adjoint, device))
             F.mh = attrgetter("T")
             F.chain = xp.multiply
         else:
@@ -257,7 +257,7 @@ def _bind(op: Op, F: Raw, kind: str) -> None:
         # NumPy rounds a factor or divisor to float16 first, PyTorch no more than the result.
         bound = _rounded_after(bound)
     if F.device.streamed:
-        bound = F.device.launching(in_one_place(op, bound, F.device))
+        bound = F.device.launching(on_one_device(op, bound, F.device))
     setattr(F, name, bound)
 
 

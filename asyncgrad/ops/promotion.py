@@ -16,7 +16,7 @@ from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
-from asyncgrad.ops.device_check import apart
+from asyncgrad.ops.device_check import device_mismatch
 from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.tensors.transfer import to_device
@@ -274,7 +274,7 @@ def check_device(name: str, *operands: Any) -> None:
     devices = [x._metadata.device for x in operands if isinstance(x, Variable)]
     for device in devices[1:]:
         if device is not devices[0]:
-            raise apart(name, devices[0], device)
+            raise device_mismatch(name, devices[0], device)
 
 
 def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
@@ -341,7 +341,7 @@ def promote_binary(
             return out
         return pair(constant(number, x), x) if reflected else pair(x, constant(number, x))
 
-    def meet(x: Any, y: Any) -> Any:
+    def promote(x: Any, y: Any) -> Any:
         if isinstance(x, Variable) and isinstance(y, Variable):
             if x._metadata.device is not y._metadata.device:
                 x, y = beside(name, x, y)
@@ -363,13 +363,13 @@ def promote_binary(
                     check(x, y)
                 return with_number(known, number, known is y)
             if (first := as_number(x)) is not None:
-                return meet(lone(first), number)
+                return promote(scalar_tensor(first), number)
         foreign, place = (y, 2) if isinstance(x, Variable) else (x, 1)
         if operator and not knows_no_tensors(name, foreign):
             return NotImplemented
         raise refusal(foreign, name, place)
 
-    return meet
+    return promote
 
 
 def wrapped(number: Any, dtype: Any) -> Any:
@@ -383,7 +383,7 @@ def wrapped(number: Any, dtype: Any) -> Any:
     return int(np.asarray(int(number)).astype(dtype))
 
 
-def lone(number: Any) -> Any:
+def scalar_tensor(number: Any) -> Any:
     """A CPU tensor of a number, with the dtype that the number has by itself."""
     array = np.asarray(number, dtype=number_dtype(number))
     made(array)

@@ -17,7 +17,7 @@ from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, wait
 from asyncgrad.scheduler.offload import cooperate, offload, turn_of_caller
 from asyncgrad.scheduler.portal import call_on_portal
 from asyncgrad.scheduler.reentrant import is_in_node
-from asyncgrad.scheduler.registry import check_loop, engine, engine_of
+from asyncgrad.scheduler.registry import engine, engine_of, refuse_trio
 from asyncgrad.scheduler.results import awaitable, ended
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def start(task: GraphTask) -> Any:
         if not modes.blocking and not is_in_node():
             return engine_of(loop).submit(task, loop)
     elif "trio" in modules and not current().blocking:
-        check_loop("backward" if task.captures is None else "grad")
+        refuse_trio("backward" if task.captures is None else "grad")
     return ended(run_inline(task))
 
 
@@ -54,7 +54,7 @@ def start_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> Any:
     if _get_running_loop() is not None or not is_chain(root):
         return None
     if "trio" in modules:
-        check_loop("backward")
+        refuse_trio("backward")
     run_chain(root, gradient, keep_graph)
     return ended(None)
 

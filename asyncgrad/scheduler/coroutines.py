@@ -59,18 +59,18 @@ class CoroutineNodes:
         if task.suspended and task not in self._full:
             self._full[task] = call_later(host.loop, STALLED, self._warn, task)
 
-    def moved(self) -> tuple[GraphTask, ...]:
-        """Start what a new limit allows; returns the passes that have nodes here."""
+    def use_new_limit(self) -> tuple[GraphTask, ...]:
+        """Return the passes with nodes here, which may start more; their warnings are off."""
         tasks = tuple(self._running)
         for task in tasks:
-            self._moves(task)
+            self._stop_warning(task)
         return tasks
 
     def _warn(self, task: GraphTask) -> None:
         del self._full[task]
         warn_of_stall(task, self.limit)
 
-    def _moves(self, task: GraphTask) -> None:
+    def _stop_warning(self, task: GraphTask) -> None:
         """Stop the timer of a pass's warning, because a node has ended."""
         timer = self._full.pop(task, None)
         if timer is not None:
@@ -87,7 +87,7 @@ class CoroutineNodes:
         """Report the end of a coroutine node, which may have been cancelled before it began."""
         running = self._running.get(task, {})
         known = running.pop(waiting, None) is not None
-        self._moves(task)
+        self._stop_warning(task)
         if known and not running:
             del self._running[task]
         if waiting.cancelled():
@@ -113,7 +113,7 @@ class CoroutineNodes:
     def stop(self, host: Host, task: GraphTask) -> None:
         """Cancel the coroutine nodes of a pass, once; those that ignore it are given up later."""
         running = self._running.pop(task, None)
-        self._moves(task)
+        self._stop_warning(task)
         if not running:
             return
         for waiting in running:

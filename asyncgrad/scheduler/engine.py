@@ -105,8 +105,8 @@ class Engine(RunningPasses):
         self.collections.unwatch()
         if self._limits_blas:
             blas.give_back()
-        if self._hurries:
-            loop_thread.rest()
+        if self._loop_goes_first:
+            loop_thread.restore_slice()
 
     def drop(self) -> None:
         """Drop the engine in a forked child: its threads and its loop are the parent's."""
@@ -145,8 +145,8 @@ class Engine(RunningPasses):
         self.nodes.limit = coroutine_nodes
         self.nodes.grace = grace
         self.admit()
-        for task in self.nodes.moved():
-            self.hurry(task)
+        for task in self.nodes.use_new_limit():
+            self.read_inbox(task)
 
     # -- the end of passes ------------------------------------------------
 
@@ -155,7 +155,7 @@ class Engine(RunningPasses):
         self.close()
         self._forget(self)
 
-    def _rest(self) -> None:
+    def _note_empty(self) -> None:
         """Note that no pass is left."""
         self._watch_idle()
         if self.emptied is not None and not self.emptied.done():

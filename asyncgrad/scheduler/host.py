@@ -79,7 +79,7 @@ class Host:
         self.clock: Callable[[], int] = perf_counter_ns
         self.closed = False
         #: Running asyncio tasks, kept alive here because the loop refers to them only weakly.
-        self.programs: set[Task[Any]] = set()
+        self.background_tasks: set[Task[Any]] = set()
 
     @property
     def loop(self) -> AbstractEventLoop:

@@ -37,8 +37,8 @@ _UNLIMITED = 2**62
 
 def run_inline(task: GraphTask) -> Any:
     """Run a pass to its end in this thread, and return its result."""
-    if task.parent is not None and reentrant.is_short(task):
-        return reentrant.fresh(_run, task)
+    if task.parent is not None and reentrant.has_little_stack(task):
+        return reentrant.on_new_stack(_run, task)
     return _run(task)
 
 
@@ -64,7 +64,7 @@ def run_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> None:
 
 def _run(task: GraphTask) -> Any:
     if task.deadline is not None:
-        _go_on(task)
+        _run_to_end(task)
     else:
         # `without_fp_errors` written out, whose call costs 1 % of a small pass.
         for token in fp_errors_ignored:
@@ -76,7 +76,7 @@ def _run(task: GraphTask) -> Any:
                 del token
             break
         if outcome is not FINISHED:
-            _go_on(task)
+            _run_to_end(task)
     if task.state is RUNNING:
         if task.members:
             decide_inline(task)
@@ -99,7 +99,7 @@ def _run(task: GraphTask) -> Any:
 
 
 @without_fp_errors
-def _go_on(task: GraphTask) -> None:
+def _run_to_end(task: GraphTask) -> None:
     """Run a pass with coroutine nodes or a deadline until it is finished."""
     timer = None
     #: The nodes that run on the portal's loop, and those that have ended there.

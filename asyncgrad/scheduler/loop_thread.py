@@ -48,8 +48,8 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def hurry() -> bool:
-    """Shorten the slice of this thread, until `rest` was called as often; False if impossible."""
+def shorten_slice() -> bool:
+    """Shorten this thread's slice until as many calls of `restore_slice`; False if impossible."""
     found = _read()
     if found is None or found.policy != _SCHED_OTHER or not found.runtime:
         return False
@@ -62,8 +62,8 @@ def hurry() -> bool:
     return True
 
 
-def rest() -> None:
-    """Undo one `hurry` of this thread; does nothing in another one."""
+def restore_slice() -> None:
+    """Undo one `shorten_slice` of this thread; does nothing in another one."""
     if _thread.holders:
         _thread.holders -= 1
         if not _thread.holders:

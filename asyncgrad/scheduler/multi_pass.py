@@ -20,7 +20,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.portal import call_on_portal
 from asyncgrad.scheduler.reentrant import is_in_node
-from asyncgrad.scheduler.registry import check_loop, engine_of
+from asyncgrad.scheduler.registry import engine_of, refuse_trio
 from asyncgrad.scheduler.results import awaitable
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class MultiPass(asyncio.Task[Any]):
         self._observed = False
         self._origin = CallSite().remember()
         super().__init__(program, loop=loop)
-        programs = engine_of(loop).programs
-        programs.add(self)
-        super().add_done_callback(programs.discard)
+        running = engine_of(loop).background_tasks
+        running.add(self)
+        super().add_done_callback(running.discard)
 
     def __iter__(self) -> Generator[Any, None, Any]:
         """Raise TypeError: the task can't be unpacked like the results."""
@@ -96,7 +96,7 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], name: str, *, waits: bool)
     if loop is None:
         if "trio" in modules and not current().blocking:
             try:
-                check_loop(name)
+                refuse_trio(name)
             except RuntimeError:
                 program.close()
                 raise

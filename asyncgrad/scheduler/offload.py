@@ -126,6 +126,6 @@ def turn_of_caller(running: Engine) -> asyncio.Future[None] | None:
     """What a caller that yields has to wait for; None if this turn of the loop has time for it."""
     if current().priority < 0:
         return running.idle_queue.join(running)
-    line = running.yield_queue
+    queue = running.yield_queue
     # A thousand tasks may come here in one turn, so if a queue exists the clock is not read.
-    return line.join(running) if line.waiting or running.overdrawn() else None
+    return queue.join(running) if queue.waiting or running.overdrawn() else None

@@ -82,8 +82,8 @@ def _start(coroutine: Coroutine[Any, Any, None], task: GraphTask, host: Host) ->
     # Not `create_task`: an eager task factory would call participants at once, in here.
     running = asyncio.Task(coroutine, loop=host.loop, context=task.new_context())
     # Kept alive there because the loop refers to it only weakly.
-    host.programs.add(running)
-    running.add_done_callback(host.programs.discard)
+    host.background_tasks.add(running)
+    running.add_done_callback(host.background_tasks.discard)
     return running
 
 

@@ -141,13 +141,13 @@ class Urgency(NamedTuple):
     """The order of passes, on the loop and in threads: the smallest goes first."""
 
     #: Minus the priority.
-    laxness: int
+    minus_priority: int
     #: The earlier goes first; infinite without a deadline.
     deadline: float
     #: The time that the pass's family (all passes nested in one) has used: the least goes first.
     used: int
     #: Minus the depth of nesting: a nested pass must end before its parent can go on.
-    shallowness: int
+    minus_depth: int
 
 
 ORDINARY = Urgency(0, inf, 0, 0)

@@ -43,7 +43,7 @@ def is_in_node() -> bool:
     return False
 
 
-def is_short(task: GraphTask) -> bool:
+def has_little_stack(task: GraphTask) -> bool:
     """Whether a nested pass should go to a new thread, as half of the frames are in use."""
     if task.depth % _EVERY:
         return False
@@ -55,7 +55,7 @@ def is_short(task: GraphTask) -> bool:
     return not left
 
 
-def fresh(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
+def on_new_stack(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
     """Call a function with a pass in a new thread, and so on a new stack; blocks meanwhile."""
     outcome: list[tuple[Any, BaseException | None]] = []
 

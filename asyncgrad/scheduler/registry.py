@@ -51,12 +51,12 @@ def running_loop(name: str) -> asyncio.AbstractEventLoop:
     """The running event loop, for a function that needs one."""
     loop = _get_running_loop()
     if loop is None:
-        check_loop(name)
+        refuse_trio(name)
         raise RuntimeError(f"{name}(): no running event loop. Call it from a coroutine.")
     return loop
 
 
-def check_loop(name: str) -> None:
+def refuse_trio(name: str) -> None:
     """Raise if the caller runs on trio: a pass would hold its loop, and nothing can be awaited.
 
     A blocking pass in a thread that trio started is fine, as no task of trio's runs there.

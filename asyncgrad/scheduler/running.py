@@ -64,8 +64,8 @@ class RunningPasses(Host):
         self.worker = Worker(self.queue)
         self.admission = Admission(self.live)
         #: The loop's thread gets a core as soon as it wakes.
-        self._hurries = loop_thread.hurry()
-        self.thread_segments = ThreadSegments(self.queue, hurries=self._hurries)
+        self._loop_goes_first = loop_thread.shorten_slice()
+        self.thread_segments = ThreadSegments(self.queue, loop_goes_first=self._loop_goes_first)
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
         self.nodes = CoroutineNodes()
@@ -81,7 +81,7 @@ class RunningPasses(Host):
         """Stop for good, because the program is being stopped."""
         raise NotImplementedError
 
-    def _rest(self) -> None:
+    def _note_empty(self) -> None:
         """Note that no pass is left."""
         raise NotImplementedError
 
@@ -132,9 +132,9 @@ class RunningPasses(Host):
         self.nodes.stop(self, task)
         if not task.ending:
             self.thread_segments.recall(task)
-        self.hurry(task)
+        self.read_inbox(task)
 
-    def hurry(self, task: GraphTask) -> None:
+    def read_inbox(self, task: GraphTask) -> None:
         """Read a pass's inbox now, unless its owner is about to."""
         if task not in self.thread_segments.tasks and not task.running:
             task.drain()
@@ -292,7 +292,7 @@ class RunningPasses(Host):
         task.inbox.append(partial(task.resume, node, evaluation, ended.result, ended.error))
         # The error's traceback will hold this frame: a cycle.
         del suspended, ended, node, evaluation
-        self.hurry(task)
+        self.read_inbox(task)
 
     # -- ending ---------------------------------------------------------
 
@@ -355,7 +355,7 @@ class RunningPasses(Host):
                 self.admission.left(task)
                 self.admit()
             if not live:
-                self._rest()
+                self._note_empty()
         if task.state is DONE:
             future._task = None
             resolve(future, task.result)

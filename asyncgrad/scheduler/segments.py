@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class ThreadSegments:
     """The jobs in the threads of one engine."""
 
-    def __init__(self, queue: DeviceQueue, *, hurries: bool) -> None:
-        """Start the threads; one is left idle for the loop's thread unless that `hurries`."""
+    def __init__(self, queue: DeviceQueue, *, loop_goes_first: bool) -> None:
+        """Start the threads; one is left idle for the loop's thread unless `loop_goes_first`."""
         self._queue = queue
         #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
-        self.threads = Threads(blas.CORES, "asyncgrad", kept=0 if hurries else 1)
+        self.threads = Threads(blas.CORES, "asyncgrad", kept=0 if loop_goes_first else 1)
         self._switching = SwitchInterval()
         self.segments = self.offloads = 0
 

@@ -30,8 +30,8 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._waiting: deque[Future[None]] = deque()
-        #: A callback is scheduled that will resume tasks.
-        self.looking = False
+        #: Whether a callback is scheduled that will resume tasks.
+        self.scheduled = False
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -65,9 +65,9 @@ class YieldQueue:
 
     def join(self, host: Host) -> Future[None]:
         """A future that is done when it is the caller's turn."""
-        if not self.waiting.looking:
+        if not self.waiting.scheduled:
             host.loop.call_soon(self._admit, host)
-            self.waiting.looking = True
+            self.waiting.scheduled = True
         return self.waiting.enter()
 
     def _admit(self, host: Host) -> None:
@@ -102,7 +102,7 @@ class YieldQueue:
             else:
                 host.loop.call_soon(self._admit, host)
         else:
-            self.waiting.looking = False
+            self.waiting.scheduled = False
 
 
 class IdleQueue:
@@ -115,8 +115,8 @@ class IdleQueue:
 
     def join(self, host: Host) -> Future[None]:
         """A future that is done when it is the caller's turn."""
-        if not self.waiting.looking:
-            self.waiting.looking = True
+        if not self.waiting.scheduled:
+            self.waiting.scheduled = True
             host.loop.call_soon(self._look, host)
             self._last = self._since = host.clock()
         return self.waiting.enter()
@@ -130,7 +130,7 @@ class IdleQueue:
             resumed = self.waiting.resume()
             self._since = now
         if not resumed and not self.waiting:
-            self.waiting.looking = False
+            self.waiting.scheduled = False
             return
         host.loop.call_soon(self._look, host)
         # The resumed task runs before the next `_look`. The turn must not count as idle then, even

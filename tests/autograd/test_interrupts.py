@@ -208,7 +208,7 @@ def forward() -> None:
     [
         (along_a_chain, inline.run_chain),
         (one_go, inline._run),
-        (several_goes, inline._go_on),
+        (several_goes, inline._run_to_end),
         (on_a_loop, Engine.run_slice),
         (alone, fp_errors.call_without_fp_errors),
         (forward, elementwise._rsqrt),

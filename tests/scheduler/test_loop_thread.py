@@ -42,22 +42,22 @@ def test_as_long_as_an_engine_lives(usual: int) -> None:
 
 
 def test_the_last_engine_of_a_thread_gives_it_back(usual: int) -> None:
-    assert loop_thread.hurry()
-    assert loop_thread.hurry()
-    loop_thread.rest()
+    assert loop_thread.shorten_slice()
+    assert loop_thread.shorten_slice()
+    loop_thread.restore_slice()
     assert _slice() == loop_thread._SLICE_NS
-    threading.Thread(target=loop_thread.rest).start()
+    threading.Thread(target=loop_thread.restore_slice).start()
     assert _slice() == loop_thread._SLICE_NS
-    loop_thread.rest()
+    loop_thread.restore_slice()
     assert _slice() == usual
 
 
 def test_a_slice_that_was_set_meanwhile_stays(usual: int) -> None:
-    assert loop_thread.hurry()
+    assert loop_thread.shorten_slice()
     found = loop_thread._read()
     assert found is not None
     assert loop_thread._write(found, 3_000_000)
-    loop_thread.rest()
+    loop_thread.restore_slice()
     assert _slice() == 3_000_000
     assert loop_thread._write(found, usual)
 
@@ -73,8 +73,8 @@ def test_where_that_is_impossible(system: str, monkeypatch: pytest.MonkeyPatch) 
         found.policy, found.runtime = (0, 0) if system == "older" else (1, 5)
         monkeypatch.setattr(loop_thread, "_read", lambda: found)
     monkeypatch.setattr(loop_thread, "_write", lambda *args: pytest.fail("not to be called"))
-    assert not loop_thread.hurry()
-    loop_thread.rest()
+    assert not loop_thread.shorten_slice()
+    loop_thread.restore_slice()
 
 
 def test_a_system_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_system_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     # The tests before may have left an engine in their own thread.
     results = []
     thread = threading.Thread(
-        target=lambda: results.extend([loop_thread.hurry(), loop_thread.rest()])
+        target=lambda: results.extend([loop_thread.shorten_slice(), loop_thread.restore_slice()])
     )
     thread.start()
     thread.join()

@@ -88,12 +88,12 @@ class TestAtTheSameTime:
         assert all(name.startswith("asyncgrad") for name in promote_binary.threads)
         await assert_nothing_runs()
 
-    @pytest.mark.parametrize(("cores", "hurries"), [(2, True), (3, False)])
+    @pytest.mark.parametrize(("cores", "loop_goes_first"), [(2, True), (3, False)])
     async def test_the_pulls_of_one_node_do_where_the_loop_gets_a_core(
-        self, cores: int, hurries: bool, monkeypatch: pytest.MonkeyPatch
+        self, cores: int, loop_goes_first: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One that runs at once when it wakes, or one that is left to it."""
-        self.engine(monkeypatch, cores, hurries)
+        self.engine(monkeypatch, cores, loop_goes_first)
         x, promote_binary = leaf(), Meeting(2)
         await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
@@ -103,7 +103,7 @@ class TestAtTheSameTime:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Two layers: the first one's node meets the gradient of the second one's weight."""
-        self.engine(monkeypatch, 2, hurries=True)
+        self.engine(monkeypatch, 2, loop_goes_first=True)
         x, w, promote_binary = leaf(), leaf(), Meeting(2)
         y = heavy(x, promote_binary)
         await heavy(y, promote_binary, lambda g: g * 3.0, others=(w,)).sum().backward()
@@ -114,7 +114,7 @@ class TestAtTheSameTime:
     async def test_an_error_in_either_part_of_a_node_is_the_passs(
         self, failing: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.engine(monkeypatch, 2, hurries=True)
+        self.engine(monkeypatch, 2, loop_goes_first=True)
         x, w, meeting = leaf(), leaf(), Meeting(2)
 
         def part_of(place: int) -> Callable[[Any], Any]:
@@ -136,7 +136,7 @@ class TestAtTheSameTime:
     async def test_of_two_cores_one_is_left_to_a_loop_that_would_have_to_wait_for_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.engine(monkeypatch, 2, hurries=False)
+        self.engine(monkeypatch, 2, loop_goes_first=False)
         x, promote_binary = leaf(), Meeting(1)
         await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
@@ -146,7 +146,7 @@ class TestAtTheSameTime:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An LSTM goes through all steps for whichever gradient it is asked for."""
-        self.engine(monkeypatch, 2, hurries=True)
+        self.engine(monkeypatch, 2, loop_goes_first=True)
         wanted: list[tuple[str, ...]] = []
         kernel = recurrent._lstm_kernel
 
@@ -160,10 +160,10 @@ class TestAtTheSameTime:
         assert wanted == [("v", "w", "b")]
 
     @staticmethod
-    def engine(monkeypatch: pytest.MonkeyPatch, cores: int, hurries: bool) -> None:
+    def engine(monkeypatch: pytest.MonkeyPatch, cores: int, loop_goes_first: bool) -> None:
         """Start the engine of a machine."""
         monkeypatch.setattr(blas, "CORES", cores)
-        monkeypatch.setattr(loop_thread, "hurry", lambda: hurries)
+        monkeypatch.setattr(loop_thread, "shorten_slice", lambda: loop_goes_first)
         ag.engine()
         monkeypatch.setattr(pieces, "threads", cores)
 

@@ -314,7 +314,7 @@ def test_a_job_that_comes_while_another_is_taken(
                 self.submit(number)
 
         def submit(self, number: int) -> None:
-            urgency = ORDINARY._replace(laxness=-number)
+            urgency = ORDINARY._replace(minus_priority=-number)
             self.threads.submit(lambda: self.done.append(number), urgency)
 
         def call(self) -> None:
@@ -345,7 +345,7 @@ def test_a_job_that_is_taken_while_another_comes(taken: int) -> None:
             self.submit(0)
 
         def submit(self, number: int) -> None:
-            urgency = ORDINARY._replace(laxness=-number)
+            urgency = ORDINARY._replace(minus_priority=-number)
             self.threads.submit(lambda: self.done.append(number), urgency)
 
         def call(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SOON = ORDINARY._replace(deadline=1.0)
-URGENT = ORDINARY._replace(laxness=-1)
+URGENT = ORDINARY._replace(minus_priority=-1)
 
 
 class Held:
@@ -64,7 +64,7 @@ def test_urgent_jobs_overtake() -> None:
         held.submit("b", SOON)
         held.submit("c", URGENT)
         held.submit("used more", ORDINARY._replace(used=5))
-        held.submit("deeper", ORDINARY._replace(shallowness=-1))
+        held.submit("deeper", ORDINARY._replace(minus_depth=-1))
     assert held.log == ["c", "b", "deeper", "a", "used more"]
 
 

@@ -18,7 +18,7 @@ from asyncgrad.creation import randint
 from asyncgrad.errors import add_note
 from asyncgrad.ops.tensors.pytree import tree_map
 from asyncgrad.random import fork_rng, manual_seed
-from asyncgrad.scheduler.registry import check_loop, running_loop
+from asyncgrad.scheduler.registry import refuse_trio, running_loop
 from asyncgrad.tensor import Tensor
 from asyncgrad.utils.data.collate import default_collate, default_convert
 from asyncgrad.utils.data.dataset import IterableDataset
@@ -173,7 +173,7 @@ class DataLoader(Generic[_Sample_co]):
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Iterate over the batches without blocking the loop."""
-        check_loop("DataLoader")
+        refuse_trio("DataLoader")
         return _Ahead(self, self._draw_seed())
 
     def _draw_seed(self) -> int:
