@@ -64,8 +64,6 @@ class Op(NamedTuple):
     fresh: bool = True
     #: With one pull: whether it returns the gradient itself or a writeable view of all of it.
     passes: bool = False
-    #: Numbers of outputs: 1, or None where it depends on the call.
-    outputs: int | None = 1
     #: The node's number of inputs, numbers included; None means those of `inputs`.
     arity: int | None = None
     #: PyTorch's name of the node; empty if it follows from the op's name.

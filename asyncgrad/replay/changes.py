@@ -94,9 +94,7 @@ class Changes(ChangedMemory):
         called, arguments, keywords = function, (), {}
         if self.reason is None:
             try:
-                called, arguments, keywords = self._call(
-                    function, name, args, kwargs, effect, values
-                )
+                called, arguments, keywords = self._call(function, args, kwargs, effect, values)
             except UnrepeatableError as error:
                 self.refuse(f"{name}: {error}")
         for stepped in args if effect and name not in GRADIENTS_ONLY else ():
@@ -132,9 +130,7 @@ class Changes(ChangedMemory):
                 self.refuse(f"{name}: {error}")
         return result
 
-    def _call(
-        self, function: Any, name: str, args: Any, kwargs: Any, effect: bool, values: bool
-    ) -> Any:
+    def _call(self, function: Any, args: Any, kwargs: Any, effect: bool, values: bool) -> Any:
         """What a replay calls, and the templates of its arguments."""
         arguments = tuple([self._argument(x, effect, values) for x in args])
         keywords = {key: self._argument(x, effect, values) for key, x in kwargs.items()}
