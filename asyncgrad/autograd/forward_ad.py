@@ -16,7 +16,7 @@ from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import bottom
-from asyncgrad.ops.forward import closed, tangent_of
+from asyncgrad.ops.forward import tangent_of, without_tangents
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
@@ -198,7 +198,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             f"given forward gradient is of size {list(given)}."
         )
     if any(n > 1 and not step for n, step in zip(given, tangent.stride(), strict=True)):
-        tangent = closed(RECORDED.clone, tangent)
+        tangent = without_tangents(RECORDED.clone, tangent)
     dual: Tensor = _alias(tensor, opened)
     opened.set(dual._array, tangent)
     return dual
@@ -234,5 +234,5 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         return UnpackedDualTensor(tensor, None)
     if level is not None and level != opened.depth:
         raise AutogradError(f"unpack_dual: level {level} is not open, but {opened.depth} is")
-    tangent = closed(tangent_of, tensor, opened) if is_fwd_grad_enabled() else None
+    tangent = without_tangents(tangent_of, tensor, opened) if is_fwd_grad_enabled() else None
     return UnpackedDualTensor(_alias(tensor, opened), tangent)

@@ -146,8 +146,8 @@ def _result(
         if given and not dirty:
             return view_of_input(value, None)
         view = view_of(value)
-        if view is not None and view.creation == "no_grad" and current().grad:
-            view.creation = "function"
+        if view is not None and view.creation_meta == "no_grad_mode" and current().grad:
+            view.creation_meta = "in_custom_function"
         return value
     edge = ctx._edge_of(number)
     if dirty and given:
@@ -181,11 +181,11 @@ def view_of_input(value: Value, edge: StoredEdge) -> Any:
     base = value if view is None else view.base
     if edge is not None:
         node: Any = as_edge(edge).node
-        creation = "function" if node.num_inputs == 1 else "several"
-        result._autograd = View(base, None, counter.value, creation)
+        creation_meta = "in_custom_function" if node.num_inputs == 1 else "multi_output_node"
+        result._autograd = View(base, None, counter.value, creation_meta)
         counter.register(result)
     elif not requires_grad(value):
-        result._autograd = View(base, None, counter.value, "no_grad")
+        result._autograd = View(base, None, counter.value, "no_grad_mode")
     return result
 
 
@@ -193,8 +193,8 @@ def _rebase_dirty(value: Value, edge: StoredEdge, outputs: tuple[Any, ...]) -> N
     """Make the node the grad_fn of an input that was changed in place."""
     meta = value._autograd
     view = view_of(value)
-    if view is not None and view.creation is not None:
-        refuse_change(view.creation, indirect=False, edge=value._edge)
+    if view is not None and view.creation_meta is not None:
+        refuse_change(view.creation_meta, indirect=False, edge=value._edge)
     if view is not None and len(_tensors_of(outputs)) > 1:
         raise AutogradError(
             "If your Function modifies inplace an input that is a view of another Tensor, it can't "

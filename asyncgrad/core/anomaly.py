@@ -57,7 +57,7 @@ def report(node: Node, error: BaseException) -> None:
 
     If it was made while other nodes ran, as in a pass that records itself, say where those were.
     """
-    parts = list(_story(node))
+    parts = list(_messages(node))
     add_note(error, "".join(parts))
     for part in parts:
         try:
@@ -67,7 +67,7 @@ def report(node: Node, error: BaseException) -> None:
             traceback.print_exception(warning.with_traceback(None), chain=False)
 
 
-def _story(node: Node) -> Iterator[str]:
+def _messages(node: Node) -> Iterator[str]:
     """The forward call that made a node, then those of its parents (see `remember`)."""
     made_at = node.metadata.get("traceback_")
     if made_at is None:

@@ -11,7 +11,7 @@ from asyncgrad.core.variable import (
     View,
     autograd_meta,
     counter_of,
-    creation_of,
+    creation_meta_of,
     gradient_edge,
     requires_grad,
     retain,
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 
 def note_view(
-    variable: Variable, source: Variable, name: str, attributes: Value, creation: str | None = None
-) -> None:
+    variable: Variable, source: Variable, name: str, attributes: Value,
+    creation_meta: str | None = None,
+) -> None:  # fmt: skip
     """Note that a result is a view of the tensor it was taken from.
 
-    `name` is the table's name of the view function, `creation` the reason why the view can't be
-    changed in place while recording, or None.
+    `name` is the table's name of the view function, `creation_meta` the reason why the view
+    can't be changed in place while recording, or None.
     """
     # Inlined `looks_into`: this runs for every view.
     array, held = source._array, variable._array.base
     if held is not array and (held is None or held is not array.base):
         # The function returned a copy.
-        if creation == "inference":
+        if creation_meta == "inference_mode":
             autograd_meta(variable).inference = True
         return
     meta = source._autograd
@@ -49,11 +50,11 @@ def note_view(
     counter = source._counter or counter_of(source)
     variable._counter = counter
     if parent is None:
-        view = View(source, (None, name, attributes), counter.value, creation)
+        view = View(source, (None, name, attributes), counter.value, creation_meta)
     else:
-        known = creation_of(parent)
+        known = creation_meta_of(parent)
         path = None if parent.path is None else (parent.path, name, attributes)
-        view = View(parent.base, path, counter.value, known or creation)
+        view = View(parent.base, path, counter.value, known or creation_meta)
     variable._autograd = view  # type: ignore[assignment]
     if variable._edge is not None:
         counter.register(variable)

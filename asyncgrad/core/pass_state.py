@@ -62,10 +62,10 @@ class PassState:
     __slots__ = (
         "__weakref__", "after", "asked", "callbacks", "cancelling", "captured", "captures",
         "careful", "collect", "context", "create_graph", "deadline", "dependencies", "depth",
-        "early", "ending", "error", "exec_info", "freed", "future", "inbox", "keep_graph",
-        "later_errors", "launched", "members", "not_ready", "observer", "order", "parent",
-        "priority", "queued", "ready", "recorded", "result", "revoke", "root", "running", "secured",
-        "share_ns", "staged", "state", "stepping", "story", "streams", "suspended", "timer",
+        "early", "ending", "error", "event_log", "exec_info", "freed", "future", "inbox",
+        "keep_graph", "later_errors", "launched", "members", "not_ready", "observer", "order",
+        "parent", "priority", "queued", "ready", "recorded", "result", "revoke", "root", "running",
+        "secured", "share_ns", "staged", "state", "stepping", "streams", "suspended", "timer",
         "virtual_time", "wait_enqueued", "walk",
     )  # fmt: skip
 
@@ -168,7 +168,7 @@ class PassState:
         #: The timer for the deadline, or for the grace period of cancelled nodes.
         self.timer: Any = None
         #: The last events, unless the pass ended in its first slice.
-        self.story: Any = None
+        self.event_log: Any = None
         #: It waits in a queue.
         self.queued = False
         #: A slice of it is running.

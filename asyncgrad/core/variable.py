@@ -30,7 +30,7 @@ class AutogradMeta:
 
     __slots__ = (
         "accumulator", "extras", "grad", "grad_dtype", "inference", "name", "post_accumulate",
-        "requires_grad", "retains_grad", "turned", "view",
+        "requires_grad", "retains_grad", "transposed_at", "view",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class AutogradMeta:
         self.post_accumulate: Hooks | None = None
         self.retains_grad = False
         #: The tensor's version after the last in-place change of its axes, -1 before the first.
-        self.turned = -1
+        self.transposed_at = -1
         #: The `View` if the tensor is a view, or None.
         self.view: Any = None
         #: The tensor was made in inference mode.
@@ -80,7 +80,7 @@ class View:
     It has the same attributes for reading.
     """
 
-    __slots__ = ("base", "creation", "path", "version")
+    __slots__ = ("base", "creation_meta", "path", "version")
 
     #: The defaults of `AutogradMeta`.
     requires_grad = False
@@ -92,9 +92,11 @@ class View:
     retains_grad = False
     inference = False
     name = None
-    turned = -1
+    transposed_at = -1
 
-    def __init__(self, base: Variable, path: Value, version: int, creation: str | None) -> None:
+    def __init__(
+        self, base: Variable, path: Value, version: int, creation_meta: str | None
+    ) -> None:
         #: The tensor that is not itself a view.
         self.base = base
         #: How to get from there to the view: (path, function, attributes); None if that can't be
@@ -103,7 +105,7 @@ class View:
         #: The version of the base when the view's edge was made.
         self.version = version
         #: Why the view can't be changed in place while recording, or None.
-        self.creation = creation
+        self.creation_meta = creation_meta
 
     @property
     def view(self) -> View:
@@ -217,8 +219,8 @@ def _renewed_edge(variable: Variable, view: View) -> Any:
     counter = variable._counter
     if counter is None or counter.value == view.version or gradient_edge(view.base) is None:
         return None
-    if creation_of(view) is not None:
-        refuse_change(view.creation, indirect=True)
+    if creation_meta_of(view) is not None:
+        refuse_change(view.creation_meta, indirect=True)
     edge = replay(view)
     view.version = counter.value
     variable._edge = edge
@@ -235,13 +237,13 @@ def view_of(variable: Variable) -> View | None:
     return None if meta is None else meta.view
 
 
-def creation_of(view: View) -> str | None:
+def creation_meta_of(view: View) -> str | None:
     """Why a view can't be changed in place while recording, or None."""
     meta = view.base._autograd
-    if meta is not None and view.version < meta.turned and view.creation is None:
+    if meta is not None and view.version < meta.transposed_at and view.creation_meta is None:
         # The path started from the base's old axes, which have changed since.
-        view.creation = "turned"
-    return view.creation
+        view.creation_meta = "transposed"
+    return view.creation_meta
 
 
 def counter_of(variable: Variable) -> VersionCounter:

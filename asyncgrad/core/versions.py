@@ -111,29 +111,29 @@ _CLARIFY = (
     "want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
 )
 _REMEDIES = {
-    "no_grad": _CLARIFY.format("no_grad"),
-    "inference": _CLARIFY.format("inference_mode"),
-    "several": (
+    "no_grad_mode": _CLARIFY.format("no_grad"),
+    "inference_mode": _CLARIFY.format("inference_mode"),
+    "multi_output_node": (
         "This view is the output of a function that returns multiple views. Such functions do not "
         "allow the output views to be modified inplace. You should replace the inplace operation "
         "by an out-of-place one."
     ),
-    "function": (
+    "in_custom_function": (
         "This view was created inside a custom Function (or because an input was returned as-is) "
         "and the autograd logic to handle view+inplace would override the custom backward "
         "associated with the custom Function, leading to incorrect gradients. This behavior is "
         "forbidden. You can fix this by cloning the output of the custom Function."
     ),
-    "turned": (
+    "transposed": (
         "The axes of its base have been changed in place since the view was taken, and the way to "
         "it is not known any more. Take the view after that, or use the form that is not in place."
     ),
 }
 #: By creation mode: how such a view was made, and where it may not be changed.
 _MADE_IN = {
-    "no_grad": ("was created in no_grad mode", " with grad mode enabled"),
-    "inference": ("was created in inference mode", " in normal mode"),
-    "turned": ("was taken of other axes", ""),
+    "no_grad_mode": ("was created in no_grad mode", " with grad mode enabled"),
+    "inference_mode": ("was created in inference mode", " in normal mode"),
+    "transposed": ("was taken of other axes", ""),
 }
 
 
@@ -163,12 +163,14 @@ def stop_retaining(variable: HasEdge) -> None:
             del extras.retain[position]
 
 
-def refuse_change(creation: str | None, *, indirect: bool, edge: StoredEdge = None) -> NoReturn:
-    """Raise for a view that may not be changed while recording, for the reason `creation`.
+def refuse_change(
+    creation_meta: str | None, *, indirect: bool, edge: StoredEdge = None
+) -> NoReturn:
+    """Raise for a view that may not be changed while recording; `creation_meta` says why.
 
     If `indirect`, its base or another view of it has changed. Its edge names what made the view.
     """
-    made, mode = _MADE_IN.get(creation or "", ("", ""))
+    made, mode = _MADE_IN.get(creation_meta or "", ("", ""))
     if edge is not None:
         node, number = edge if isinstance(edge, tuple) else (edge, 0)
         function = re.sub(r"Backward\d*$", "", node.name())
@@ -182,4 +184,4 @@ def refuse_change(creation: str | None, *, indirect: bool, edge: StoredEdge = No
         if indirect
         else "is being modified inplace"
     )
-    raise AutogradError(f"{what} and {how}{mode}. {_REMEDIES[creation or 'no_grad']}")
+    raise AutogradError(f"{what} and {how}{mode}. {_REMEDIES[creation_meta or 'no_grad_mode']}")

@@ -187,7 +187,7 @@ def keep_old_of_tangents(tensor: Any, result: Any, since: int) -> None:
             keep_old_values(x._edge, y, since)
 
 
-def closed(function: Callable[..., Any], *arguments: Any) -> Any:
+def without_tangents(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function without computing tangents."""
     modes = current()
     install(modes.replace(forward=False))

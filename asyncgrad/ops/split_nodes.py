@@ -101,8 +101,8 @@ def several(
         for place in places:
             part = getattr(RECORDED, name)(x, *place)
             seen = view_of(part)
-            if seen is not None and seen.creation is None:
-                seen.creation = "several"
+            if seen is not None and seen.creation_meta is None:
+                seen.creation_meta = "multi_output_node"
             parts.append(part)
         return tuple(parts)
     node = kind()
@@ -110,7 +110,7 @@ def several(
     for place in places:
         array = view(x._array, *place)
         part = wrap(array, metadata_of(array, known.device), Edge(node, len(parts)))
-        note_view(part, x, name, place, "several")
+        note_view(part, x, name, place, "multi_output_node")
         if recorder is not None:
             recorder.computed(OPS[name], (x,), place, part)
         parts.append(part)

@@ -76,8 +76,8 @@ except ValueError:
     raise
 """
 _VIEW = """
-creation = None if modes.grad else "inference" if modes.inference else "no_grad"
-note_view(out, input, "{name}", {attributes}, creation)
+creation_meta = None if modes.grad else "inference_mode" if modes.inference else "no_grad_mode"
+note_view(out, input, "{name}", {attributes}, creation_meta)
 """
 _ONE_INPUT = """
 edge = {x}._edge

@@ -23,7 +23,7 @@ _LENGTH = 24
 SLICE_NS = 550_000
 
 
-class Story:
+class EventLog:
     """The last events of a pass, which become a note on its error."""
 
     __slots__ = ("_events", "_start")
@@ -109,9 +109,9 @@ class Host:
         raise NotImplementedError
 
     def tell(self, task: GraphTask, what: str, now: int | None = None) -> None:
-        """Add an event to the story of a pass."""
+        """Add an event to the log of a pass."""
         if now is None:
             now = self.clock()
-        if task.story is None:
-            task.story = Story(now)
-        task.story.add(now, what)
+        if task.event_log is None:
+            task.event_log = EventLog(now)
+        task.event_log.add(now, what)

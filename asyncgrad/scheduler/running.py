@@ -381,8 +381,8 @@ class RunningPasses(Host):
                 raise error
             else:
                 error = as_failure(error)
-                if task.story is not None:
-                    add_note(error, str(task.story))
+                if task.event_log is not None:
+                    add_note(error, str(task.event_log))
                 future._finish_failed(error)
         finally:
             # The traceback may hold this frame, which must hold neither the pass nor the future.

@@ -261,7 +261,7 @@ class TestStatistics:
         assert re.search(rf"^\|.*`{field.name}`.* \| .+ \|$", SERVING, re.MULTILINE)
 
 
-class TestStory:
+class TestEventLog:
     async def test_an_error_tells_what_happened_to_its_pass(self) -> None:
         x = leaf()
 
@@ -272,8 +272,8 @@ class TestStory:
         y = chain(calls(chain(x, 1, cost=HEAVY), fail), 2, cost=HEAVY)
         with pytest.raises(ValueError, match="no") as caught:
             await chain(y, 1_000).sum().backward()
-        story = caught.value.__notes__[-1]
-        lines = [line.split("ms  ")[-1] for line in story.splitlines()[1:]]
+        log = caught.value.__notes__[-1]
+        lines = [line.split("ms  ")[-1] for line in log.splitlines()[1:]]
         assert lines[0].startswith("runs a slice")
         assert lines[1:] == [
             "goes to a thread",
@@ -293,8 +293,8 @@ class TestStory:
             y = calls(chain(y, 3), give_way)
         with pytest.raises(ValueError, match="no") as caught:
             await y.sum().backward()
-        story = caught.value.__notes__[-1]
-        assert len(story.splitlines()) == 25
+        log = caught.value.__notes__[-1]
+        assert len(log.splitlines()) == 25
 
     async def test_a_deadline_tells_it_too(self) -> None:
         with pytest.raises(TimeoutError) as caught:

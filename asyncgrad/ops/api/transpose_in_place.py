@@ -69,13 +69,13 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
     tensor._array, tensor._metadata = out._array, out._metadata
     bump_version(tensor)
     if seen is None:
-        autograd_meta(tensor).turned = counter.value
+        autograd_meta(tensor).transposed_at = counter.value
         out._edge = None
         if recorded:
             rebase_history(tensor, edge)
     else:
         assert found is not None
-        found.creation = seen.creation
+        found.creation_meta = seen.creation_meta
         if recorded:
             found.version = counter.value
         if tensor._autograd is seen:

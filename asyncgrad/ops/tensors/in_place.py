@@ -24,7 +24,7 @@ from asyncgrad.core.variable import (
     Variable,
     bump_version,
     counter_of,
-    creation_of,
+    creation_meta_of,
     gradient_edge,
     requires_grad,
     view_of,
@@ -145,7 +145,7 @@ def _without_hooks(tensor: Any, given: Any) -> Any:
     A view whose node has hooks, or is an `as_strided`, is taken again: its node is left out.
     """
     view, node = view_of(tensor), as_edge(tensor._edge).node
-    if view is None or node is None or view.creation is not None:
+    if view is None or node is None or view.creation_meta is not None:
         return given
     if node.extras is None and node.name() != "AsStridedBackward0":
         return given
@@ -268,8 +268,8 @@ def check_history(tensor: Any, name: str, *, recorded: bool) -> None:
         )
     if recorded and modes.grad:
         view = view_of(tensor)
-        if view is not None and creation_of(view) is not None:
-            refuse_change(view.creation, indirect=False, edge=tensor._edge)
+        if view is not None and creation_meta_of(view) is not None:
+            refuse_change(view.creation_meta, indirect=False, edge=tensor._edge)
         if meta is not None and meta.requires_grad and tensor._edge is None:
             raise AutogradError(
                 f"{name}: a leaf Variable that requires grad is being used in an in-place "
