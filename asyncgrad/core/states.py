@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """The state of a pass."""
+    """How far a pass has come; in the last three it has ended."""
 
     NEW = "new"
     RUNNING = "running"
+    #: It has failed or was cancelled, and ends when the last node that was handed out has reported.
     DRAINING = "draining"
     DONE = "done"
     FAILED = "failed"

@@ -69,7 +69,7 @@ def _keep(node: Node, stream: Stream, gradient: NodeGradient, saved: Saved) -> N
 
 
 class PassStreams:
-    """The stream state of a pass."""
+    """The streams that a pass uses, and what it notes to order the work in them."""
 
     __slots__ = ("_ahead", "_issued", "_records", "callers", "leaves",
                  "prepared", "running", "settled", "used")  # fmt: skip

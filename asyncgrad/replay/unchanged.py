@@ -274,7 +274,7 @@ def hooked(meta: Any) -> bool:
 
 
 def _hooks_state(meta: Any) -> tuple[Any, ...]:
-    """The hooks of a leaf."""
+    """The hooks of a leaf, by kind, and whether it retains its gradient: to be compared."""
     extras = meta.extras
     kinds = () if extras is None else (*extras.tensor.values(), extras.pre, extras.post)
     held = [tuple(hooks.values()) for hooks in (meta.post_accumulate or {}, *kinds)]

@@ -23,7 +23,7 @@ _TURNS = 3
 
 
 class Worker:
-    """The worker of one host."""
+    """Runs slices of the passes in a host's queue, in a task that ends when the queue is empty."""
 
     __slots__ = ("_queue", "_speed", "held_ns", "longest_hold_ns", "task")
 
