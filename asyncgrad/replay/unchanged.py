@@ -183,26 +183,14 @@ class Unchanged:
 
     def _written(self) -> Callable[[], bool] | None:
         """Code that makes the same checks by identity alone, if they are few and of usual kinds."""
-        lists = self._sized[len(self._full) :]
-        if self._hooked or any(held.__class__ is not list for held in lists):
+        if self._hooked:
             return None
         code = _Checks()
         # In the order of `_present`, and as it was recorded: another thread may change it now.
         values = iter(self._values)
         self._add_names(code, values)
-        for held, length in zip(self._full, self._lengths, strict=False):
-            parts, keys = list(islice(values, length)), list(islice(values, length))
-            if any(key.__class__ is not str for key in keys):
-                return None
-            for key, value in zip(keys, parts, strict=True):
-                code.same(held, f"[{key!r}]", value)
-            code.lists(held, keys)
-        for held in lists:
-            for place in range(len(held)):
-                code.same(held, f"[{place}]", next(values))
-        for name in ("__class__", "__dict__"):
-            for instance in self._instances:
-                code.same(instance, f".{name}", next(values))
+        if not self._add_parts(code, values):
+            return None
         for held in self._empty:
             code.holds(held, "not {}")
         for held, length in zip(self._sized, self._lengths, strict=True):
@@ -234,6 +222,26 @@ class Unchanged:
             code.same(owner, f".{name}", next(values))
         for table, name in self._members:
             code.same(table, f".get({name!r}, absent)", next(values))
+
+    def _add_parts(self, code: _Checks, values: Iterator[Any]) -> bool:
+        """Add checks of containers and instances; whether all are of usual kinds."""
+        lists = self._sized[len(self._full) :]
+        if any(held.__class__ is not list for held in lists):
+            return False
+        for held, length in zip(self._full, self._lengths, strict=False):
+            parts, keys = list(islice(values, length)), list(islice(values, length))
+            if any(key.__class__ is not str for key in keys):
+                return False
+            for key, value in zip(keys, parts, strict=True):
+                code.same(held, f"[{key!r}]", value)
+            code.lists(held, keys)
+        for held in lists:
+            for place in range(len(held)):
+                code.same(held, f"[{place}]", next(values))
+        for name in ("__class__", "__dict__"):
+            for instance in self._instances:
+                code.same(instance, f".{name}", next(values))
+        return True
 
     def values_hold(self) -> bool:
         """Whether all but the state of tensors is as it was."""
