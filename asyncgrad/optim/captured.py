@@ -123,8 +123,12 @@ class CapturedStep:
         """Add what a parameter's step uses; False if its state is not there yet."""
         optimizer = self._optimizer
         state = optimizer.state.get(parameter, {})
-        entries: list[Any] = [state.get(name) for name in optimizer._wanted(group)]
+        wanted = optimizer._wanted(group)
+        entries: list[Any] = [state.get(name) for name in wanted]
         if parameter._metadata.device is not self._device or any(x is None for x in entries):
+            return False
+        if not optimizer._alike and any(_is_away(state[name]) for name in state.keys() - wanted):
+            # A number of the state, which `load_state_dict` has put beside the parameter.
             return False
         step = optimizer._coming(state)
         key = step if optimizer._alike else parameter
@@ -202,10 +206,15 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Variable)
 
 
+def _is_away(value: Any) -> bool:
+    """Whether a value can't be read without waiting for a device."""
+    return isinstance(value, Variable) and value._metadata.device.streamed
+
+
 def _copied(state: State) -> State:
     """A state with copies of the numbers that lie on the host."""
     return {
         name: host_number(float(entry._array)) if entry._metadata.size == 1 else entry
         for name, entry in state.items()
-        if isinstance(entry, Variable) and not entry._metadata.device.streamed
+        if isinstance(entry, Variable) and not _is_away(entry)
     }

@@ -469,7 +469,7 @@ def test_a_weight_whose_old_values_are_needed(device):
     assert "are one CUDA graph" in fast.explain()
 
 
-@pytest.mark.parametrize("name", ["SGD with momentum", "Adam"])
+@pytest.mark.parametrize("name", ["SGD with momentum", "Adam", "NAdam", "ASGD"])
 def test_what_is_loaded_or_changed_between_steps(device, name):
     """Weights, states, options and gradients."""
     eager, captured = (Training(device, OPTIMIZERS[name]) for _ in range(2))
