@@ -11,7 +11,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
-from asyncgrad.ops.api.shape import reshape, stack
+from asyncgrad.ops.api.shape import clone, reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
 
 if TYPE_CHECKING:
@@ -211,4 +211,5 @@ class LSTMCell(_Cell):
             hx: the state and memory before the step.
         """
         state, memory = self._step(input, None if hx is None else tuple(hx))
-        return state, memory
+        # Both are parts of one tensor. What changes one in place must not concern the other.
+        return clone(state), clone(memory)

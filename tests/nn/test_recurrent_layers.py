@@ -167,3 +167,14 @@ REFUSED = {
 def test_what_does_not_fit_is_refused(call):
     with pytest.raises(refusal(lambda: call(torch.nn, torch.zeros))):
         call(ag.nn, ag.zeros)
+
+
+def test_the_state_and_memory_of_a_cell_are_changed_by_themselves():
+    """Programs reset one of them in place, while the graph needs the other."""
+    for library in (torch, ag):
+        state, memory = library.nn.LSTMCell(2, 3)(library.ones(2, 2))
+        loss = (memory * memory).sum()
+        with library.no_grad():
+            state.zero_()
+        loss.backward()
+        assert memory._base is None

@@ -336,3 +336,18 @@ def test_averages_of_weights(options):
         assert fast(x).tolist() == eager(x).tolist()
         assert values(averaged.state_dict().values()) == values(expected.state_dict().values())
     assert counts(fast) == (1, 3)
+
+
+@pytest.mark.parametrize("kind", [nn.RNNCell, nn.GRUCell, nn.LSTMCell])
+def test_steps_of_recurrent_cells(kind):
+    """The state goes from one call to the next."""
+    cell = kind(3, 4)
+    fast, states = ag.compile(lambda x, state: cell(x, state)), []
+    for function in (fast, cell):
+        state = ag.zeros(2, 4), ag.zeros(2, 4)
+        state = state if kind is nn.LSTMCell else state[0]
+        for number in range(5):
+            state = function(ag.full((2, 3), float(number)), state)
+        states.append([x.tolist() for x in (state if kind is nn.LSTMCell else (state,))])
+    assert states[0] == states[1]
+    assert "replayed 3 times" in fast.explain()
