@@ -357,7 +357,7 @@ class StandIn:
                 isinstance(x, np.ndarray) and np.may_share_memory(x, result) for x in values
             ):
                 # It may be a view of an array of NumPy's, which `SimArray` would copy.
-                result = result.copy()
+                result = result.copy("K")
             graph.calls.append((function, values, named, result))
         return result
 

@@ -485,6 +485,9 @@ def test_what_is_loaded_or_changed_between_steps(device, name):
             if number == 6:
                 with ag.no_grad():
                     training.model[0].weight.mul_(0.5)
+            if number == 7:
+                weight = training.model[2].weight
+                weight.data = weight.data.t()
             if number == 8:
                 training.optimizer.load_state_dict(saved)
             if number == 9:
