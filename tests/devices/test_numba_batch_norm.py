@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from test_numba_kernels import compiled as enabled
@@ -111,3 +115,24 @@ def test_gradients(compiled):
             x, None, None, w, b, training=True
         )
         assert ag.autograd.gradcheck(call, (x, weight, bias))
+
+
+PROGRAM = """
+import hashlib
+import numpy as np
+from asyncgrad.devices.host_kernels import batch_norm
+x = np.random.default_rng(0).standard_normal((16, 24, 40, 40)).astype("f")
+ones = np.ones(24, "f")
+y, mean, variance = batch_norm.batch_norm(x, ones, ones, 1e-5)
+found = batch_norm.batch_norm_gradient(y * y, x, ones, mean, variance, 1e-5)
+arrays = (y, mean, variance, *found)
+print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
+"""
+
+
+def test_the_process_that_compiles_has_the_bits_of_later_ones(tmp_path):
+    """Functions that several kernels call were one copy: that of the kernel loaded first."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", PROGRAM]
+    first, second = [subprocess.check_output(command, env=environment) for _ in range(2)]
+    assert first == second

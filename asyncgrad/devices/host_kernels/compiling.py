@@ -29,8 +29,15 @@ def compiled(
 
     def decorate(function: Callable[..., Any]) -> Any:
         def made(cache: bool) -> Any:
+            # What compiled functions call becomes a part of them. Otherwise they would share one
+            # copy, which is optimised anew with each of them: that of whichever is loaded first.
             return njit(
-                signatures, nogil=True, cache=cache, fastmath=set(fastmath), error_model="numpy"
+                signatures,
+                nogil=True,
+                cache=cache,
+                fastmath=set(fastmath),
+                error_model="numpy",
+                forceinline=signatures is None,
             )(function)
 
         try:
