@@ -7,6 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad import accelerator, cpu, cuda, devices
+from asyncgrad.devices import Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.ops.api import rearrange
 from asyncgrad.ops.tensors.new_tensors import place_of
@@ -14,8 +15,6 @@ from asyncgrad.tracing import trace_passes
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from asyncgrad.devices import Device
 
 __all__ = ["get_default_device", "get_device_module", "trace"]
 

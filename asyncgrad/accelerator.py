@@ -5,18 +5,16 @@ The current device and stream belong to the asyncio task, like all ambient state
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.devices import Device
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.devices.discovery import accelerators, as_accelerator
 from asyncgrad.devices.discovery import find as _find
 from asyncgrad.devices.streams import Scope, Stream, current_device
 from asyncgrad.devices.streams import current_stream as _current_stream
 from asyncgrad.devices.streams import set_stream as _set_stream
-
-if TYPE_CHECKING:
-    from asyncgrad.devices import Device
 
 __all__ = [
     "current_accelerator", "current_device_index", "current_stream", "device_count", "device_index",

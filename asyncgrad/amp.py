@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,13 +24,9 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices.discovery import available
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DType
+from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.scheduler import check_awaited
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.optim.optimizer import Optimizer
-    from asyncgrad.types import DTypeLike, Library
+from asyncgrad.types import DTypeLike, Library
 
 __all__ = [
     "GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.functional import (
@@ -29,11 +30,7 @@ from asyncgrad.nn.functional import (
 from asyncgrad.ops.api.dropout import dropout2d
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.types import Ints
+from asyncgrad.types import Ints
 
 __all__ = [
     "adaptive_max_pool1d", "alpha_dropout", "alpha_dropout_", "batch_norm", "bilinear",

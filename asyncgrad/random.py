@@ -6,12 +6,8 @@ that enters it; inside, these functions use that copy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from asyncgrad.ops.tensors.rng import Generator, default_generator, fork_rng, source_of
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed",

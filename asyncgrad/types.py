@@ -1,4 +1,4 @@
-"""The types of arguments that many functions take; only type checkers read them."""
+"""The types of arguments that many functions take; only annotations name them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from asyncgrad.ops.dtype import DType
     from asyncgrad.ops.namespace import Raw
     from asyncgrad.ops.recorded import Recorded
-    from asyncgrad.tensor import Tensor
+    from asyncgrad.tensor import Tensor as Tensor
+else:
+    # `asyncgrad.tensor` imports most modules that name its class, so they can't import it.
+    Tensor = "Tensor"
 
 #: An array of a device's library. Those of CuPy and of the simulated device have the same methods
 #: as NumPy's, as far as the package uses them.

@@ -162,6 +162,8 @@ class Stub:
         """How a name that a module uses is written here."""
         known = _names(module).get(name) or KNOWN.get(name)
         origin, original = known or _names("asyncgrad.choices").get(name, (None, name))
+        if (origin, original) == ("asyncgrad.types", "Tensor"):
+            origin, original = KNOWN["Tensor"]
         if (origin, original) == ("asyncgrad.scheduler.engine", "Engine"):
             return self._engine()
         if origin is None and name == "Any":

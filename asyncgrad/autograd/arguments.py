@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Gradient, Value
 from asyncgrad.autograd.edges import GradientEdge, stored
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Identity
 from asyncgrad.core.recording import followed, recorders
@@ -15,10 +17,6 @@ from asyncgrad.core.variable import Variable, gradient_edge, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import Level, lift_batch
 from asyncgrad.ops.promotion import cast
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Gradient, Value
-    from asyncgrad.core.metadata import Metadata
 
 
 def sequence_of(value: Value) -> tuple[Any, ...]:

@@ -6,15 +6,12 @@ import asyncio
 import inspect
 import weakref
 from asyncio.events import _get_running_loop
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.modes import current
 from asyncgrad.scheduler import awaits, call_on_portal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from asyncgrad.aliases import Value
 
 
 class Packed:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from asyncgrad.core.node import Edge, Node, as_edge, as_stored, shown
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class GradientEdge(NamedTuple):

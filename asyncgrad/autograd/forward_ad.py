@@ -8,8 +8,9 @@ be differentiated by passes, and passes started in a level give gradients with t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from asyncgrad.aliases import Value
 from asyncgrad.autograd.modes import AtOnce
 from asyncgrad.core.forward import Level
 from asyncgrad.core.modes import Mode, current, install
@@ -20,10 +21,7 @@ from asyncgrad.ops.forward import tangent_of, without_tangents
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level",

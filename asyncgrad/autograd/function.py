@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
+from collections.abc import Callable, Coroutine, Sequence
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
+from asyncgrad.aliases import Value
 from asyncgrad.autograd.function_modes import apply_to_examples
 from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
@@ -24,12 +26,6 @@ from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.mode_hooks import tracking
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-
-    from asyncgrad.aliases import Value
-
 
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "InplaceFunction", "once_differentiable",

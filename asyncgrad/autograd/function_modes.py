@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.core.variable import Variable, version_of, view_of, zeros_of
 from asyncgrad.errors import AutogradError
@@ -13,12 +15,6 @@ from asyncgrad.ops.forward import change_tangent, tangent_of
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.pytree import flatten, spread, unflatten
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Value
-
 
 # -- in forward mode ------------------------------------------------------------------------------
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from asyncgrad.aliases import Gradient, StoredEdge, Value
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hook_calls import as_tensor
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, metadata_at, refuse_freed
 from asyncgrad.core.run_node import is_wanted
@@ -14,14 +18,7 @@ from asyncgrad.core.variable import AccumulateGrad, Variable, grad_dtype, zeros_
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.namespace import RECORDED
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from asyncgrad.aliases import Gradient, StoredEdge, Value
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.metadata import Metadata
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: Stands for saved tensors released by their first access (`clear_saved_tensors_on_access`).
 ACCESSED: Final = Freed().remember()

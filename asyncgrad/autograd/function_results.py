@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from asyncgrad.aliases import StoredEdge, Value
 from asyncgrad.autograd.function_modes import push_function
+from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import as_edge, init_node
@@ -25,12 +28,6 @@ from asyncgrad.core.versions import refuse_change
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors import in_place
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.aliases import StoredEdge, Value
-    from asyncgrad.autograd.function_node import FunctionNode
 
 
 def connected(

@@ -6,8 +6,10 @@ function may be a coroutine function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable
+from typing import Any, overload
 
+from asyncgrad.aliases import Value
 from asyncgrad.autograd.functional_parts import (
     BACK,
     BACK_TRICK,
@@ -28,19 +30,14 @@ from asyncgrad.autograd.functional_parts import (
     vector,
 )
 from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.autograd.signatures import Product
 from asyncgrad.choices import Strategy, words
 from asyncgrad.creation import zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.signatures import named
 from asyncgrad.scheduler import run_multi_pass, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Value
-    from asyncgrad.autograd.signatures import Product
-    from asyncgrad.scheduler.results import Results
-    from asyncgrad.tensor import Tensor
+from asyncgrad.scheduler.results import Results
+from asyncgrad.types import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

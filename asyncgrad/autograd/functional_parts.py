@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.passes import grad
+from asyncgrad.choices import Strategy
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable
@@ -15,13 +18,6 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.scheduler import call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Value
-    from asyncgrad.choices import Strategy
-
 
 #: Strict mode's messages for a missing gradient, and for one that is independent of the inputs.
 _JACOBIAN = "The jacobian of the user-provided function is independent of input {}."

@@ -8,10 +8,12 @@ outputs instead of the whole Jacobian.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Value
 from asyncgrad.autograd.gradcheck_parts import (
     GradcheckError,
     Options,
@@ -38,11 +40,6 @@ from asyncgrad.autograd.gradcheck_parts import (
 from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode
 from asyncgrad.scheduler import call, run_multi_pass, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Value
 
 __all__ = ["GradcheckError", "gradcheck", "gradcheck_async", "gradgradcheck", "gradgradcheck_async"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Gradient, Value
 from asyncgrad.autograd.forward_ad import UnpackedDualTensor, make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.passes import grad
@@ -21,11 +23,6 @@ from asyncgrad.ops.promotion import promote_dtypes
 from asyncgrad.ops.tensors.transfer import moved, on_host
 from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Gradient, Value
 
 
 def as_tuple(value: Value) -> tuple[Any, ...]:

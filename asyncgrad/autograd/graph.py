@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from asyncio.events import _get_running_loop
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Gradient
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
 from asyncgrad.autograd.saved_tensors import (
     allow_mutation_on_saved_tensors,
@@ -20,7 +21,7 @@ from asyncgrad.autograd.saved_tensors import (
 from asyncgrad.autograd.svg import to_svg
 from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.choices import HookMode, words
-from asyncgrad.core.conclude import Member, check_given, staged_given
+from asyncgrad.core.conclude import Member, Participant, check_given, staged_given
 from asyncgrad.core.exec_info import arrivals, predicted_order
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hooks import RemovableHandle
@@ -34,13 +35,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import start
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from asyncgrad.aliases import Gradient
-    from asyncgrad.core.conclude import Participant
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "GradientEdge", "Node", "Pass", "accumulate", "allow_mutation_on_saved_tensors",

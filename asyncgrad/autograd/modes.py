@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from math import inf, isnan
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
-from asyncgrad.core.modes import Mode, current, install
+from asyncgrad.aliases import Value
+from asyncgrad.core.modes import Mode, Modes, current, install
 from asyncgrad.ops.arguments import check_bool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Value
-    from asyncgrad.core.modes import Modes
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from contextvars import copy_context
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Namespace, Value
 from asyncgrad.autograd.arguments import (
     ONES,
     checked_gradient,
@@ -24,9 +25,6 @@ from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.errors import AutogradError, NestingError
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.scheduler import check_deadline, start, start_chain
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Namespace, Value
 
 
 def start_pass(task: GraphTask, priority: int | None = None, deadline: float | None = None) -> Any:

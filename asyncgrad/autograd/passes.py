@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from asyncgrad.aliases import DType, Value
 from asyncgrad.autograd.arguments import (
     ONES,
     batches_of,
@@ -14,10 +16,12 @@ from asyncgrad.autograd.arguments import (
     inputs_of,
     sequence_of,
 )
-from asyncgrad.autograd.edges import GradientEdge
+from asyncgrad.autograd.edges import GradientEdge, Root
 from asyncgrad.autograd.new_pass import is_set, new_pass, pass_along_chain, start_pass
 from asyncgrad.choices import Wait, words
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.history import retain_grad
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import metadata_at
 from asyncgrad.core.variable import (
@@ -33,19 +37,12 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import batch_of, level_of, unwrap_batch, wrap_batch
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
-from asyncgrad.scheduler import run_multi_pass
+from asyncgrad.scheduler import BackwardFuture, run_multi_pass
+from asyncgrad.scheduler.results import ResultDict, Results
+from asyncgrad.types import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from typing import Literal
-
-    from asyncgrad.aliases import DType, Value
-    from asyncgrad.autograd.edges import Root
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.metadata import Metadata
-    from asyncgrad.scheduler import BackwardFuture
-    from asyncgrad.scheduler.results import ResultDict, Results
-    from asyncgrad.tensor import Tensor
 
 _K = TypeVar("_K")
 

@@ -8,15 +8,13 @@ which they were saved. So `unpack` of one tensor also starts the copy of the one
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Value
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU, Device, Stream, current_stream
 from asyncgrad.ops.tensors.transfer import moved
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Value
-    from asyncgrad.core.metadata import Metadata
 
 
 class _OnHost:

@@ -8,24 +8,21 @@ import inspect
 import os
 import weakref
 from asyncio.events import _get_running_loop
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, Device, Value
 from asyncgrad.autograd.awaited_hooks import AwaitedHooks
 from asyncgrad.autograd.saved_on_cpu import Offload
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.saved import SavedHooks
 from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import owner_of
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.aliases import Array, Device, Value
-    from asyncgrad.core.metadata import Metadata
 
 
 class saved_tensors_hooks(Mode):

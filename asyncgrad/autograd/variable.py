@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.autograd.graph import queue_callback
 from asyncgrad.core import variable as core
 from asyncgrad.core.variable import autograd_meta
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Value
 
 __all__ = ["Variable"]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from asyncgrad.aliases import Array, Value
 from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.node import Freed, Node, OpNode, as_edge
@@ -14,11 +16,6 @@ from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 from asyncgrad.core.versions import owner_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from asyncgrad.aliases import Array, Value
 
 __all__ = ["Dot", "Kept", "Memory", "memory", "to_dot"]
 

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad import accelerator, random
 from asyncgrad import devices as _devices
 from asyncgrad.cuda import amp
+from asyncgrad.devices import Device
 from asyncgrad.devices.discovery import available, find
 from asyncgrad.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-    from asyncgrad.devices import Device
 
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "amp", "current_device", "current_stream",

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import abc
 from abc import ABCMeta
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from asyncgrad._unbound import unbound
+from asyncgrad.aliases import Array, DType, Stream, StreamScope, Value
 from asyncgrad.devices.pool import Pool
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from asyncgrad.aliases import Array, DType, Stream, StreamScope, Value
-
 
 _D = TypeVar("_D")
 _F = TypeVar("_F")

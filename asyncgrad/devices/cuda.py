@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +37,9 @@ try:
 except ImportError:
     cupy = cupyx = None
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
-    from asyncgrad.aliases import Array, DType, Stream, Value
+from asyncgrad.aliases import Array, DType, Stream, Value
 
 #: The number of streams made of each priority; further requests share them.
 _STREAMS = 16

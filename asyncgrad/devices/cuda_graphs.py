@@ -8,19 +8,15 @@ device, and products, which `cuda_products` therefore puts into the stream itsel
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, Device, Value
 from asyncgrad.devices.cuda_products import Products
 from asyncgrad.devices.streams import Stream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array, Device, Value
-
 
 #: CuPy copies the addresses of more arrays to the device in order to join them.
 _JOINED = 8

@@ -9,14 +9,12 @@ from __future__ import annotations
 from asyncio.events import _get_running_loop
 from functools import partial
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Array, Device, Value
 from asyncgrad.devices.cuda_lines import LinesKernel
 from asyncgrad.devices.kernels import FUNCTIONS, OF_INTEGERS, SOURCES, STEPS
 from asyncgrad.devices.pointwise import Elementwise
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Array, Device, Value
 
 
 class Kernels:

@@ -10,12 +10,10 @@ from the cache.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Array, Value
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Array, Value
 
 #: How two parts of a total become one, and what it begins with.
 _JOINED = {"sum": ("a + b", "T(0)"), "max": ("a > b ? a : b", "T(__int_as_float(0xff800000))")}

@@ -11,16 +11,14 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array
+from asyncgrad.aliases import Array
 
 #: For each dtype cuBLAS's number of it, and of the precision in which its products are summed.
 _DTYPES = {

@@ -6,10 +6,9 @@ rounds); Box and Muller, "A note on the generation of random normal deviates", 1
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from asyncgrad.aliases import DType
+from asyncgrad.aliases import DType
 
 #: Four random words of 32 bits for each place, and numbers made of them.
 _FUNCTIONS = """

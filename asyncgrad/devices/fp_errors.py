@@ -11,18 +11,15 @@ much as a function of few elements; setting the variable itself costs a tenth of
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.aliases import Value
-
+from asyncgrad.aliases import Value
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 

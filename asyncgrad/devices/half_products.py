@@ -5,18 +5,15 @@ NumPy adds up such products in float32 one by one: that takes some hundred times
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.plain_numpy import plain_numpy
 from asyncgrad.devices.pool import dot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array
 
 
 def _in_float32(product: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,18 +7,14 @@ They have the names of the kernels in `ops.fused` and are used where they suppor
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from asyncgrad.aliases import Array, Namespace, Value
 from asyncgrad.devices.cuda_lines import LARGEST_BATCH, Lines
 from asyncgrad.devices.pointwise import LOSS_SLOPES, LOSSES, POINTWISE, Elementwise
 from asyncgrad.devices.updates import FUNCTIONS as CALLED
 from asyncgrad.devices.updates import UPDATES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array, Namespace, Value
-
 
 _EXPONENTIALS = (("top", "max", "x"), ("total", "sum", "exp(x - top)"))
 _LOG_SUM = (*_EXPONENTIALS, ("log_total", "let", "log(total) + top"))

@@ -5,16 +5,13 @@ Pinned memory, which a device reads and writes directly, is slow to allocate, so
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array
 from asyncgrad.devices.pool import Lease, Pool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array
 
 #: Block sizes are this many bytes times a power of two.
 _SMALLEST = 512

@@ -7,16 +7,14 @@ functions in a plain module: 0.1 us less for each call.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.fft
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array
+from asyncgrad.aliases import Array
 
 _PLAIN = {
     name: getattr(value, "__wrapped__", value)

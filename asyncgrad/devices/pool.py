@@ -16,19 +16,16 @@ since the last check.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, DType, Value
 from asyncgrad.devices import pieces
 from asyncgrad.devices.plain_numpy import plain_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from asyncgrad.aliases import Array, DType, Value
 
 #: The most unused bytes that are kept, unless the user sets another limit.
 LIMIT = 256 * 1024 * 1024

@@ -7,19 +7,16 @@ its awaits. The layer above stores it, through `get_scope` and `set_scope`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Generator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from asyncgrad._unbound import unbound
+from asyncgrad.aliases import Array, Value
 from asyncgrad.devices.base import NOT_READY, READY, Device, innermost
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.devices.discovery import accelerators, find
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from asyncgrad.aliases import Array, Value
 
 #: A stream keeps this many groups of arrays before it checks which can be released.
 _GROUP = 32

@@ -11,13 +11,11 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.devices.base import NOT_READY, READY
+from asyncgrad.aliases import Value
+from asyncgrad.devices.base import NOT_READY, READY, Device
 
 if TYPE_CHECKING:
     import asyncio
-
-    from asyncgrad.aliases import Value
-    from asyncgrad.devices.base import Device
 
 #: The first and the longest polling interval in seconds; each is twice the one before.
 _FIRST, _LONGEST = 20e-6, 1e-3

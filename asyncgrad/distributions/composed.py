@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.distributions import constraints
-from asyncgrad.distributions.constraints import Constraint
+from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.continuous import Gumbel, Normal
 from asyncgrad.distributions.discrete import Categorical
 from asyncgrad.distributions.distribution import Distribution, sum_rightmost
 from asyncgrad.distributions.transforms import ComposeTransform, ExpTransform, Transform
 from asyncgrad.ops.api.activation import log_softmax
 from asyncgrad.ops.api.data import scalar_tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.distributions.constraints import Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 def _of_base(name: str, doc: str | None = None) -> Any:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from asyncgrad.ops.api.elementwise import isfinite
 from asyncgrad.ops.api.matrices import cholesky_ex
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "Constraint", "boolean", "dependent_property", "greater_than", "greater_than_eq",

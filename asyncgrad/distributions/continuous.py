@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from asyncgrad.distributions import constraints
+from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.distribution import (
     Distribution,
     OfRate,
@@ -19,10 +20,7 @@ from asyncgrad.ops.api.random import rand, standard_gamma
 from asyncgrad.ops.api.special import ndtr
 from asyncgrad.ops.api.transcendental import igamma, xlogy
 from asyncgrad.ops.bfloat16 import floating_info
-
-if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Constraint, Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: The Euler-Mascheroni constant.
 EULER = 0.57721566490153286

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from asyncgrad.distributions import constraints
+from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.discrete import Categorical, OfChances
 from asyncgrad.distributions.distribution import Distribution, OfRate
 from asyncgrad.ops.api.activation import softplus
@@ -13,10 +14,7 @@ from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.random import binomial, poisson, standard_gamma
 from asyncgrad.ops.api.shape import broadcast_tensors
 from asyncgrad.ops.api.transcendental import xlogy
-
-if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Constraint, Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class _Counted(OfChances):

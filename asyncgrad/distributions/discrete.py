@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from asyncgrad.distributions import constraints
+from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.distributions.distribution import Distribution, all_good, broadcast_all, derived
 from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.creation import arange, eye, zeros_like
@@ -16,12 +18,7 @@ from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits
 from asyncgrad.ops.api.random import bernoulli, multinomial, rand
 from asyncgrad.ops.api.shape import broadcast_tensors
 from asyncgrad.ops.bfloat16 import floating_info
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.distributions.constraints import Constraint, Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 _INT64 = np.dtype("int64")
 

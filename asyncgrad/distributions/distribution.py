@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.recording import again, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
+from asyncgrad.distributions.constraints import Constraint, Value
 from asyncgrad.ops.api.data import scalar_tensor
 from asyncgrad.ops.api.random import rand, randn
 from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.promotion import as_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from asyncgrad.distributions.constraints import Constraint, Value
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+from asyncgrad.types import Array, Tensor
 
 
 class derived:

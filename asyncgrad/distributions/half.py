@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from asyncgrad.distributions import constraints
+from asyncgrad.distributions.constraints import Value
 from asyncgrad.distributions.continuous import Cauchy, Normal
 from asyncgrad.distributions.distribution import Distribution
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.elementwise import where
-
-if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class _Half(Distribution):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.distributions.composed import Independent, TransformedDistribution
 from asyncgrad.distributions.continuous import (
@@ -18,7 +19,7 @@ from asyncgrad.distributions.continuous import (
 )
 from asyncgrad.distributions.counts import Binomial, Poisson
 from asyncgrad.distributions.discrete import Bernoulli, Categorical, Geometric
-from asyncgrad.distributions.distribution import sum_rightmost
+from asyncgrad.distributions.distribution import Distribution, sum_rightmost
 from asyncgrad.distributions.half import HalfNormal
 from asyncgrad.distributions.multivariate import (
     Beta,
@@ -30,12 +31,7 @@ from asyncgrad.ops.api.activation import softplus
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import solve_triangular
 from asyncgrad.special import xlogy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.distributions.distribution import Distribution
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
 _KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from asyncgrad.distributions import constraints
+from asyncgrad.distributions.constraints import Value
 from asyncgrad.distributions.continuous import Gamma
 from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
 from asyncgrad.ops.api.linalg import matmul
@@ -15,10 +16,7 @@ from asyncgrad.ops.api.random import randn
 from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.api.transcendental import xlogy
-
-if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class Dirichlet(Distribution):

@@ -5,19 +5,17 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributions import constraints
+from asyncgrad.distributions.constraints import Value
 from asyncgrad.distributions.distribution import sum_rightmost
 from asyncgrad.ops.api.activation import softplus
 from asyncgrad.ops.api.creation import full_like
 from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.bfloat16 import floating_info
-
-if TYPE_CHECKING:
-    from asyncgrad.distributions.constraints import Value
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "AffineTransform", "ComposeTransform", "ExpTransform", "SigmoidTransform", "SoftplusTransform",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from asyncgrad.core.modes import refuse_in_transform
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
+from asyncgrad.ops.batching import Level
+from asyncgrad.ops.dtype_device import memory_format
 from asyncgrad.tensor import Tensor, contiguous_format
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.batching import Level
-    from asyncgrad.ops.dtype_device import memory_format
 
 __all__ = ["BatchedTensor"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from asyncgrad.autograd import passes
 from asyncgrad.autograd.modes import enable_grad
@@ -12,17 +13,11 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import ones_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.levels import argument, cut_off, differentiated, is_tensor, leads_beyond
-from asyncgrad.ops.batching import unwrap_batch, wrap_batch
+from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
 from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from asyncgrad.ops.batching import Level
-    from asyncgrad.scheduler.results import Results
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Tree
+from asyncgrad.scheduler.results import Results
+from asyncgrad.types import Tensor, Tree
 
 __all__ = ["grad", "grad_and_value", "vjp"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
@@ -11,6 +12,7 @@ from asyncgrad.autograd.functional_parts import (
     blocks_of_rows,
     unit_vectors,
 )
+from asyncgrad.choices import Randomness
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import (
@@ -28,17 +30,12 @@ from asyncgrad.func.mapping import check_randomness
 from asyncgrad.func.tangents import pushed
 from asyncgrad.ops.api.shape import cat
 from asyncgrad.ops.batching import Level, batch_of, lift_batch, unwrap_batch, wrap_batch
-from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
+from asyncgrad.ops.tensors.pytree import Structure, flatten, tree_map, unflatten
 from asyncgrad.scheduler import call
+from asyncgrad.types import Tensor, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from typing import Concatenate, Literal
-
-    from asyncgrad.choices import Randomness
-    from asyncgrad.ops.tensors.pytree import Structure
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Tree
 
 _P = ParamSpec("_P")
 

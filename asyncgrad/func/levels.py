@@ -7,7 +7,8 @@ so one pass gives each example its own gradient. Values shared by all examples a
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.modes import Mode, current
@@ -23,15 +24,10 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.batching import unwrap_batch
+from asyncgrad.ops.batching import Level, unwrap_batch
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from asyncgrad.ops.batching import Level
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class Transform:

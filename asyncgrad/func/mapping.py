@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 from asyncgrad.choices import Randomness, words
 from asyncgrad.core.modes import Mode, current
@@ -12,12 +13,7 @@ from asyncgrad.ops.api.shape import cat, movedim, narrow
 from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.ops.tensors.pytree import Structure, flatten, spread, unflatten
 from asyncgrad.scheduler import awaitable, call, run_multi_pass, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Dims, Tree
+from asyncgrad.types import Dims, Tensor, Tree
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import waits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from asyncgrad.nn.module import Module
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Tree
+from asyncgrad.types import Tensor, Tree
 
 __all__ = ["functional_call", "stack_module_state"]
 

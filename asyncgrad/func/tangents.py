@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.modes import enable_grad
@@ -12,16 +13,10 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import check_tensors, outside_inference, pulled, split_aux, transform
 from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond, ordinary
 from asyncgrad.ops.batching import Level, unwrap_batch, wrap_batch
-from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
+from asyncgrad.ops.tensors.pytree import Structure, flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_multi_pass, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.ops.tensors.pytree import Structure
-    from asyncgrad.scheduler.results import Results
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Tree
+from asyncgrad.scheduler.results import Results
+from asyncgrad.types import Tensor, Tree
 
 __all__ = ["jvp", "linearize"]
 

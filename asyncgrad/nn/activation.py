@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from asyncgrad.choices import GeluFormula
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
-
-if TYPE_CHECKING:
-    from asyncgrad.choices import GeluFormula
 
 
 class Tanh(FunctionModule, function=F.tanh):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.activation import _AlongAxis, _InPlace
 from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import new_parameter
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class Hardsigmoid(_InPlace, function=F.hardsigmoid, shown=()):

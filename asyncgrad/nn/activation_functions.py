@@ -5,19 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.ops.api import activation
 from asyncgrad.ops.api import dropout as dropping
 from asyncgrad.ops.api.activation_composite import celu, hardtanh, selu, threshold
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.tensors.in_place import assign, change
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DTypeLike
+from asyncgrad.types import DTypeLike, Tensor
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.containers import ModuleList, Sequential
@@ -14,12 +15,7 @@ from asyncgrad.ops.api.rearrange import atleast_1d
 from asyncgrad.ops.api.reduction import argmax
 from asyncgrad.ops.api.scatter import index_copy
 from asyncgrad.ops.api.shape import cat
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class _ASMoutput(NamedTuple):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class SyncBatchNorm(_BatchNorm):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.nn import init
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import new_parameter
+from asyncgrad.nn.parameter import Parameter, new_parameter
 from asyncgrad.ops.api.multihead_attention import Heads, attention_of_heads
-
-if TYPE_CHECKING:
-    from asyncgrad.nn.parameter import Parameter
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class NonDynamicallyQuantizableLinear(Linear):

@@ -8,19 +8,16 @@ called there. As in PyTorch, both nodes replace undefined gradients by zeros.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Generator
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from asyncgrad.autograd.function_results import view_of_input
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Identity, as_stored
 from asyncgrad.core.variable import Variable, gradient_edge, zeros_of
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from asyncgrad.nn.module_tree import Members
+from asyncgrad.nn.module_tree import Members
 
 #: The number of values, and the indices of those that need gradients.
 _Places = tuple[int, tuple[int, ...]]

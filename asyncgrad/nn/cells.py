@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.choices import RecurrentActivation, words
 from asyncgrad.creation import zeros
@@ -13,10 +13,7 @@ from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import clone, reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 #: The number of gates of each kind of cell.
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from asyncgrad.choices import ConvPadding, ConvPaddingMode, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike, Ints
+from asyncgrad.types import DeviceLike, DTypeLike, Ints, Tensor
 
 _Value = TypeVar("_Value")
 _PADDING_MODES = words(ConvPaddingMode)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from asyncgrad.choices import BagMode
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.parameter import Parameter, new_parameter
-
-if TYPE_CHECKING:
-    from asyncgrad.choices import BagMode
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class Embedding(FunctionModule, function=F.embedding, members=("weight",)):

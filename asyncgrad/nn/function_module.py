@@ -9,17 +9,14 @@ names. `forward` is compiled at its first call, from a line of source that trace
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.generated import compiled, postponed, show
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: Arguments of `__init__` that are not kept: about the parameters, or deprecated.
 _NOT_KEPT = {

@@ -5,16 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.hooks import Hooks, RemovableHandle
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.backward_hooks import BackwardHooks
+from asyncgrad.nn.module_tree import Members
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.core.hooks import Hooks
-    from asyncgrad.nn.module_tree import Members
 
 #: The functions that PyTorch has in `torch.nn.modules.module`.
 __all__ = [

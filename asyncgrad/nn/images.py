@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from asyncgrad.choices import ResizeMode
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.choices import ResizeMode
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Ints
+from asyncgrad.types import Ints, Tensor
 
 
 class Upsample(FunctionModule, function=F.interpolate):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,7 @@ from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
 from asyncgrad.ops.dtype import INEXACT, check_dtype
 from asyncgrad.ops.scalar_cast import fitted
-from asyncgrad.ops.tensors.rng import source_of
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.tensors.rng import Generator
+from asyncgrad.ops.tensors.rng import Generator, source_of
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.creation import zeros
@@ -16,6 +17,7 @@ from asyncgrad.nn.conv import (
     ConvTranspose3d,
 )
 from asyncgrad.nn.linear import Linear
+from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import (
     BatchNorm1d,
     BatchNorm2d,
@@ -27,13 +29,10 @@ from asyncgrad.nn.norm import (
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.signatures import Postponed
 from asyncgrad.tensor import Tensor
+from asyncgrad.types import DeviceLike, DTypeLike
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import SupportsIndex
-
-    from asyncgrad.nn.module import Module
-    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 def is_lazy(param: object) -> bool:

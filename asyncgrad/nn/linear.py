@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import functional as F
@@ -11,12 +12,7 @@ from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import flatten, unflatten
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class Identity(Module):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.choices import DivergenceReduction, Reduction
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.loss import chosen_reduction
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from asyncgrad.choices import DivergenceReduction, Reduction
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class _Loss(FunctionModule, inputs=("input", "target"), shown=()):

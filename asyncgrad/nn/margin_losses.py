@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from asyncgrad.choices import Reduction
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.loss import _Loss, _WeightedLoss
 from asyncgrad.ops.api.loss import chosen_reduction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.choices import Reduction
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Ints
+from asyncgrad.types import Ints, Tensor
 
 
 class _MarginLoss(_Loss, inputs=("input1", "input2", "target"), shown=()):

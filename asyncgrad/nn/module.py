@@ -5,6 +5,7 @@ This file is long because it is one class, with all that PyTorch's has besides m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -23,17 +24,14 @@ from asyncgrad.ops.api.creation import empty_like
 from asyncgrad.ops.api.transfer import cuda_device
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DTYPES
+from asyncgrad.ops.dtype_device import memory_format
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.copies import noted
 from asyncgrad.scheduler import check_awaited
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from typing import ParamSpec, Protocol, SupportsIndex, TypeVar
-
-    from asyncgrad.ops.dtype_device import memory_format
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
 
     _P = ParamSpec("_P")
     _R = TypeVar("_R", covariant=True)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from asyncgrad.nn.hooks import ForwardHook, has_hook_on_node, on_node, register
+from asyncgrad.core.hooks import Hooks, RemovableHandle
+from asyncgrad.nn.hooks import ForwardHook, Hook, has_hook_on_node, on_node, register
 from asyncgrad.nn.module_tree import Members
-
-if TYPE_CHECKING:
-    from asyncgrad.core.hooks import Hooks, RemovableHandle
-    from asyncgrad.nn.hooks import Hook
 
 #: The tables of hooks that every module has.
 HOOKS = (

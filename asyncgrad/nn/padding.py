@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.choices import PadMode
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
 from asyncgrad.nn.module import Module
-
-if TYPE_CHECKING:
-    from asyncgrad.choices import PadMode
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Ints
+from asyncgrad.types import Ints, Tensor
 
 
 class _Pad(Module):

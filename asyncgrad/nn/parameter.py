@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import Any, Self, SupportsIndex
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
@@ -12,9 +12,7 @@ from asyncgrad.ops.api.shape import clone
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.copies import _rebuilt, pickled
 from asyncgrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike
 
 
 def _values(kind: str, data: Tensor | None) -> Tensor:

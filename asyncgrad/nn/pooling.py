@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
 from asyncgrad.nn.function_module import FunctionModule
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Ints
+from asyncgrad.types import Ints, Tensor
 
 #: The number of windows along each axis; None for as many as there are elements.
 OutputSize: TypeAlias = "int | Sequence[int | None] | None"

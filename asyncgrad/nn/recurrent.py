@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.choices import RecurrentActivation
 from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
@@ -15,13 +17,7 @@ from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.nn.utils.rnn import PackedSequence
 from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.choices import RecurrentActivation
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class _Recurrent(Module):

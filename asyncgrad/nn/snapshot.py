@@ -7,16 +7,14 @@ long as they exist, they count as holders of the arrays, so optimisers write to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from asyncgrad.core.array_holders import weights_lock
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import counter_of, gradient_edge
+from asyncgrad.nn.module_tree import Members
+from asyncgrad.nn.parameter import Parameter
 from asyncgrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from asyncgrad.nn.module_tree import Members
-    from asyncgrad.nn.parameter import Parameter
 
 
 class Parameters(dict[str, Any]):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.nn.module_tree import Members
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from asyncgrad.nn.module_tree import Members
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class LoadResult(NamedTuple):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.autograd.svg import escaped
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.lazy import is_lazy
+from asyncgrad.nn.module import Module
 from asyncgrad.nn.module_tree import Members
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from asyncgrad.nn.module import Module
 
 _TITLES = ("layer", "output", "parameters", "bytes")
 

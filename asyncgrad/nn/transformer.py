@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.choices import Activation
 from asyncgrad.core.recording import again
 from asyncgrad.creation import full
 from asyncgrad.devices import CPU
@@ -18,13 +20,7 @@ from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import LayerNorm
 from asyncgrad.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 from asyncgrad.ops.api.shape import triu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.choices import Activation
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DeviceLike, DTypeLike
+from asyncgrad.types import Array, DeviceLike, DTypeLike, Tensor
 
 
 def _is_causal(mask: Tensor | None, hint: bool | None, x: Tensor, batch_first: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from asyncgrad.choices import Activation, words
@@ -11,13 +12,10 @@ from asyncgrad.nn.dropout import Dropout
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import LayerNorm
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
 
 
 def _activation(activation: Activation | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -8,21 +8,18 @@ their own. Levels nest: the held tensor may itself be batched.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from asyncgrad._unbound import unbound
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batch_rules import Call, by_example, in_front
 from asyncgrad.ops.namespace import RECORDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.ops.op import Op
+from asyncgrad.ops.op import Op
 
 #: Makes an empty batched tensor; set in `asyncgrad/_wiring.py`.
 new_batched: Callable[[], Any] = unbound

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import functools
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.types import Array, Library, Shape
+from asyncgrad.types import Array, Library, Shape
 
 #: The most elements of the columns that are made at a time. On a device each part costs several
 #: launches, and a product of few columns leaves most of it idle.

@@ -6,17 +6,13 @@ for its own. On the CPU, where calls are short, only NumPy's error is translated
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
-from asyncgrad.devices import CPU
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from asyncgrad.devices import Device
-    from asyncgrad.ops.op import Op
+from asyncgrad.devices import CPU, Device
+from asyncgrad.ops.op import Op
 
 #: All devices whose arrays can be recognised.
 _known: list[Device] = []

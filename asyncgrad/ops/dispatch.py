@@ -18,6 +18,7 @@ every result.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Any
@@ -34,15 +35,13 @@ from asyncgrad.ops.device_check import reason
 from asyncgrad.ops.generated import code_of, postponed
 from asyncgrad.ops.mode_hooks import in_modes, instead
 from asyncgrad.ops.namespace import OPS, RECORDED, metadata_of
+from asyncgrad.ops.op import Op
 from asyncgrad.ops.promotion import accept, as_tensor_operand, check_broadcast, promote_binary
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.template import Writer, arguments_of, is_pair, is_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import CodeType
-
-    from asyncgrad.ops.op import Op
 
 #: How many records a dispatch function caches.
 _CACHE_LIMIT = 1024

@@ -6,20 +6,16 @@ While a push runs, its level is closed and the outer levels stay open, so levels
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.core.forward import UNKNOWN, Level
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import Modes, current, install
 from asyncgrad.core.saved_values import keep_old_values
 from asyncgrad.core.variable import view_of, zeros_of
 from asyncgrad.ops.batching import bottom, for_each
 from asyncgrad.ops.namespace import RECORDED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.modes import Modes
-    from asyncgrad.ops.op import Op
+from asyncgrad.ops.op import Op
 
 
 def tangent_of(x: Any, level: Level) -> Any:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.anomaly import remember
+from asyncgrad.core.modes import Modes
 from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.saved import pack
-from asyncgrad.core.variable import autograd_meta, is_inference
+from asyncgrad.core.variable import Variable, autograd_meta, is_inference
 from asyncgrad.ops import batching
 from asyncgrad.ops.forward import push_tangents
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from asyncgrad.core.modes import Modes
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.ops.op import Op
+from asyncgrad.ops.op import Op
 
 
 class Computed:

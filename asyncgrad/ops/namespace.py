@@ -16,6 +16,7 @@ import numpy as np
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.metadata import Metadata
+from asyncgrad.devices import Device
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
@@ -23,13 +24,10 @@ from asyncgrad.ops.device_check import on_one_device, register_device
 from asyncgrad.ops.dtype import DType, refuse
 from asyncgrad.ops.fused import PART, assign, parts_of
 from asyncgrad.ops.memory import is_dense, repeats, unlocked
+from asyncgrad.ops.op import Op
 from asyncgrad.ops.recorded import RECORDED as RECORDED
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.devices import Device
-    from asyncgrad.ops.op import Op
 
 #: Metadata is shared so that operands can be compared by identity; the cache is cleared when full.
 _CACHE_LIMIT = 4096

@@ -7,7 +7,8 @@ without dimensions, changes the dtype of a tensor with dimensions only if its ca
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +20,8 @@ from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.device_check import device_mismatch
 from asyncgrad.ops.dtype import refuse
 from asyncgrad.ops.namespace import RECORDED, metadata_of
+from asyncgrad.ops.op import Op
 from asyncgrad.ops.tensors.transfer import to_device
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.ops.op import Op
 
 _CATEGORIES = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 _NUMBERS = (bool, int, float, complex)

@@ -8,16 +8,13 @@ divisor, and what it leaves of the dividend, are exact, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.ops.fused import share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.types import Array, Library, Number
+from asyncgrad.types import Array, Library, Number
 
 #: Elements of a block, of which there are three arrays of float64.
 _BLOCK = 1 << 15

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.ops.dispatch import dispatch_of, operator_dispatch, tensors_dispatch
 from asyncgrad.ops.namespace import OPS, RECORDED, add_device, add_raw_function
+from asyncgrad.ops.op import Op
 from asyncgrad.ops.promotion import promote_binary
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.table import (
@@ -31,11 +33,6 @@ from asyncgrad.ops.table import (
     transcendental,
 )
 from asyncgrad.ops.template import is_pair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.ops.op import Op
 
 CHAPTERS = (
     elementwise, shape, strided, index, reduction, scans, sort, linalg, matrices, fourier,

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import counter_of
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.generated import code_of, expression
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.ops.op import Op, Part
-
+from asyncgrad.ops.op import Op, Part
 
 #: The sets that `_keepable` has made, so that equal sets are shared.
 _kept_names: dict[frozenset[str], frozenset[str]] = {}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.variable import view_of
+from asyncgrad.devices import Device
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from asyncgrad.devices import Device
 
 
 class Storage:

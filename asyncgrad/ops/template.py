@@ -7,14 +7,10 @@ because all of the text stands in one place.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from asyncgrad.ops.op import Op
 from asyncgrad.ops.save_plan import plan_of, tuple_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.ops.op import Op
 
 #: An input's stored edge.
 _EDGE = """

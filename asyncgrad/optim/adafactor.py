@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from asyncgrad.core.variable import wrap
@@ -20,9 +18,7 @@ from asyncgrad.optim.updates import (
     host_number,
     refuse_complex,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class Adafactor(Optimizer):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.updates import (
     Group,
@@ -15,10 +14,7 @@ from asyncgrad.optim.updates import (
     host_number,
     zeros_like,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.tensors.sparse_rows import Rows
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class Adadelta(ElementwiseOptimizer):

@@ -9,18 +9,14 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from asyncgrad.devices.updates import UPDATES
+from asyncgrad.devices.updates import UPDATES, Update
 from asyncgrad.ops.generated import code_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.devices.updates import Update
 
 _OPERATORS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _NAMES = {

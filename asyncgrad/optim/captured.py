@@ -6,22 +6,16 @@ captured work reads them from arrays of the device, which are filled before each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.variable import Variable, bump_version
-from asyncgrad.optim.updates import host_number
+from asyncgrad.devices import Device
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
+from asyncgrad.optim.updates import Group, State, host_number
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
-
-    from asyncgrad.devices import Device
-    from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
-    from asyncgrad.optim.updates import Group, State
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+from asyncgrad.types import Array, Tensor
 
 #: Entries of a group that say nothing of the update.
 _OTHERS = frozenset({"params", "initial_lr"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from asyncgrad.core.variable import bump_version
 from asyncgrad.devices import CPU
@@ -12,9 +12,7 @@ from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.together import Part, Together, is_small, joined
 from asyncgrad.optim.updates import Array, Group, State, count_step, in_tiles, zeros_like
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: What changes arrays and returns what is to be subtracted from the first.
 Change: TypeAlias = Callable[..., Array]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.hooks import Hooks, RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import unrepeatable
-from asyncgrad.nn.hooks import register
-
-if TYPE_CHECKING:
-    from asyncgrad.core.hooks import Hooks
-    from asyncgrad.nn.hooks import Hook
+from asyncgrad.nn.hooks import Hook, register
 
 #: The attributes of an optimiser that hold hooks.
 HOOKS = (

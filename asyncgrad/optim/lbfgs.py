@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.choices import LineSearch
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.tensors.sparse_rows import Rows
@@ -15,12 +17,7 @@ from asyncgrad.optim.line_search import Point, strong_wolfe
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import Array, Params, Rate, check_option, put_values
 from asyncgrad.scheduler import offload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from asyncgrad.choices import LineSearch
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: `step_async` uses a thread if it expects more nanoseconds than this between two losses.
 _WORTH_A_THREAD = 250_000

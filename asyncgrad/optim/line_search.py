@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
 
+from asyncgrad.optim.updates import Array
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from asyncgrad.optim.updates import Array
 
 #: Sufficient decrease: the loss has to fall by this fraction of what the slope predicts.
 _FALL = 1e-4

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +19,7 @@ from asyncgrad.optim.updates import (
     refuse_complex,
     zeros_like,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: By `adjust_lr_fn`: the factor of the learning rate for a matrix of a given shape.
 _LENGTHS: dict[MuonLength, Callable[[int, int], float]] = {

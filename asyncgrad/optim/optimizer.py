@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -21,14 +22,9 @@ from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import HOOKS, Hooked
-from asyncgrad.optim.updates import Group, check_manner, copied_beside
+from asyncgrad.optim.updates import Array, Group, Params, check_manner, copied_beside
 from asyncgrad.scheduler import check_awaited, offload
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from asyncgrad.optim.updates import Array, Params
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 _T = TypeVar("_T")
 #: `step_async` uses a thread if it expects a step to take more nanoseconds than this.

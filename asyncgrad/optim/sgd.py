@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.together import is_small
 from asyncgrad.optim.updates import Array, Group, Params, Rate, State, check_options, host_number
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.tensors.sparse_rows import Rows
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class SGD(ElementwiseOptimizer):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
     Array,
@@ -18,10 +18,7 @@ from asyncgrad.optim.updates import (
     check_options,
     zeros_like,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.tensors.sparse_rows import Rows
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class SparseAdam(Optimizer):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +19,9 @@ from asyncgrad.devices import CPU
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import _BatchNorm
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, apart, for_groups
+from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import put_values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from asyncgrad.optim.optimizer import Optimizer
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike
+from asyncgrad.types import DeviceLike, Tensor
 
 __all__ = [
     "SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn",

@@ -6,21 +6,18 @@ A call of an array function costs as much as some thousand elements. An update c
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from asyncgrad.core.array_holders import is_held
+from asyncgrad.optim.updates import State
+from asyncgrad.types import Array, Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from asyncgrad.optim.updates import State
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
 #: The update of a parameter: the number of the step, its state, and values, gradient and entries.
 Part: TypeAlias = "tuple[int, Tensor, State, list[Array]]"
 #: Parameters of more elements are updated alone: copying theirs costs more than the calls.

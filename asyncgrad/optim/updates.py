@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from asyncgrad import types
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.variable import Variable, bump_version, wrap
@@ -13,12 +15,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from asyncgrad import types
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: An array of a device.
 Array: TypeAlias = "types.Array"

@@ -7,7 +7,7 @@ import errno
 import os
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pickle import UnpicklingError
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,12 +21,10 @@ from asyncgrad.serialization.legacy import LegacyFile, is_legacy
 from asyncgrad.serialization.pickle_reader import Storage, read_pickle
 from asyncgrad.serialization.pickle_writer import PickleWriter
 from asyncgrad.serialization.storages import dtype_of
+from asyncgrad.types import Array
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.types import Array
 
 #: What `zipfile` raises for damaged files, beside its own error: OSError or ValueError for a
 #: negative position, OverflowError for one beyond 64 bits, ValueError for a name that is not text.

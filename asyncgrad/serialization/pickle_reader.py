@@ -10,15 +10,16 @@ hashing nested tuples that share parts would take exponential time.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import autograd_meta
 from asyncgrad.creation import from_numpy
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.promotion import category
@@ -26,13 +27,7 @@ from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.records import NamedTuple
 from asyncgrad.serialization.opcodes import operations
 from asyncgrad.serialization.storages import dtype_named, is_storage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from asyncgrad.devices import Device
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Shape
+from asyncgrad.types import Shape, Tensor
 
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES = {"TUPLE0": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,7 @@ from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.table.strided import row_major
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.serialization.storages import name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.types import Array
+from asyncgrad.types import Array
 
 
 class PickleWriter:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import Any, ParamSpec, cast
 
 from asyncgrad import autograd
 from asyncgrad.autograd import functional
 from asyncgrad.core.modes import Mode
 from asyncgrad.sync import func
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.sync.func import _F
+from asyncgrad.sync.func import _F
 
 _P = ParamSpec("_P")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,7 @@ from asyncgrad.ops.promotion import promote_dtypes
 from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.records import NamedTuple
 from asyncgrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.types import Array
+from asyncgrad.types import Array
 
 #: The relative and absolute tolerance by dtype; other dtypes are compared exactly.
 _TOLERANCES = {

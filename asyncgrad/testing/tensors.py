@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,7 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.tensors.new_tensors import new_shape
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Ints
+from asyncgrad.types import Ints, Tensor
 
 
 def make_tensor(

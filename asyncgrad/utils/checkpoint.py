@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.choices import DeterminismCheck, words
 from asyncgrad.core.modes import Mode, current
@@ -23,6 +24,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.rng import source_of
 from asyncgrad.records import NamedTuple
+from asyncgrad.types import Tensor
 from asyncgrad.utils.recomputation import CheckpointError, Frame
 from asyncgrad.utils.reentrant import (
     CheckpointFunction,
@@ -35,11 +37,6 @@ from asyncgrad.utils.selection import (
     SelectiveCheckpointContext,
     create_selective_checkpoint_contexts,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "GraphExecGroup",

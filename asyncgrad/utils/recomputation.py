@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncgrad.core.anomaly import users_stack
@@ -12,14 +13,12 @@ from asyncgrad.core.recording import made_anew, modes_of, recorders
 from asyncgrad.core.saved import save
 from asyncgrad.core.states import HEAVY_NS
 from asyncgrad.core.variable import Variable
+from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.scheduler import awaits, offload
+from asyncgrad.types import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
     from contextlib import AbstractContextManager
-
-    from asyncgrad.ops.tensors.rng import Generator
-    from asyncgrad.tensor import Tensor
 
 
 class CheckpointError(RuntimeError):

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, is_inference, wrap
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.op import Op
 from asyncgrad.records import NamedTuple
+from asyncgrad.types import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.core.metadata import Metadata
-    from asyncgrad.core.versions import VersionCounter
-    from asyncgrad.ops.op import Op
-    from asyncgrad.types import Array
-
     Operands = tuple[Any, ...]
 
 

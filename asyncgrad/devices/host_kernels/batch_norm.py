@@ -6,21 +6,18 @@ for small images and large ones, and the copy stays in the cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array
 from asyncgrad.devices.host_kernels.calls import DTYPES, empty
 from asyncgrad.devices.host_kernels.compiling import compiled, kernel
 from asyncgrad.devices.host_kernels.functions import ADDED, line_squares, line_sum
 from asyncgrad.devices.host_kernels.vectors import address, copy
 from asyncgrad.devices.pieces import in_pieces
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array
 
 #: Elements of a piece that idle threads take.
 _PIECE = 1 << 18

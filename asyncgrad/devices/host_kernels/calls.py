@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, Value
 from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pointwise import NUMBERS, Elementwise
 from asyncgrad.devices.pool import POOL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array, Value
 
 #: Elements of a piece that idle threads take, and how many make three pieces: fewer are not cut.
 _PIECE = 1 << 18

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from numba import njit, types
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Products may be fused with sums, and sums regrouped; NaN and infinities stay what they are.
 FASTMATH = frozenset({"contract", "reassoc", "nsz"})

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise, product
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, Value
 from asyncgrad.devices.host_kernels.calls import DTYPES, empty
 from asyncgrad.devices.host_kernels.tiles import convolve, lanes, lay, weigh
 from asyncgrad.devices.host_kernels.vectors import PLACES
 from asyncgrad.devices.pieces import here, in_pieces
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Array, Value
 
 #: Products of numbers in a piece that idle threads take: some 0.1 ms of work.
 _PIECE = 1 << 23

@@ -14,15 +14,17 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
 from numba.misc import appdirs
 
+from asyncgrad.aliases import Array
 from asyncgrad.devices.host_kernels import (
     addresses,
     attention,
@@ -44,11 +46,6 @@ from asyncgrad.devices.host_kernels.updates import UpdateKernel, update_text
 from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
 from asyncgrad.devices.pointwise import CDF, LOSSES, NUMBERS, Elementwise
 from asyncgrad.devices.updates import UPDATES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array
 
 #: So many elements are added up in the kernel's dtype; their sums are added in double precision.
 _ADDED = 512

@@ -5,17 +5,15 @@ Each kernel goes through rows `low` to `high` of arrays that are passed as one l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.devices.host_kernels.calls import DTYPES, Unfit, empty, flat, share, supported
 from asyncgrad.devices.host_kernels.compiling import compiled, kernel
 from asyncgrad.devices.host_kernels.functions import exp, line_dot, line_sum, order, value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SOFTMAX, _LOG_SOFTMAX, _LOG_SUMS = range(3)
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, Value
 from asyncgrad.devices.host_kernels import addresses
 from asyncgrad.devices.host_kernels.addresses import READ, WRITTEN
-from asyncgrad.devices.updates import COMMON
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array, Value
-    from asyncgrad.devices.updates import Update
+from asyncgrad.devices.updates import COMMON, Update
 
 
 def update_text(

@@ -6,19 +6,15 @@ long work takes, in which order streams are served, and what fails.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from asyncgrad.aliases import Value
 from asyncgrad.devices.simulated.array import SimArray
 from asyncgrad.devices.simulated.device import SimDevice
 from asyncgrad.devices.simulated.machine import Machine
 from asyncgrad.devices.simulated.streams import Operation
 from asyncgrad.errors import DeviceUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from asyncgrad.aliases import Value
 
 __all__ = ["Machine", "Operation", "SimArray", "SimDevice", "find", "present", "simulate"]
 

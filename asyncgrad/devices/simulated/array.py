@@ -7,19 +7,16 @@ no implicit conversion to NumPy arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, Device, DType, Stream, Value
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.simulated.memory import Access, Storage
 from asyncgrad.devices.simulated.streams import learn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.aliases import Array, Device, DType, Stream, Value
 
 #: Functions that write to their first argument.
 _WRITES_FIRST = frozenset({

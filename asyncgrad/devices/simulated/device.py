@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array, DType, Stream, Value
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.pinned import pinned_pool
 from asyncgrad.devices.simulated.array import SimArray, adopt
 from asyncgrad.devices.simulated.library import Library
+from asyncgrad.devices.simulated.machine import Machine
 from asyncgrad.devices.simulated.memory import Access
 from asyncgrad.devices.simulated.streams import SimEvent
 from asyncgrad.devices.streams import current_stream
 from asyncgrad.errors import RaceError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from asyncgrad.aliases import Array, DType, Stream, Value
-    from asyncgrad.devices.simulated.machine import Machine
 
 #: Nanoseconds of the caller's time that simulating a node takes.
 _NODE_NS = 100_000

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.aliases import Device, DType, Value
 from asyncgrad.devices import library as base
 from asyncgrad.devices.simulated.array import SimArray, check_method, launch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
-
-    from asyncgrad.aliases import Device, DType, Value
 
 #: Functions of shapes and dtypes, which access no memory.
 _FACTS = frozenset({

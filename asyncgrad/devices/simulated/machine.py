@@ -13,23 +13,19 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.events import _get_running_loop
+from collections.abc import Callable, Sequence
 from itertools import count
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Device
 from asyncgrad.choices import Clock, words
 from asyncgrad.devices.base import NOT_READY, READY
 from asyncgrad.devices.simulated.clocks import RealClock, VirtualClock
-from asyncgrad.devices.simulated.memory import Memory
+from asyncgrad.devices.simulated.memory import Access, Memory
 from asyncgrad.devices.simulated.streams import Operation, SimEvent, SimStream, learn
 from asyncgrad.devices.waiting import settle
 from asyncgrad.errors import AcceleratorError, DeviceLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Device
-    from asyncgrad.devices.simulated.memory import Access
 
 #: CUDA's codes for a failed launch and for a lost device.
 FAILED = 719

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,7 @@ from asyncgrad.creation import zeros
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.tensors.transfer import moved
 from asyncgrad.scheduler import check_awaited
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+from asyncgrad.types import Array, Tensor
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Any]:

@@ -7,21 +7,17 @@ look-up computes the tensor from its originals, which are the parameters that th
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.nn.containers import ModuleDict, ModuleList
+from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.ops.dtype import DType
 from asyncgrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from asyncgrad.nn.module import Module
-    from asyncgrad.ops.dtype import DType
 
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization",

@@ -7,8 +7,10 @@ ones and zeros. `weight` is their product, recomputed before each call of the mo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.choices import MatrixNorm
+from asyncgrad.nn.module import Module
 from asyncgrad.nn.utils.pruning_methods import (
     BasePruningMethod,
     CustomFromMask,
@@ -22,11 +24,7 @@ from asyncgrad.nn.utils.pruning_methods import (
 )
 from asyncgrad.nn.utils.vectors import parameters_to_vector
 from asyncgrad.ops.api.creation import ones_like
-
-if TYPE_CHECKING:
-    from asyncgrad.choices import MatrixNorm
-    from asyncgrad.nn.module import Module
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured",

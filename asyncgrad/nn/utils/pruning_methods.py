@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.choices import MatrixNorm
+from asyncgrad.nn.module import Module
 from asyncgrad.ops.api.creation import ones_like, zeros_like
 from asyncgrad.ops.api.random import rand, rand_like
 from asyncgrad.ops.api.reduction import vector_norm
 from asyncgrad.ops.api.sort import topk
-
-if TYPE_CHECKING:
-    from asyncgrad.choices import MatrixNorm
-    from asyncgrad.nn.module import Module
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class BasePruningMethod:

@@ -8,8 +8,8 @@ inverse.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,7 @@ from asyncgrad.ops.api.data import tensor
 from asyncgrad.ops.api.index import index_put, index_select
 from asyncgrad.ops.api.shape import reshape, transpose
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class PackedSequence(NamedTuple):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api.shape import cat, reshape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

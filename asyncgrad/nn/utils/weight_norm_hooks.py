@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
+from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.nn.utils.parametrizations import check_iterations, norm_except_dim, rows_axis
 from asyncgrad.ops.api.composite import vdot
 from asyncgrad.ops.api.linalg import mv
-
-if TYPE_CHECKING:
-    from asyncgrad.nn.module import Module
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 

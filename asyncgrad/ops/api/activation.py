@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.choices import GeluFormula, words
 from asyncgrad.ops.arguments import one_dim
@@ -13,12 +14,7 @@ from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DTypeLike
+from asyncgrad.types import DTypeLike, Tensor
 
 #: The functions at PyTorch's top level; the others are in `nn.functional`.
 __all__ = ["log_softmax", "softmax"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.ops.api.activation import elu, softmax
 from asyncgrad.ops.api.elementwise import where
@@ -17,10 +17,7 @@ from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import as_tensor_operand, operand_of, tensor_operands
 from asyncgrad.ops.tensors.in_place import assign
 from asyncgrad.ops.tensors.out import put
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DTypeLike, Ints
+from asyncgrad.types import DTypeLike, Ints, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["hardshrink", "prelu"]

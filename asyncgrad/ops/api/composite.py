@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -35,12 +36,7 @@ from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
 from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DTypeLike, Ints, Number
+from asyncgrad.types import DTypeLike, Ints, Number, Tensor
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from numbers import Integral as _Integer
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import Device
 from asyncgrad.ops.bfloat16 import needs_bfloat16
-from asyncgrad.ops.dtype_device import as_device, as_dtype, as_memory_format
+from asyncgrad.ops.dtype_device import as_device, as_dtype, as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import to_device
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.ops.dtype_device import memory_format
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike
+from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 __all__: list[str] = []
 METHODS = (

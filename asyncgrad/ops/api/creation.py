@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, for_each, level_of, mapped
 from asyncgrad.ops.dtype import REAL, check_dtype, refuse
-from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
+from asyncgrad.ops.dtype_device import as_dtype, as_memory_format, memory_format
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -28,14 +29,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host, leaf, new_shape, place_of, sequence_shape
 from asyncgrad.ops.tensors.out import as_made, makes
 from asyncgrad.ops.tensors.transfer import on_host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.devices import Device
-    from asyncgrad.ops.dtype_device import memory_format
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number
+from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number, Tensor
 
 __all__ = [
     "arange", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,7 @@ from asyncgrad.ops.batching import by_parts, level_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array
+from asyncgrad.types import Array, Tensor
 
 __all__ = ["ctc_loss"]
 

@@ -13,7 +13,7 @@ from asyncgrad.core.recording import followed, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.variable import requires_grad as requires_grad_of
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.shape import clone, view
@@ -29,13 +29,10 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.tensors.new_tensors import fitting, from_host, leaf, new_shape, place_of
 from asyncgrad.ops.tensors.transfer import made_pinned, on_host
+from asyncgrad.types import DeviceLike, DTypeLike, Ints, Number, Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from asyncgrad.devices import Device
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike, DTypeLike, Ints, Number
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
 METHODS = ("new", "new_tensor")

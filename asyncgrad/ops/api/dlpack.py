@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.variable import requires_grad, wrap
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
 from asyncgrad.ops.api.data import from_numpy
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
-
-if TYPE_CHECKING:
-    from asyncgrad.devices import Device
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DeviceLike
+from asyncgrad.types import DeviceLike, Tensor
 
 __all__ = ["from_dlpack"]
 METHODS = ("__dlpack__", "__dlpack_device__")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import again, drawn_anew
 from asyncgrad.core.variable import wrap
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.convolution import SHAPES
@@ -25,15 +26,8 @@ from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, category, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.in_place import change
-from asyncgrad.ops.tensors.rng import source_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.devices import Device
-    from asyncgrad.ops.tensors.rng import Generator
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Library
+from asyncgrad.ops.tensors.rng import Generator, source_of
+from asyncgrad.types import Array, Library, Tensor
 
 __all__ = [
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
 )
 from asyncgrad.ops.storage import Storage
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DTypeLike, Number
+from asyncgrad.types import DTypeLike, Number, Tensor
 
 __all__ = [
     "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point",

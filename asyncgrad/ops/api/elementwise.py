@@ -34,10 +34,7 @@ from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.table import elementwise as table
 from asyncgrad.ops.tensors.in_place import filling
 from asyncgrad.ops.tensors.out import put, writes
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Number
+from asyncgrad.types import Number, Tensor
 
 __all__ = [
     "add", "bitwise_not", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "fill",

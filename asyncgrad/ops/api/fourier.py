@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,7 @@ from asyncgrad.ops.promotion import as_tensor_operand, cast, category, complex_d
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf, place_of
 from asyncgrad.ops.tensors.out import makes, writes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number, Shape
+from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Number, Shape, Tensor
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",

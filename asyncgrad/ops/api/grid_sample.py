@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, check_device, tensor_operands
 from asyncgrad.ops.tensors.new_tensors import from_host
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: Functions of `nn.functional`.
 __all__ = ["affine_grid", "grid_sample"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +35,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host, on_host
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Ints, Number
+from asyncgrad.types import Array, Ints, Number, Tensor
 
 __all__ = [
     "cartesian_prod", "combinations", "corrcoef", "cov", "cumulative_trapezoid", "gradient",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,12 +46,7 @@ from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes_exactly
 from asyncgrad.ops.tensors.transfer import on_host
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Index, Library, Number
+from asyncgrad.types import Array, Index, Library, Number, Tensor
 
 __all__ = [
     "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero", "scatter",

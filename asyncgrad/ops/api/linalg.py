@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +28,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors.out import put, writes, writes_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Ints, Number
+from asyncgrad.types import Ints, Number, Tensor
 
 __all__ = [
     "addmm", "bmm", "dot", "einsum", "ger", "inner", "matmul", "mm", "mv", "outer", "tensordot",

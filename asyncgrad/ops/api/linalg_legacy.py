@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import linalg_norm, matrices, triangular
@@ -15,9 +14,7 @@ from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes, tensor_operands
 from asyncgrad.ops.tensors.new_tensors import new_beside
 from asyncgrad.ops.tensors.out import writes
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from asyncgrad.ops.arguments import many_dims, one_dim, one_int
 from asyncgrad.ops.batching import bottom, by_parts, level_of
 from asyncgrad.ops.dtype import check_inexact
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import (
     as_number,
@@ -35,13 +37,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes, writes_exactly
 from asyncgrad.ops.tensors.transfer import seen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.ops.namespace import Raw
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DTypeLike, Ints
+from asyncgrad.types import Array, DTypeLike, Ints, Tensor
 
 __all__ = [
     "cond", "cross", "diagonal", "lstsq", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",

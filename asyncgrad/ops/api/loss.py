@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from asyncgrad.choices import Reduction, words
+from asyncgrad.choices import DivergenceReduction, Reduction, words
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.recording import again
 from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.devices import Device
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api.activation import log_softmax, logsigmoid
 from asyncgrad.ops.api.index import getitem
@@ -33,15 +36,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
     tensor_operands,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.choices import DivergenceReduction
-    from asyncgrad.core.metadata import Metadata
-    from asyncgrad.devices import Device
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Library
+from asyncgrad.types import Array, Library, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["cosine_similarity"]

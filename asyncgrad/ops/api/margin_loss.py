@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from asyncgrad.choices import Reduction
 from asyncgrad.core.recording import made
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.activation import logsigmoid
@@ -16,12 +18,7 @@ from asyncgrad.ops.api.shape import reshape, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import constant, tensor_operands
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.choices import Reduction
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 #: PyTorch adds this to squared norms.
 _COSINE_EPS = 1e-12

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import Array
 from asyncgrad.choices import QrMode, Triangle, words
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import again, unrepeatable
@@ -25,12 +27,7 @@ from asyncgrad.ops.promotion import as_tensor_operand, tensor_operands
 from asyncgrad.ops.table.matrices import bad_minor, zero_pivot
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Array
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = [
     "cholesky", "cholesky_ex", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inv_ex", "qr",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.ops.api.activation import softmax
 from asyncgrad.ops.api.attention import attention
@@ -18,11 +19,7 @@ from asyncgrad.ops.api.shape import cat, permute, reshape, transpose
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 def scaled_dot_product_attention(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +27,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import Counts, Window, divisors, peak_indices, peak_places
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes, writes_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Ints, Library
+from asyncgrad.types import Array, Ints, Library, Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [

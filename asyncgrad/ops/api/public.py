@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from asyncgrad.ops.namespace import OPS, RECORDED
+from asyncgrad.ops.op import Op
 from asyncgrad.ops.tensors.out import put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from asyncgrad.ops.op import Op
 
 
 def functions(namespace: str, ops: Iterable[Op] = OPS.values()) -> dict[str, Callable[..., Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +24,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Library
+from asyncgrad.types import Array, Library, Tensor
 
 __all__ = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
 METHODS = tuple(__all__)

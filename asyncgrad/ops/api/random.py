@@ -7,22 +7,23 @@ Every function takes `generator=`. Without it, numbers come from the default gen
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import drawn_anew
 from asyncgrad.core.variable import Variable
-from asyncgrad.devices import CPU, current_stream
+from asyncgrad.devices import CPU, Device, current_stream
 from asyncgrad.ops.api.shape import stack
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.dtype import FLOATING, INEXACT, REAL, check_dtype, refuse
-from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
+from asyncgrad.ops.dtype_device import as_dtype, as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_number,
@@ -38,14 +39,7 @@ from asyncgrad.ops.tensors.new_tensors import from_host, new_shape, place_of, se
 from asyncgrad.ops.tensors.out import as_made, makes, writes
 from asyncgrad.ops.tensors.rng import Generator, source_of
 from asyncgrad.ops.tensors.transfer import on_host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.devices import Device
-    from asyncgrad.ops.dtype_device import memory_format
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Library
+from asyncgrad.types import Array, DeviceLike, DTypeLike, Ints, Library, Tensor
 
 __all__ = [
     "bernoulli", "binomial", "multinomial", "normal", "poisson", "rand", "rand_like", "randint",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -29,12 +30,7 @@ from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DTypeLike, Ints
+from asyncgrad.types import Array, DTypeLike, Ints, Tensor
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -42,12 +43,7 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.tensors import in_place
 from asyncgrad.ops.tensors.out import writes, writes_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Number
+from asyncgrad.types import Array, Number, Tensor
 
 __all__ = [
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",

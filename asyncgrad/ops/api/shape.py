@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from asyncgrad.ops.arguments import (
     one_int,
     one_shape,
 )
-from asyncgrad.ops.dtype import DTYPES
-from asyncgrad.ops.dtype_device import as_memory_format
+from asyncgrad.ops.dtype import DTYPES, DType
+from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, renamed
 from asyncgrad.ops.promotion import (
@@ -40,14 +41,7 @@ from asyncgrad.ops.split_nodes import (
 )
 from asyncgrad.ops.table.shape import Named
 from asyncgrad.ops.tensors.out import writes, writes_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.ops.dtype import DType
-    from asyncgrad.ops.dtype_device import memory_format
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import DTypeLike, Ints
+from asyncgrad.types import DTypeLike, Ints, Tensor
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.choices import PadMode
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.api import fourier, shape
 from asyncgrad.ops.api.conversion import contiguous
@@ -20,14 +22,10 @@ from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, category, check_device, default_dtype
 from asyncgrad.ops.tensors.new_tensors import from_host, place_of
 from asyncgrad.ops.tensors.out import as_made
+from asyncgrad.types import Array, MadeAs, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Unpack
-
-    from asyncgrad.choices import PadMode
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, MadeAs
 
 
 __all__ = [

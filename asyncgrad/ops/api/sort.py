@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.core.recording import followed, recorders
 from asyncgrad.ops import return_types
@@ -12,17 +13,12 @@ from asyncgrad.ops.batching import mapped_along
 from asyncgrad.ops.bfloat16 import sortable
 from asyncgrad.ops.dtype import REAL, check_dtype
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes, writes_exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.ops.namespace import Raw
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Library
+from asyncgrad.types import Array, Library, Tensor
 
 __all__ = ["argsort", "kthvalue", "median", "mode", "nanmedian", "sort", "topk"]
 METHODS = tuple(__all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +13,11 @@ from asyncgrad.core.variable import bump_version, requires_grad, view_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import level_of
-from asyncgrad.ops.dtype_device import as_memory_format
+from asyncgrad.ops.dtype_device import as_memory_format, memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast, check_device
 from asyncgrad.ops.table.strided import Strides, strides_of
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.dtype_device import memory_format
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Ints, Library
+from asyncgrad.types import Array, Ints, Library, Tensor
 
 __all__ = ["as_strided", "as_strided_scatter"]
 METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import Any
 
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.devices import CPU, Event, Stream, current_stream
@@ -14,12 +15,7 @@ from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.tensors.transfer import moved
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, DeviceLike
+from asyncgrad.types import Array, DeviceLike, Tensor
 
 __all__ = ["get_device"]
 METHODS = (

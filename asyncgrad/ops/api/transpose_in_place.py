@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.core.history import lead_elsewhere, rebase_history
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.core.variable import (
+    Variable,
     autograd_meta,
     bump_version,
     counter_of,
@@ -19,12 +21,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api import shape, strided
 from asyncgrad.ops.signatures import Postponed, named, of_method
 from asyncgrad.ops.tensors import in_place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__: list[str] = []
 METHODS = ("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")

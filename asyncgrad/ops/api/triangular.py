@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +17,14 @@ from asyncgrad.ops.arguments import check_bool
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.dtype import INEXACT
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.namespace import Raw
 from asyncgrad.ops.node_names import one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, operand_of
 from asyncgrad.ops.table.matrices import eliminate
 from asyncgrad.ops.tensors.new_tensors import leaf, new_beside
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.namespace import Raw
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Array, Library
+from asyncgrad.types import Array, Library, Tensor
 
 __all__ = ["lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import rename
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, tensor_operands
 from asyncgrad.ops.tensors.out import writes
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
-    from asyncgrad.types import Ints
+from asyncgrad.types import Ints, Tensor
 
 __all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
 METHODS = (*__all__, "sum_to_size", "unfold")

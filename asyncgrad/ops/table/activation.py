@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices.pointwise import NORMAL_CDF
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, bounded, elementwise, exp_minus_one, inverted, log_one_plus
 from asyncgrad.ops.op import compiled_or, fused, operation, unary
 from asyncgrad.ops.special import special_function
-
-if TYPE_CHECKING:
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 #: From this many elements on, BLAS adds up the lines of a matrix.
 _MANY = 4096

@@ -8,8 +8,9 @@ again.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +21,7 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.fused import compiled, share, silent, widened, widening
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import product_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The most scores of a tile, so that it stays in the cache, and the fewest queries. On a device a
 #: tile may be large, because each one costs several launches.

@@ -7,11 +7,14 @@ and `convolution_weight` are each made of the other two, so double backward need
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.aliases import DType
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.columns import (
     COLUMNS,
@@ -35,13 +38,7 @@ from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import compiled_first, share, widening
 from asyncgrad.ops.op import fused, operation
 from asyncgrad.ops.table.linalg import conjugate, product_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import DType
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: How many sums of products are made apart from one another.
 _RUNS = 8

@@ -9,7 +9,8 @@ from __future__ import annotations
 import cmath
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +32,7 @@ from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.quotients import exact
 from asyncgrad.ops.special import erf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.types import Array, Library, Namespace, Number, Value
+from asyncgrad.types import Array, Library, Namespace, Number, Value
 
 _LN2 = math.log(2)
 _LN10 = math.log(10)

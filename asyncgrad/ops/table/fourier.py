@@ -5,14 +5,12 @@ The adjoint of a transform is the transform with the opposite sign of the expone
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops.fused import silent
 from asyncgrad.ops.op import linear
-
-if TYPE_CHECKING:
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 
 @silent

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.ops.table.strided import Strides, in_memory, strides_of
+from asyncgrad.types import Array, Library
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library
 
 
 class Route:

@@ -7,7 +7,8 @@ view. An index with arrays selects a copy in which an element may occur several 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,7 @@ from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import Op, Refused, linear, operation, raising
 from asyncgrad.ops.tensors.sparse_rows import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: Below this number of elements the library's own indexing is the fastest.
 _FEW = 2048

@@ -5,23 +5,20 @@ A reduced loss is a sum with the factor `scale` for each element. With `each` th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import along, compiled, elementwise, log_one_plus, masked, summed
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
 from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
 from asyncgrad.ops.table.shape import kept_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The lower bound of logarithms of probabilities, as in PyTorch.
 _LOG_FLOOR = -100.0

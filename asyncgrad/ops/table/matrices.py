@@ -8,23 +8,20 @@ from the same rules.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from math import factorial, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import silent, widening
 from asyncgrad.ops.op import Refused, fused, operation, raising
 from asyncgrad.ops.table.linalg import conjugate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 
 def _part_of(

@@ -6,10 +6,11 @@ The forward functions put the moments into the list `kept`, if it is empty, for 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.fused import (
     along,
@@ -22,10 +23,7 @@ from asyncgrad.ops.fused import (
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 from asyncgrad.ops.table.linalg import total_of_rows
-
-if TYPE_CHECKING:
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: BLAS adds up products line by line if there are few elements or the lines are long.
 _FEW = 1024

@@ -8,23 +8,20 @@ Padding is never chosen, even if all elements are minus infinity.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops import batch_products
 from asyncgrad.ops.columns import padded
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.fused import blocks_of, masked, widening
 from asyncgrad.ops.op import Op, linear, operation
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library
+from asyncgrad.types import Array, Library
 
 #: Up to this many elements are processed with all windows laid out as rows.
 _SMALL = 4096

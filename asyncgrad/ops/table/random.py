@@ -7,14 +7,12 @@ values are drawn elsewhere and passed as an attribute, because the table has no 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.op import Op, binary, operation, unrepeated
 from asyncgrad.ops.special import special_function
-
-if TYPE_CHECKING:
-    from asyncgrad.types import Array, Library
+from asyncgrad.types import Array, Library
 
 
 def _drawn(xp: Library, *parameters_and_values: Array) -> Any:

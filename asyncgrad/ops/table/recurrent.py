@@ -8,21 +8,18 @@ backward pass has little to compute. The rules recompute all of it with differen
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.fused import Once, compiled, silent
 from asyncgrad.ops.op import Op, Part, operation
 from asyncgrad.ops.table.linalg import product_cost, total_of_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 
 def _library(xp: Library) -> Any:

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.bfloat16 import sortable
@@ -18,12 +20,7 @@ from asyncgrad.ops.fused import masked, widening
 from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import sgn
 from asyncgrad.ops.table.shape import kept_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.variable import Variable
-    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: How many pairs of shapes are cached, with the axes along which one is broadcast.
 _CACHE_LIMIT = 1024

@@ -6,7 +6,7 @@ factors, which may overflow or underflow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import INEXACT, check_dtype
 from asyncgrad.ops.op import operation
-
-if TYPE_CHECKING:
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 
 def _recurrence(xp: Library, x: Array, y: Array, dim: int) -> Any:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from asyncgrad.devices import Device
 from asyncgrad.devices.arena import reshaped
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.devices.pieces import here
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.op import Op, Part, linear, operation
+from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
     from typing import Self
-
-    from asyncgrad.devices import Device
-    from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: The most elements of a matrix whose triangle mask is cached.
 _SMALL = 1024

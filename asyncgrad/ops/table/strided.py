@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.types import Array, Library, Namespace, Shape, Value
+from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 
 class Strides(NamedTuple):

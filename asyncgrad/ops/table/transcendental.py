@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
@@ -14,11 +15,7 @@ from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Refused, binary, operation, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.ops.table.elementwise import ufunc
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.types import Array, Library, Namespace, Value
+from asyncgrad.types import Array, Library, Namespace, Value
 
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 _ROOT_HALF = math.sqrt(0.5)

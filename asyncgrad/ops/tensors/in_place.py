@@ -7,8 +7,9 @@ that combines the base's old history with the view's new one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from asyncgrad.core.saved import restored
 from asyncgrad.core.saved_values import keep_old_values, watch_result
 from asyncgrad.core.variable import (
     Variable,
+    View,
     bump_version,
     counter_of,
     creation_meta_of,
@@ -54,11 +56,6 @@ from asyncgrad.ops.scalar_cast import fitted
 from asyncgrad.ops.signatures import Postponed, of_method
 from asyncgrad.ops.table.in_place import Route
 from asyncgrad.ops.tensors.transfer import to_device
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.variable import View
 
 #: Ops that write the same number everywhere: elements that share memory do not matter.
 _ALIKE = frozenset({"fill_", "zero_"})

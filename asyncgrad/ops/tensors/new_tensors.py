@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.recording import made
 from asyncgrad.core.variable import autograd_meta, wrap
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, Device
 from asyncgrad.ops.arguments import check_bool, one_shape
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
-
-if TYPE_CHECKING:
-    from asyncgrad.devices import Device
 
 
 def place_of(name: str, device: Any = None, like: Any = None) -> Device:

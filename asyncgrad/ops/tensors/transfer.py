@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.node_streams import stream_of
@@ -16,11 +18,6 @@ from asyncgrad.ops.batching import lift_batch
 from asyncgrad.ops.mode_hooks import in_modes
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.op import Op, part
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.graph_task import GraphTask
 
 
 def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = False) -> Any:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, set_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.optimizer import Optimizer
 
 
 class _Combined(LRScheduler):

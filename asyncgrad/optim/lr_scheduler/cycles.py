@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from asyncgrad.choices import Annealing, CyclicMode, words
+from asyncgrad.choices import Annealing, CyclicMode, CyclicScale, words
 from asyncgrad.optim.lr_scheduler.base import (
     LRScheduler,
     attributes,
@@ -14,12 +15,7 @@ from asyncgrad.optim.lr_scheduler.base import (
     give_attributes,
     set_rate,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.choices import CyclicScale
-    from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.optimizer import Optimizer
 
 
 class _MomentumScheduler(LRScheduler):

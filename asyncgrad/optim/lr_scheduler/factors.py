@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from asyncgrad.optim.lr_scheduler.base import LRScheduler, attributes, for_groups, give_attributes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.optimizer import Optimizer
 
 
 class LambdaLR(LRScheduler):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from asyncgrad.choices import PlateauMode, ThresholdMode, words
 from asyncgrad.optim.lr_scheduler.base import Schedule, apart, checked, for_groups, set_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.optimizer import Optimizer
 
 
 class ReduceLROnPlateau(Schedule):

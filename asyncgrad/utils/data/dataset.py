@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from math import floor, isclose
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from asyncgrad.creation import randperm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from asyncgrad.ops.tensors.rng import Generator
-    from asyncgrad.tensor import Tensor
+from asyncgrad.ops.tensors.rng import Generator
+from asyncgrad.types import Tensor
 
 _Sample_co = TypeVar("_Sample_co", covariant=True)
 #: What is read by index: a dataset, or a list of samples.
