@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from pickle import UnpicklingError
+from pickletools import opcodes
 from typing import Any
 
 import numpy as np
@@ -25,12 +27,27 @@ from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.records import NamedTuple
-from asyncgrad.serialization.opcodes import operations
 from asyncgrad.serialization.storages import dtype_named, is_storage
 from asyncgrad.types import Shape, Tensor
 
+#: The operations that push their argument.
+_PUSHES = {
+    "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "SHORT_BINUNICODE",
+    "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8",
+}  # fmt: skip
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_TUPLES = {"TUPLE0": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+#: All that are supported, by their codes; those not named above are in `_Machine._do`.
+_OPERATIONS = {
+    operation.code: operation
+    for operation in opcodes
+    if operation.name in {
+        *_PUSHES, *_CONSTANTS, *_TUPLES, "PROTO", "FRAME", "STOP", "BINPUT", "LONG_BINPUT",
+        "MEMOIZE", "BINGET", "LONG_BINGET", "MARK", "TUPLE", "EMPTY_LIST", "EMPTY_DICT", "APPEND",
+        "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL", "BINPERSID", "REDUCE",
+        "NEWOBJ", "BUILD",
+    }
+}  # fmt: skip
 _KEYS = (str, int, float, bool, type(None))
 
 
@@ -86,35 +103,44 @@ class _Machine:
 
     def run(self, data: bytes, start: int) -> tuple[Any, int]:
         """Run all operations; returns the object and the position of the end."""
-        end = start
-        for name, argument in operations(data, start):
-            if name == "STOP":
-                end = argument
-                break
-            self._do(name, argument)
-        return self._plain(self._stack.pop()), end
+        stream = BytesIO(data)
+        stream.seek(start)
+        name = ""
+        while name != "STOP":
+            code = stream.read(1).decode("latin-1")
+            if code not in _OPERATIONS:
+                place = stream.tell() - len(code)
+                known = f"operation {code!r} at byte {place} is not supported"
+                raise ValueError(known if code else "it has no end")
+            name, form = _OPERATIONS[code].name, _OPERATIONS[code].arg
+            if name == "GLOBAL":
+                # `pickletools` would take backslashes for the beginning of escapes.
+                self._do(name, [stream.readline().rstrip(b"\n").decode() for _ in range(2)])
+            else:
+                self._do(name, form and form.reader(stream))
+        return self._plain(self._stack.pop()), stream.tell()
 
     def _do(self, name: str, argument: Any) -> None:
         stack = self._stack
-        if name == "PUSH":
+        if name in _PUSHES:
             stack.append(argument)
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])
         elif name in _TUPLES:
             stack.append(tuple(self._pop(_TUPLES[name])))
-        elif name == "PUT":
+        elif name in {"BINPUT", "LONG_BINPUT"}:
             self._memo[argument] = stack[-1]
         elif name == "MEMOIZE":
             self._memo[len(self._memo)] = stack[-1]
-        elif name == "GET":
+        elif name in {"BINGET", "LONG_BINGET"}:
             stack.append(self._memo[argument])
         elif name == "MARK":
             self._marks.append(len(stack))
         elif name == "TUPLE":
             stack.append(tuple(self._pop_marked()))
-        elif name == "LIST":
+        elif name == "EMPTY_LIST":
             stack.append([])
-        elif name == "DICT":
+        elif name == "EMPTY_DICT":
             stack.append({})
         elif name in {"APPEND", "APPENDS"}:
             items = self._pop(1) if name == "APPEND" else self._pop_marked()
