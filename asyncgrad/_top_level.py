@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import wraps
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from asyncgrad import accelerator, cpu, cuda, devices
 from asyncgrad.devices import Device
@@ -12,9 +13,6 @@ from asyncgrad.devices.discovery import find
 from asyncgrad.ops.api import rearrange
 from asyncgrad.ops.tensors.new_tensors import place_of
 from asyncgrad.tracing import trace_passes
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 __all__ = ["get_default_device", "get_device_module", "trace"]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from asyncgrad.devices import CPU, Event, Stream
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 __all__ = [
     "Event", "Stream", "current_device", "current_stream", "device_count", "is_available",

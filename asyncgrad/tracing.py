@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from os import PathLike
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from asyncgrad.core.modes import Mode
 from asyncgrad.devices.pool import POOL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from os import PathLike
 
 
 class Recorder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from asyncgrad.aliases import DType, Value
 from asyncgrad.autograd.arguments import (
@@ -40,9 +40,6 @@ from asyncgrad.ops.promotion import cast
 from asyncgrad.scheduler import BackwardFuture, run_multi_pass
 from asyncgrad.scheduler.results import ResultDict, Results
 from asyncgrad.types import Tensor
-
-if TYPE_CHECKING:
-    from typing import Literal
 
 _K = TypeVar("_K")
 

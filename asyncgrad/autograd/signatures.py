@@ -7,13 +7,10 @@ marked function is as it was written, with its own signature.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from asyncgrad.scheduler.results import Results
 from asyncgrad.types import Tensor
-
-if TYPE_CHECKING:
-    from typing import Concatenate, Literal
 
 _P = ParamSpec("_P")
 _R_co = TypeVar("_R_co", covariant=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import Any
 
 from asyncgrad.aliases import Value
 from asyncgrad.autograd.layered import Point, layout
 from asyncgrad.autograd.visualize import graph_of, kind_of
 from asyncgrad.core.node import Node
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 #: In pixels: of a letter, of a line, around the text of a box, between boxes, around the picture.
 _LETTER, _LINE, _PADDING, _GAP, _MARGIN = 6.65, 15.0, 8.0, (18.0, 34.0), 12.0

@@ -5,9 +5,9 @@ What is here is also in `accelerator`, which is the same on any kind of device.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad import accelerator, random
 from asyncgrad import devices as _devices
@@ -15,9 +15,6 @@ from asyncgrad.cuda import amp
 from asyncgrad.devices import Device
 from asyncgrad.devices.discovery import available, find
 from asyncgrad.errors import OutOfMemoryError
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "amp", "current_device", "current_stream",

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from asyncgrad._unbound import unbound
 from asyncgrad.aliases import Value
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.errors import DeviceUnavailableError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 #: The modules that make the devices of each type, imported when a device is requested.
 _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"}

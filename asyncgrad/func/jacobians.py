@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, overload
+from typing import Any, Concatenate, Literal, ParamSpec, overload
 
 from asyncgrad.autograd.functional_parts import (
     blank,
@@ -33,9 +33,6 @@ from asyncgrad.ops.batching import Level, batch_of, lift_batch, unwrap_batch, wr
 from asyncgrad.ops.tensors.pytree import Structure, flatten, tree_map, unflatten
 from asyncgrad.scheduler import call
 from asyncgrad.types import Tensor, Tree
-
-if TYPE_CHECKING:
-    from typing import Concatenate, Literal
 
 _P = ParamSpec("_P")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, SupportsIndex
 
 from asyncgrad.creation import zeros
 from asyncgrad.nn.conv import (
@@ -30,9 +30,6 @@ from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.signatures import Postponed
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import DeviceLike, DTypeLike
-
-if TYPE_CHECKING:
-    from typing import SupportsIndex
 
 
 def is_lazy(param: object) -> bool:

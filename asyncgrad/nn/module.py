@@ -6,7 +6,7 @@ This file is long because it is one class, with all that PyTorch's has besides m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -31,8 +31,6 @@ from asyncgrad.scheduler import check_awaited
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 if TYPE_CHECKING:
-    from typing import ParamSpec, Protocol, SupportsIndex, TypeVar
-
     _P = ParamSpec("_P")
     _R = TypeVar("_R", covariant=True)
 

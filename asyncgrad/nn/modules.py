@@ -7,7 +7,8 @@ PyTorch's file.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from asyncgrad.nn import (
     activation,
@@ -37,9 +38,6 @@ from asyncgrad.nn import (
     transformer_layers,
 )
 from asyncgrad.submodules import offer
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 #: For each of PyTorch's files, the files here that have its modules.
 _FILES: dict[str, tuple[ModuleType, ...]] = {

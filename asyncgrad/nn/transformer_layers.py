@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from asyncgrad.choices import Activation, words
 from asyncgrad.nn import functional as F
@@ -13,9 +13,6 @@ from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import LayerNorm
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def _activation(activation: Activation | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

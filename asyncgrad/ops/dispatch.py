@@ -21,7 +21,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate, compress
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 from asyncgrad.core import variable
 from asyncgrad.core.history import note_view
@@ -39,9 +40,6 @@ from asyncgrad.ops.op import Op
 from asyncgrad.ops.promotion import accept, as_tensor_operand, check_broadcast, promote_binary
 from asyncgrad.ops.save_plan import plan_of
 from asyncgrad.ops.template import Writer, arguments_of, is_pair, is_sequence
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 #: How many records a dispatch function caches.
 _CACHE_LIMIT = 1024

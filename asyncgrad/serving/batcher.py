@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
 from asyncgrad.serving.admission import Overloaded
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

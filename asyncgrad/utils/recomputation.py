@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 from asyncgrad.core.anomaly import users_stack
 from asyncgrad.core.modes import Mode, current
@@ -16,9 +17,6 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops.tensors.rng import Generator
 from asyncgrad.scheduler import awaits, offload
 from asyncgrad.types import Tensor
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 
 class CheckpointError(RuntimeError):

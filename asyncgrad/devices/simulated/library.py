@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.aliases import Device, DType, Value
 from asyncgrad.devices import library as base
 from asyncgrad.devices.simulated.array import SimArray, check_method, launch
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 #: Functions of shapes and dtypes, which access no memory.
 _FACTS = frozenset({

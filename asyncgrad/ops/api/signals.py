@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -23,10 +23,6 @@ from asyncgrad.ops.promotion import as_tensor_operand, category, check_device, d
 from asyncgrad.ops.tensors.new_tensors import from_host, place_of
 from asyncgrad.ops.tensors.out import as_made
 from asyncgrad.types import Array, MadeAs, Tensor
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
 
 __all__ = [
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft", "kaiser_window",

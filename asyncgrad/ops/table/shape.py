@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from asyncgrad.ops import batch_rules
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.op import Op, Part, linear, operation
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
-
-if TYPE_CHECKING:
-    from typing import Self
 
 #: The most elements of a matrix whose triangle mask is cached.
 _SMALL = 1024
