@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 else:
     from collections import namedtuple
+    from sys import _getframe
 
     #: Names that `collections.namedtuple` has already set on the class.
     _GIVEN = frozenset({"__annotations__", "__module__", "__qualname__"})
@@ -33,6 +34,12 @@ else:
             for key, value in namespace.items():
                 if key not in fields and key not in _GIVEN:
                     setattr(made, key, value)
+            return made
+
+        def __call__(cls, name, fields):  # noqa: ANN001, ANN204
+            """Make a class from its name, and pairs of fields and their types."""
+            made = namedtuple(name, dict(fields), module=_getframe(1).f_globals["__name__"])
+            made.__annotations__ = dict(fields)
             return made
 
     class NamedTuple(metaclass=_Maker):

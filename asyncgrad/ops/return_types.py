@@ -13,218 +13,44 @@ __all__ = [
     "topk",
 ]  # fmt: skip
 
-
-class _Picked(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class _Determinant(NamedTuple):
-    sign: Tensor
-    logabsdet: Tensor
-
-
-class _Orthogonal(NamedTuple):
-    Q: Tensor
-    R: Tensor
-
-
-class _Eigen(NamedTuple):
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-
-
-class max(_Picked):
-    """What `max` along an axis returns."""
-
-    __slots__ = ()
-
-
-class min(_Picked):
-    """What `min` along an axis returns."""
-
-    __slots__ = ()
-
-
-class sort(_Picked):
-    """What `sort` returns."""
-
-    __slots__ = ()
-
-
-class topk(_Picked):
-    """What `topk` returns."""
-
-    __slots__ = ()
-
-
-class median(_Picked):
-    """What `median` along an axis returns."""
-
-    __slots__ = ()
-
-
-class nanmedian(_Picked):
-    """What `nanmedian` along an axis returns."""
-
-    __slots__ = ()
-
-
-class kthvalue(_Picked):
-    """What `kthvalue` returns."""
-
-    __slots__ = ()
-
-
-class mode(_Picked):
-    """What `mode` returns."""
-
-    __slots__ = ()
-
-
-class aminmax(NamedTuple):
-    """What `aminmax` returns."""
-
-    min: Tensor
-    max: Tensor
-
-
-class histogram(NamedTuple):
-    """What `histogram` returns."""
-
-    hist: Tensor
-    bin_edges: Tensor
-
-
-class frexp(NamedTuple):
-    """What `frexp` returns."""
-
-    mantissa: Tensor
-    exponent: Tensor
-
-
-class slogdet(_Determinant):
-    """What `slogdet` returns."""
-
-    __slots__ = ()
-
-
-class qr(_Orthogonal):
-    """What `qr` returns."""
-
-    __slots__ = ()
-
-
-class svd(NamedTuple):
-    """What `svd` returns."""
-
-    U: Tensor
-    S: Tensor
-    V: Tensor
-
-
-class linalg_slogdet(_Determinant):
-    """What `linalg.slogdet` returns."""
-
-    __slots__ = ()
-
-
-class linalg_qr(_Orthogonal):
-    """What `linalg.qr` returns."""
-
-    __slots__ = ()
-
-
-class linalg_eigh(_Eigen):
-    """What `linalg.eigh` returns."""
-
-    __slots__ = ()
-
-
-class linalg_eig(_Eigen):
-    """What `linalg.eig` returns."""
-
-    __slots__ = ()
-
-
-class linalg_svd(NamedTuple):
-    """What `linalg.svd` returns."""
-
-    U: Tensor
-    S: Tensor
-    Vh: Tensor
-
-
-class _Triangles(NamedTuple):
-    P: Tensor
-    L: Tensor
-    U: Tensor
-
-
-class linalg_lu(_Triangles):
-    """What `linalg.lu` returns."""
-
-    __slots__ = ()
-
-
-class lu_unpack(_Triangles):
-    """What `lu_unpack` returns."""
-
-    __slots__ = ()
-
-
-class linalg_lu_factor(NamedTuple):
-    """What `linalg.lu_factor` returns."""
-
-    LU: Tensor
-    pivots: Tensor
-
-
-class linalg_lu_factor_ex(NamedTuple):
-    """What `linalg.lu_factor_ex` returns."""
-
-    LU: Tensor
-    pivots: Tensor
-    info: Tensor
-
-
-class linalg_inv_ex(NamedTuple):
-    """What `linalg.inv_ex` returns."""
-
-    inverse: Tensor
-    info: Tensor
-
-
-class linalg_cholesky_ex(NamedTuple):
-    """What `linalg.cholesky_ex` returns."""
-
-    L: Tensor
-    info: Tensor
-
-
-class linalg_solve_ex(NamedTuple):
-    """What `linalg.solve_ex` returns."""
-
-    result: Tensor
-    info: Tensor
-
-
-class linalg_lstsq(NamedTuple):
-    """What `linalg.lstsq` returns."""
-
-    solution: Tensor
-    residuals: Tensor
-    rank: Tensor
-    singular_values: Tensor
-
-
-class cummax(_Picked):
-    """What `cummax` along an axis returns."""
-
-    __slots__ = ()
-
-
-class cummin(_Picked):
-    """What `cummin` along an axis returns."""
-
-    __slots__ = ()
+aminmax = NamedTuple("aminmax", [("min", Tensor), ("max", Tensor)])
+cummax = NamedTuple("cummax", [("values", Tensor), ("indices", Tensor)])
+cummin = NamedTuple("cummin", [("values", Tensor), ("indices", Tensor)])
+frexp = NamedTuple("frexp", [("mantissa", Tensor), ("exponent", Tensor)])
+histogram = NamedTuple("histogram", [("hist", Tensor), ("bin_edges", Tensor)])
+kthvalue = NamedTuple("kthvalue", [("values", Tensor), ("indices", Tensor)])
+linalg_cholesky_ex = NamedTuple("linalg_cholesky_ex", [("L", Tensor), ("info", Tensor)])
+linalg_eig = NamedTuple("linalg_eig", [("eigenvalues", Tensor), ("eigenvectors", Tensor)])
+linalg_eigh = NamedTuple("linalg_eigh", [("eigenvalues", Tensor), ("eigenvectors", Tensor)])
+linalg_inv_ex = NamedTuple("linalg_inv_ex", [("inverse", Tensor), ("info", Tensor)])
+linalg_lstsq = NamedTuple(
+    "linalg_lstsq",
+    [("solution", Tensor), ("residuals", Tensor), ("rank", Tensor), ("singular_values", Tensor)],
+)
+linalg_lu = NamedTuple("linalg_lu", [("P", Tensor), ("L", Tensor), ("U", Tensor)])
+linalg_lu_factor = NamedTuple("linalg_lu_factor", [("LU", Tensor), ("pivots", Tensor)])
+linalg_lu_factor_ex = NamedTuple(
+    "linalg_lu_factor_ex", [("LU", Tensor), ("pivots", Tensor), ("info", Tensor)]
+)
+linalg_qr = NamedTuple("linalg_qr", [("Q", Tensor), ("R", Tensor)])
+linalg_slogdet = NamedTuple("linalg_slogdet", [("sign", Tensor), ("logabsdet", Tensor)])
+linalg_solve_ex = NamedTuple("linalg_solve_ex", [("result", Tensor), ("info", Tensor)])
+linalg_svd = NamedTuple("linalg_svd", [("U", Tensor), ("S", Tensor), ("Vh", Tensor)])
+lu_unpack = NamedTuple("lu_unpack", [("P", Tensor), ("L", Tensor), ("U", Tensor)])
+max = NamedTuple("max", [("values", Tensor), ("indices", Tensor)])
+median = NamedTuple("median", [("values", Tensor), ("indices", Tensor)])
+min = NamedTuple("min", [("values", Tensor), ("indices", Tensor)])
+mode = NamedTuple("mode", [("values", Tensor), ("indices", Tensor)])
+nanmedian = NamedTuple("nanmedian", [("values", Tensor), ("indices", Tensor)])
+qr = NamedTuple("qr", [("Q", Tensor), ("R", Tensor)])
+slogdet = NamedTuple("slogdet", [("sign", Tensor), ("logabsdet", Tensor)])
+sort = NamedTuple("sort", [("values", Tensor), ("indices", Tensor)])
+svd = NamedTuple("svd", [("U", Tensor), ("S", Tensor), ("V", Tensor)])
+topk = NamedTuple("topk", [("values", Tensor), ("indices", Tensor)])
+
+#: Those that functions return only where they are called with an axis.
+_ALONG_AXIS = {"cummax", "cummin", "max", "median", "min", "nanmedian"}
+for _name in __all__:
+    _path = _name.replace("linalg_", "linalg.")
+    _how = " along an axis" if _name in _ALONG_AXIS else ""
+    globals()[_name].__doc__ = f"What `{_path}`{_how} returns."
