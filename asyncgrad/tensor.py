@@ -891,11 +891,7 @@ class Tensor(Methods):
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part, a view.
-
-        Raises:
-            RuntimeError: for a real tensor.
-        """
+        """The imaginary part of a complex tensor, a view."""
         return complex_parts.imag(self)
 
     @imag.setter

@@ -69,9 +69,6 @@ def rrelu(
         lower: the least slope.
         upper: the greatest; without `training` all slopes are the mean of both.
         training: draw the slopes.
-
-    Raises:
-        NotImplementedError: for another dtype.
     """
     if not inplace:
         return dropping.rrelu(input, lower, upper, training)

@@ -67,11 +67,7 @@ def ones_(tensor: _T) -> _T:
 
 
 def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> _T:
-    """Fill with numbers uniform in [a, b).
-
-    Raises:
-        NotImplementedError: for integers and booleans.
-    """
+    """Fill with floating or complex numbers uniform in [a, b)."""
     _check_drawn("uniform_", tensor)
     if a > b:
         raise RuntimeError(
@@ -83,11 +79,7 @@ def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | 
 def normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> _T:
-    """Fill with normal numbers.
-
-    Raises:
-        NotImplementedError: for integers and booleans.
-    """
+    """Fill with normal numbers, floating or complex."""
     _check_drawn("normal_", tensor)
     if std < 0:
         raise RuntimeError(f"normal_ expects std >= 0.0, but found std={std}")

@@ -80,11 +80,7 @@ def real(input: Tensor) -> Tensor:
 
 
 def imag(input: Tensor) -> Tensor:
-    """A view of the imaginary parts.
-
-    Raises:
-        RuntimeError: for a real tensor.
-    """
+    """A view of the imaginary parts of a complex tensor."""
     x = as_tensor_operand(input, "imag", 1)
     if not x._metadata.is_complex:
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")

@@ -364,10 +364,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     If a gradient is recorded, memory grows with the square of the axis' length.
 
     Args:
-        dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        NotImplementedError: for booleans as the dtype.
+        dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
     x = as_tensor_operand(input, "cumprod", 1)
     kind = x._metadata.dtype

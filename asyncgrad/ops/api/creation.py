@@ -303,10 +303,7 @@ def arange(
         start: the first number; 0 if left out.
         end: the exclusive end.
         step: the difference of neighbours; 1 if left out.
-        dtype: the dtype; the default one if None and a number is floating, else int64.
-
-    Raises:
-        NotImplementedError: for booleans and complex numbers.
+        dtype: a real one, not bool; if None, the default one if a number is floating, else int64.
     """
     if (
         len(bounds) == 1

@@ -73,11 +73,7 @@ def positive(input: Tensor) -> Tensor:
 
 @writes
 def bitwise_not(input: Tensor) -> Tensor:
-    """Booleans or the bits of integers inverted.
-
-    Raises:
-        NotImplementedError: for floating and complex dtypes.
-    """
+    """Booleans or the bits of integers inverted."""
     return R.bitwise_not(input)
 
 

@@ -67,16 +67,13 @@ def grid_sample(
     """Sample images at given positions: a tensor of shape (n, channels, *out).
 
     Args:
-        input: of shape (n, channels, rows, columns) or (n, channels, layers, rows, columns).
+        input: floating, of shape (n, channels, rows, columns), or with layers before the rows.
         grid: of its dtype and of shape (n, *out, 2) or (n, *out, 3): the position of each result
             along columns, rows (and layers), from -1 at the first to 1 at the last.
         mode: "bilinear", "nearest" or, for images, "bicubic".
         padding_mode: outside of the image are "zeros", the nearest element of its "border" or
             its "reflection".
         align_corners: -1 and 1 are the centres of the outermost elements, not their outer sides.
-
-    Raises:
-        NotImplementedError: for integers and complex numbers.
     """
     name = "grid_sample"
     if mode not in _MODES:

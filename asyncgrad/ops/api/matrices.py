@@ -474,12 +474,9 @@ def svd(
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
-        driver: as in PyTorch, for CUDA alone.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
+        driver: as in PyTorch, for CUDA alone; here None.
     """
     x = _decomposed("linalg.svd", A, driver)
     kept: list[Any] = []
@@ -504,10 +501,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:
-        A: of shape (..., m, n).
-        driver: as in PyTorch, for CUDA alone.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
+        A: of shape (..., m, n), floating or complex.
+        driver: as in PyTorch, for CUDA alone; here None.
     """
     return R.svd_values(_decomposed("linalg.svdvals", A, driver), [])

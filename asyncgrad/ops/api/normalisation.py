@@ -77,9 +77,6 @@ def layer_norm(
         weight: the factors, of that shape.
         bias: the summands, of that shape.
         eps: added to the variance.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
     """
     x, shape = _checked("layer_norm", input, normalized_shape)
     if weight is not None:
@@ -105,9 +102,6 @@ def rms_norm(
         weight: the factors, of that shape.
         eps: added to the mean square; if None the machine epsilon of the dtype in which sums are
             computed: float32 for half precision.
-
-    Raises:
-        NotImplementedError: for integers.
     """
     x, shape = _checked("rms_norm", input, normalized_shape)
     if weight is not None:

@@ -200,13 +200,10 @@ def quantile(
     """The quantiles of all elements, or along an axis; NaN if there is one.
 
     Args:
-        input: a float or double tensor.
+        input: a float or double tensor, not empty.
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
         dim: the axis; all elements if None.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
-
-    Raises:
-        RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
     """
     return _quantiles("quantile", input, q, dim, keepdim, interpolation, False)
 

@@ -347,12 +347,9 @@ def bernoulli(
     """Draw 1 with the probabilities in a tensor, and 0 otherwise.
 
     Args:
-        input: the probabilities; only its shape and dtype matter if `p` is given.
+        input: the probabilities, floating; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
         generator: the source of the numbers; the default generator if None.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
     """
     x = as_tensor_operand(input, "bernoulli", 1)
     if current().batch is not None:
@@ -389,11 +386,7 @@ def _trials(source: Generator, x: Tensor, p: Any) -> Any:
 
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-    """Numbers from the Poisson distributions with the rates in a tensor.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
-    """
+    """Numbers from the Poisson distributions with the rates in a floating tensor."""
     x = as_tensor_operand(input, "poisson", 1)
     rates = _floating("poisson", x)
     if not _all(rates >= 0):
@@ -425,11 +418,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
     Args:
         count: how many trials; floating.
-        prob: the probabilities, broadcast against the counts.
+        prob: the probabilities, floating, broadcast against the counts.
         generator: the source of the numbers; the default generator if None.
-
-    Raises:
-        ValueError: for a dtype that is not floating.
     """
     x, y = tensor_operands("binomial", count, prob)
     for what, z in (("count", x), ("prob", y)):
@@ -669,11 +659,7 @@ def _drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
 def uniform_(
     input: Tensor, *args: float, generator: Generator | None = None, **kwargs: float
 ) -> Tensor:
-    """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
-
-    Raises:
-        NotImplementedError: for a dtype that is neither floating nor complex.
-    """
+    """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
     x = as_tensor_operand(input, "uniform_", 1)
     low, high = 0.0, 1.0
     if args or kwargs:
@@ -703,11 +689,7 @@ def uniform_(
 def normal_(
     input: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with normal numbers.
-
-    Raises:
-        NotImplementedError: for a dtype that is neither floating nor complex.
-    """
+    """Fill with normal numbers, floating or complex."""
     x, mean, std = _filled_with("normal_", input, mean=mean, std=std)
     metadata, source = x._metadata, source_of(generator)
     values = None
@@ -723,11 +705,7 @@ def normal_(
 def bernoulli_(
     input: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
-
-    Raises:
-        NotImplementedError: if they are not floating.
-    """
+    """Fill with 1, with one probability or those in a floating tensor, and 0 otherwise."""
     x = as_tensor_operand(input, "bernoulli_", 1)
     if isinstance(p, Variable):
         given, shape = p._metadata.shape, x._metadata.shape
@@ -798,11 +776,7 @@ def geometric_(input: Tensor, p: float, *, generator: Generator | None = None) -
 def log_normal_(
     input: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers whose logarithms are normal.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
-    """
+    """Fill a floating tensor with numbers whose logarithms are normal."""
     x, mean, std = _filled_with("log_normal_", input, mean=mean, std=std)
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")

@@ -99,11 +99,7 @@ def adjoint(input: Tensor) -> Tensor:
 
 @one_node("TraceBackward0")
 def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix.
-
-    Raises:
-        NotImplementedError: for booleans.
-    """
+    """The sum of the diagonal of a matrix, not of booleans."""
     x = as_tensor_operand(input, "trace", 1)
     if len(x._metadata.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")

@@ -437,10 +437,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor
     """The cumulative sums along an axis.
 
     Args:
-        dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        NotImplementedError: for booleans as the dtype.
+        dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
     x = as_tensor_operand(input, "cumsum", 1)
     metadata = x._metadata

@@ -39,9 +39,6 @@ def sort(
         input: a real tensor.
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
-
-    Raises:
-        RuntimeError: for complex numbers.
     """
     if getattr(input, "_batched", False):
         return mapped_along("sort", lambda x, axis: sort(x, axis, descending), input, dim)
@@ -232,11 +229,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
     """The `k`-th smallest element along an axis, counted from 1, and its index, an int64.
 
     Args:
-        input: a real tensor. NaN is greater than all numbers.
+        input: a real tensor, not of booleans. NaN is greater than all numbers.
         k: the rank, from 1.
-
-    Raises:
-        NotImplementedError: for booleans and complex numbers.
     """
     count = one_int("kthvalue", "k", k)
 

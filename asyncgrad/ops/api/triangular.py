@@ -85,12 +85,8 @@ def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
     """The decomposition `A = P @ L @ U`: a permutation, L with ones on the diagonal, and U.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         pivot: must be True: rows are always exchanged.
-
-    Raises:
-        NotImplementedError: for integers and booleans.
-        RuntimeError: if they are not matrices, or without pivots.
     """
     if getattr(A, "_batched", False):
         return mapped(lambda batch: lu(batch, pivot=pivot), A)
@@ -154,8 +150,6 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor
 
     Raises:
         LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
-        NotImplementedError: for integers and booleans.
-        RuntimeError: if they are not matrices, or without pivots.
     """
     packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
     return return_types.linalg_lu_factor(packed, pivots)

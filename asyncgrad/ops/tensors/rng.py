@@ -185,11 +185,7 @@ class Generator:
         return device.draw(kind, seeds, shape, dtype, scale, offset)
 
     def uniform(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Uniform numbers in [0, 1), or complex numbers with such parts.
-
-        Raises:
-            NotImplementedError: for a dtype that is neither floating nor complex.
-        """
+        """Floating numbers uniform in [0, 1), or complex numbers with such parts."""
         many = prod(shape)
         if dtype.kind == "f" and dtype.itemsize > 2:
             if many < _LARGE:
@@ -207,11 +203,7 @@ class Generator:
         return refuse("uniform", dtype)
 
     def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Standard normal numbers; for complex ones, both parts together have variance 1.
-
-        Raises:
-            NotImplementedError: for a dtype that is neither floating nor complex.
-        """
+        """Standard normal numbers; of complex ones both parts together have variance 1."""
         many = prod(shape)
         if dtype.kind == "f" and dtype.itemsize > 2:
             if many < _LARGE:
