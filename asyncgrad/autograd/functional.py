@@ -10,25 +10,7 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from asyncgrad.aliases import Value
-from asyncgrad.autograd.functional_parts import (
-    BACK,
-    BACK_TRICK,
-    DOUBLE_BACK,
-    DOUBLE_BACK_TRICK,
-    check_dependent,
-    check_one_element,
-    filled,
-    finished,
-    grad_where_required,
-    gradient_of,
-    input_vector,
-    jacobian_program,
-    outputs_of,
-    prepared,
-    scalar_output,
-    tuple_of,
-    vector,
-)
+from asyncgrad.autograd import functional_parts as parts
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.signatures import Product
 from asyncgrad.choices import Strategy, words
@@ -54,7 +36,7 @@ def _product(program: Callable[..., Any]) -> Product:
         v: Tensor | tuple[Tensor, ...] | None = None, create_graph: bool = False,
         strict: bool = False,
     ) -> Any:  # fmt: skip
-        single, given = tuple_of(inputs, "inputs", program.__name__)
+        single, given = parts.tuple_of(inputs, "inputs", program.__name__)
         running = program(func, single, given, v, create_graph, strict)
         return run_multi_pass(running, program.__name__, waits=waits(func))
 
@@ -67,9 +49,9 @@ async def _with_gradient(
 ) -> tuple[Any, tuple[Any, ...], Any, Any]:  # fmt: skip
     """For a product with a Hessian: the output, the inputs, their gradient and the vector."""
     with enable_grad():
-        tensors = prepared(given, create_graph)
-        v = input_vector(v, tensors, single, create_graph, name)
-        out, gradients = await gradient_of(func, tensors, name, strict)
+        tensors = parts.prepared(given, create_graph)
+        v = parts.input_vector(v, tensors, single, create_graph, name)
+        out, gradients = await parts.gradient_of(func, tensors, name, strict)
     return out, tensors, gradients, v
 
 
@@ -96,15 +78,17 @@ async def vjp(
         [2.0, 4.0]
     """
     with enable_grad():
-        tensors = prepared(given, create_graph)
-        alone, outputs = await outputs_of(func, tensors, "vjp", strict)
+        tensors = parts.prepared(given, create_graph)
+        alone, outputs = await parts.outputs_of(func, tensors, "vjp", strict)
         if v is None:
-            check_one_element(outputs, "user-provided function returns")
+            parts.check_one_element(outputs, "user-provided function returns")
         else:
-            v = vector(v, outputs, alone, create_graph, "vjp")
-    found = await grad_where_required(outputs, tensors, v, create_graph)
-    product = filled(found, tensors, strict, create_graph, BACK)
-    return finished(outputs, alone, create_graph), finished(product, single, create_graph)
+            v = parts.vector(v, outputs, alone, create_graph, "vjp")
+    found = await parts.grad_where_required(outputs, tensors, v, create_graph)
+    product = parts.filled(found, tensors, strict, create_graph, parts.BACK)
+    return parts.finished(outputs, alone, create_graph), parts.finished(
+        product, single, create_graph
+    )
 
 
 @_product
@@ -124,17 +108,19 @@ async def jvp(
         RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
     """
     with enable_grad():
-        tensors = prepared(given, create_graph)
-        v = input_vector(v, tensors, single, create_graph, "jvp")
-        alone, outputs = await outputs_of(func, tensors, "jvp", strict)
+        tensors = parts.prepared(given, create_graph)
+        v = parts.input_vector(v, tensors, single, create_graph, "jvp")
+        alone, outputs = await parts.outputs_of(func, tensors, "jvp", strict)
         # The first pass's gradients are linear in the dummies, so their values do not matter: the
         # second pass transposes that function.
         dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
-        gradients = await grad_where_required(outputs, tensors, dummies, True)
-        check_dependent(gradients, "grad_inputs", strict)
-        found = await grad_where_required(gradients, dummies, v, create_graph)
-    product = filled(found, outputs, strict, create_graph, BACK_TRICK)
-    return finished(outputs, alone, create_graph), finished(product, alone, create_graph)
+        gradients = await parts.grad_where_required(outputs, tensors, dummies, True)
+        parts.check_dependent(gradients, "grad_inputs", strict)
+        found = await parts.grad_where_required(gradients, dummies, v, create_graph)
+    product = parts.filled(found, outputs, strict, create_graph, parts.BACK_TRICK)
+    return parts.finished(outputs, alone, create_graph), parts.finished(
+        product, alone, create_graph
+    )
 
 
 def _check_strategy(strategy: Strategy) -> None:
@@ -201,8 +187,8 @@ def jacobian(
                 'together. Set create_graph=False or strategy="reverse-mode".'
             )
         _check_forward(strict, vectorize)
-    tuple_of(inputs, "inputs", "jacobian")
-    program = jacobian_program(func, inputs, create_graph, strict, vectorize, strategy)
+    parts.tuple_of(inputs, "inputs", "jacobian")
+    program = parts.jacobian_program(func, inputs, create_graph, strict, vectorize, strategy)
     return run_multi_pass(program, "jacobian", waits=waits(func))
 
 
@@ -239,22 +225,22 @@ def hessian(
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
         RuntimeError: if the output has more than one element, or `strict` raises.
     """
-    single, _ = tuple_of(inputs, "inputs", "hessian")
+    single, _ = parts.tuple_of(inputs, "inputs", "hessian")
     _check_strategy(outer_jacobian_strategy)
 
     async def scalar(*tensors: Value) -> Any:
-        return (await scalar_output(func, tensors, "hessian", strict)).squeeze()
+        return (await parts.scalar_output(func, tensors, "hessian", strict)).squeeze()
 
     async def gradient(*tensors: Value) -> Any:
         if outer_jacobian_strategy == "forward-mode":
             # `prepared` would make a new leaf, and a new leaf would not have the tangent.
             tensors = tuple(tensor.requires_grad_() for tensor in tensors)
-        out = await jacobian_program(scalar, tensors, True, False, False)
-        check_dependent(out, "jacobian", strict)
+        out = await parts.jacobian_program(scalar, tensors, True, False, False)
+        parts.check_dependent(out, "jacobian", strict)
         return out
 
     async def program() -> Any:
-        rows = await jacobian_program(
+        rows = await parts.jacobian_program(
             gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy
         )
         # The inner Jacobian always comes in a tuple; one input alone has no tuple.
@@ -289,9 +275,9 @@ async def vhp(
     out, tensors, gradients, v = await _with_gradient(
         "vhp", func, single, given, v, create_graph, strict
     )
-    found = await grad_where_required(gradients, tensors, v, create_graph)
-    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK)
-    return finished((out,), True, create_graph), finished(product, single, create_graph)
+    found = await parts.grad_where_required(gradients, tensors, v, create_graph)
+    product = parts.filled(found, tensors, strict, create_graph, parts.DOUBLE_BACK)
+    return parts.finished((out,), True, create_graph), parts.finished(product, single, create_graph)
 
 
 @_product
@@ -308,8 +294,8 @@ async def hvp(
     )
     with enable_grad():
         dummies = tuple(zeros_like(tensor).requires_grad_() for tensor in tensors)
-        second = await grad_where_required(gradients, tensors, dummies, True)
-        check_dependent(second, "hessian", strict)
-        found = await grad_where_required(second, dummies, v, create_graph)
-    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK_TRICK)
-    return finished((out,), True, create_graph), finished(product, single, create_graph)
+        second = await parts.grad_where_required(gradients, tensors, dummies, True)
+        parts.check_dependent(second, "hessian", strict)
+        found = await parts.grad_where_required(second, dummies, v, create_graph)
+    product = parts.filled(found, tensors, strict, create_graph, parts.DOUBLE_BACK_TRICK)
+    return parts.finished((out,), True, create_graph), parts.finished(product, single, create_graph)

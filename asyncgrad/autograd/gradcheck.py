@@ -14,29 +14,8 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.aliases import Value
-from asyncgrad.autograd.gradcheck_parts import (
-    GradcheckError,
-    Options,
-    as_tuple,
-    check_batched,
-    check_batched_forward,
-    check_inputs,
-    check_linear,
-    check_undefined,
-    check_undefined_tangents,
-    close,
-    differentiable,
-    differentiable_places,
-    directions,
-    part_of,
-    placed,
-    pushed,
-    random_like,
-    slopes,
-    units,
-    values_of,
-    vector,
-)
+from asyncgrad.autograd import gradcheck_parts as parts
+from asyncgrad.autograd.gradcheck_parts import GradcheckError, Options
 from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode
 from asyncgrad.scheduler import call, run_multi_pass, waits
@@ -137,7 +116,7 @@ async def _gradcheck(
         if getattr(options, name) and not getattr(options, needed):
             raise AssertionError(f"Setting {name}=True requires {needed} to be True")
     try:
-        await _check(func, as_tuple(inputs), options)
+        await _check(func, parts.as_tuple(inputs), options)
     except GradcheckError:
         if raise_exception:
             raise
@@ -161,15 +140,15 @@ async def _gradgradcheck(
     }.items():
         if chosen and not check_rev_over_rev:
             raise AssertionError(f"Setting {name}=True requires check_rev_over_rev to be True")
-    arguments = as_tuple(inputs)
+    arguments = parts.as_tuple(inputs)
     if grad_outputs is None:
-        outputs = differentiable(await call(func, *arguments))
-        vectors = tuple(random_like(out, gen_non_contig_grad_outputs) for out in outputs)
+        outputs = parts.differentiable(await call(func, *arguments))
+        vectors = tuple(parts.random_like(out, gen_non_contig_grad_outputs) for out in outputs)
     else:
-        vectors = as_tuple(grad_outputs)
+        vectors = parts.as_tuple(grad_outputs)
     count = len(arguments)
-    wanted = differentiable_places(arguments)
-    asked = differentiable_places(vectors)
+    wanted = parts.differentiable_places(arguments)
+    asked = parts.differentiable_places(vectors)
 
     async def gradients(*given: Value) -> Any:
         inputs, vectors = given[:count], given[count:]
@@ -177,7 +156,7 @@ async def _gradgradcheck(
             inputs[place].requires_grad_()
         for place in asked:
             vectors[place].requires_grad_()
-        outputs = differentiable(await call(func, *inputs))
+        outputs = parts.differentiable(await call(func, *inputs))
         found = await grad(
             outputs,
             [inputs[place] for place in wanted],
@@ -199,29 +178,29 @@ async def _gradgradcheck(
 
 
 async def _check(func: Callable[..., Any], inputs: tuple[Any, ...], options: Options) -> None:
-    check_inputs(inputs)
-    found = as_tuple(await call(func, *inputs))
-    outputs = differentiable(found)
+    parts.check_inputs(inputs)
+    found = parts.as_tuple(await call(func, *inputs))
+    outputs = parts.differentiable(found)
     if options.check_backward_ad:
         if any(out.is_complex() for out in found):
             for part in ("imaginary", "real"):
-                await _compare(part_of(func, part), inputs, options, part, found)
+                await _compare(parts.part_of(func, part), inputs, options, part, found)
         else:
             await _compare(func, inputs, options, "", found)
     if options.check_forward_ad:
         await _compare_forward(func, inputs, options)
         if options.check_undefined_grad:
-            await check_undefined_tangents(func, inputs)
+            await parts.check_undefined_tangents(func, inputs)
     if options.check_batched_forward_grad:
-        await check_batched_forward(func, inputs)
+        await parts.check_batched_forward(func, inputs)
     if not options.check_backward_ad:
         return
     if options.check_batched_grad:
         for place, out in enumerate(outputs):
-            await check_batched(place, out, inputs)
-    await check_linear(outputs, inputs, options)
+            await parts.check_batched(place, out, inputs)
+    await parts.check_linear(outputs, inputs, options)
     if options.check_undefined_grad:
-        await check_undefined(func, inputs)
+        await parts.check_undefined(func, inputs)
 
 
 # -- Jacobians ------------------------------------------------------------------------------------
@@ -231,25 +210,25 @@ async def _compare(
     func: Callable[..., Any], inputs: tuple[Any, ...], options: Options, part: str, whole: Value
 ) -> None:
     """Compare reverse mode with finite differences, for one `part` of complex outputs."""
-    found = as_tuple(await call(func, *inputs))
-    outputs = differentiable(found)
-    wanted = [inputs[place] for place in differentiable_places(inputs)]
+    found = parts.as_tuple(await call(func, *inputs))
+    outputs = parts.differentiable(found)
+    wanted = [inputs[place] for place in parts.differentiable_places(inputs)]
     kept = [place for place, out in enumerate(found) if out.requires_grad]
     if not outputs:
         for x in wanted:
-            for column in await slopes(func, inputs, x, units(x), options.eps):
+            for column in await parts.slopes(func, inputs, x, parts.units(x), options.eps):
                 if any(array.any() for array in column):
                     raise GradcheckError("Numerical gradient for function expected to be zero")
         return
     if options.fast_mode:
         await _compare_fast(func, inputs, options, part, whole, outputs, kept)
         return
-    numerical = [await slopes(func, inputs, x, units(x), options.eps) for x in wanted]
+    numerical = [await parts.slopes(func, inputs, x, parts.units(x), options.eps) for x in wanted]
     for row, out in enumerate(outputs):
-        analytical = await _columns(out, wanted, options, [side for side, *_ in units(out)])
+        analytical = await _columns(out, wanted, options, [side for side, *_ in parts.units(out)])
         for number, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
             near = _matrix([slope[kept[row]] for slope in numerical[number]], x, out)
-            if not close(exact, near, options.rtol, options.atol):
+            if not parts.close(exact, near, options.rtol, options.atol):
                 raise GradcheckError(_mismatch(part, whole, row, number, near, exact))
 
 
@@ -261,12 +240,13 @@ async def _compare_fast(
 
     `outputs` are those that require grad, `kept` their numbers.
     """
-    wanted = [inputs[place] for place in differentiable_places(inputs)]
+    wanted = [inputs[place] for place in parts.differentiable_places(inputs)]
     random = np.random.default_rng(0)
-    right = [directions(x, random) for x in wanted]
-    left = [vector(out, random) for out in outputs]
+    right = [parts.directions(x, random) for x in wanted]
+    left = [parts.vector(out, random) for out in outputs]
     numerical = [
-        await slopes(func, inputs, x, u, options.eps) for x, u in zip(wanted, right, strict=True)
+        await parts.slopes(func, inputs, x, u, options.eps)
+        for x, u in zip(wanted, right, strict=True)
     ]
     for row, (out, v) in enumerate(zip(outputs, left, strict=True)):
         analytical = await _columns(out, wanted, options, [v])
@@ -278,7 +258,7 @@ async def _compare_fast(
                 one = one + 1j * (pulled.imag @ u[1].reshape(-1))
             near = numerical[column][0][kept[row]].reshape(-1) @ v.reshape(-1)
             scale = sum(float(side.sum()) for side in u) * float(v.sum())
-            if not close(one, near, options.rtol, options.atol * scale):
+            if not parts.close(one, near, options.rtol, options.atol * scale):
                 slow = options._replace(fast_mode=False)
                 message = _mismatch(part, whole, row, column, near, one)
                 try:
@@ -295,19 +275,19 @@ async def _compare_forward(
     func: Callable[..., Any], inputs: tuple[Any, ...], options: Options
 ) -> None:
     """Compare forward mode with finite differences."""
-    wanted = differentiable_places(inputs)
+    wanted = parts.differentiable_places(inputs)
     random = np.random.default_rng(0)
     for column, place in enumerate(wanted):
         x = inputs[place]
-        along = directions(x, random) if options.fast_mode else units(x)
+        along = parts.directions(x, random) if options.fast_mode else parts.units(x)
         sides = [[factor * side] for d in along for factor, side in zip((1, 1j), d, strict=False)]
-        outputs = as_tuple(await call(func, *inputs))
-        found = await slopes(func, inputs, x, sides, options.eps)
+        outputs = parts.as_tuple(await call(func, *inputs))
+        found = await parts.slopes(func, inputs, x, sides, options.eps)
         for slope, (side,) in zip(found, sides, strict=True):
-            tangents = await pushed(func, inputs, place, side)
+            tangents = await parts.pushed(func, inputs, place, side)
             for row, (near, tangent) in enumerate(zip(slope, tangents, strict=True)):
                 seen = outputs[row].requires_grad
-                if seen and not close(tangent, near, options.rtol, options.atol):
+                if seen and not parts.close(tangent, near, options.rtol, options.atol):
                     raise GradcheckError(
                         _mismatch("", (), row, column, near, tangent, "computed with forward mode ")
                     )
@@ -319,7 +299,7 @@ async def _columns(out: Value, wanted: Sequence[Any], options: Options, rows: li
     for _ in range(2):
         found: list[list[Any]] = [[] for _ in wanted]
         for row in rows:
-            ends = placed(row.reshape(out.shape), out)
+            ends = parts.placed(row.reshape(out.shape), out)
             gradients = await grad(out, wanted, ends, retain_graph=True, allow_unused=True)
             for column, x, gradient in zip(found, wanted, gradients, strict=True):
                 if gradient is not None and gradient.shape != x.shape:
@@ -327,7 +307,7 @@ async def _columns(out: Value, wanted: Sequence[Any], options: Options, rows: li
                 if gradient is not None and gradient.dtype != x.dtype and options.check_grad_dtypes:
                     raise GradcheckError("Gradient has dtype mismatch")
                 blank = np.zeros(x.shape, x.dtype)
-                column.append(blank if gradient is None else values_of(gradient))
+                column.append(blank if gradient is None else parts.values_of(gradient))
         twice.append(
             [
                 np.stack([g.reshape(-1) for g in column], axis=1)

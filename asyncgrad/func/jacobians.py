@@ -15,16 +15,7 @@ from asyncgrad.autograd.functional_parts import (
 from asyncgrad.choices import Randomness
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.errors import AutogradError
-from asyncgrad.func.gradients import (
-    check_tensors,
-    outside_inference,
-    outward,
-    pulled,
-    renewed,
-    split_aux,
-    transform,
-    wrapped_argnums,
-)
+from asyncgrad.func import gradients
 from asyncgrad.func.levels import differentiated, is_tensor, leads_beyond
 from asyncgrad.func.mapping import check_randomness
 from asyncgrad.func.tangents import pushed
@@ -83,7 +74,7 @@ def jacrev(
     async def program(*args: object, **kwargs: object) -> Any:
         return await _jacrev(func, argnums, has_aux, chunk_size, args, kwargs)
 
-    return transform("jacrev", program, func)
+    return gradients.transform("jacrev", program, func)
 
 
 @overload
@@ -117,7 +108,7 @@ def jacfwd(
     async def program(*args: object, **kwargs: object) -> Any:
         return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
 
-    return transform("jacfwd", program, func)
+    return gradients.transform("jacfwd", program, func)
 
 
 @overload
@@ -134,26 +125,26 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
         [[6.0, 0.0], [0.0, 12.0]]
     """
     columns: Any = jacfwd(jacrev(func, argnums), argnums)
-    return transform("hessian", columns._program, func)
+    return gradients.transform("hessian", columns._program, func)
 
 
 # -- the programs ---------------------------------------------------------------------------------
 
 
-@outside_inference
+@gradients.outside_inference
 async def _jacrev(
     func: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, chunk_size: int | None,
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     batch, wanted = current().batch, current().grad
-    places = wrapped_argnums(argnums, len(args))
+    places = gradients.wrapped_argnums(argnums, len(args))
     with differentiated(func, args, grad=True):
-        structure, arguments, given = renewed(args, places, batch)
+        structure, arguments, given = gradients.renewed(args, places, batch)
         _check_real(arguments, "jacrev", "inputs")
         out = await call(func, *given, **kwargs)
-        out, aux = split_aux(out, has_aux, _VJP)
+        out, aux = gradients.split_aux(out, has_aux, _VJP)
         outputs, out_structure = flatten(out)
-        check_tensors(outputs, _VJP)
+        gradients.check_tensors(outputs, _VJP)
         _check_real(outputs, "jacrev", "outputs")
         roots = [unwrap_batch(x, batch) for x in outputs]
     beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], arguments)
@@ -166,7 +157,7 @@ async def _jacrev(
         if chunk_size == 1:
             # A single row needs no batch, and so works with any backward.
             vectors = [vector[0] for vector in vectors]
-        rows = await pulled(
+        rows = await gradients.pulled(
             roots,
             arguments,
             vectors,
@@ -185,7 +176,7 @@ async def _jacrev(
     blocks = blocks_of_rows(columns, outputs, arguments, depth)
     several = isinstance(argnums, tuple)
     result = _tree_of_blocks(blocks, out_structure, structure, several, batch)
-    return (result, outward(aux, arguments, batch, wanted)) if has_aux else result
+    return (result, gradients.outward(aux, arguments, batch, wanted)) if has_aux else result
 
 
 def _check_real(tensors: Sequence[Tensor], name: str, what: str) -> None:
@@ -209,16 +200,16 @@ def _tree_of_blocks(
     return unflatten(out_structure, trees)
 
 
-@outside_inference
+@gradients.outside_inference
 async def _jacfwd(
     func: Callable[..., Any], argnums: int | tuple[int, ...] | None, has_aux: bool,
     chunk_size: int | None, randomness: Randomness, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     if argnums is None:
         argnums = tuple(range(len(args)))
-    places = wrapped_argnums(argnums, len(args))
+    places = gradients.wrapped_argnums(argnums, len(args))
     leaves, structure = flatten(tuple(args[place] for place in places))
-    check_tensors(leaves, "jacfwd(f)(*args)")
+    gradients.check_tensors(leaves, "jacfwd(f)(*args)")
     _check_real(leaves, "jacfwd", "inputs")
     total = sum(x.numel() for x in leaves)
     outer = current().batch

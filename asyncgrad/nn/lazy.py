@@ -8,24 +8,9 @@ from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 from asyncgrad.creation import zeros
-from asyncgrad.nn.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
+from asyncgrad.nn import conv, norm
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.norm import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-)
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.signatures import Postponed
 from asyncgrad.tensor import Tensor
@@ -272,15 +257,15 @@ def _lazy(base: type[Module], kind: type[_Lazy]) -> Any:
     return type(name, (kind, base), {"__doc__": words, "__module__": __name__})
 
 
-LazyConv1d = _lazy(Conv1d, _LazyConvolution)
-LazyConv2d = _lazy(Conv2d, _LazyConvolution)
-LazyConv3d = _lazy(Conv3d, _LazyConvolution)
-LazyConvTranspose1d = _lazy(ConvTranspose1d, _LazyConvolution)
-LazyConvTranspose2d = _lazy(ConvTranspose2d, _LazyConvolution)
-LazyConvTranspose3d = _lazy(ConvTranspose3d, _LazyConvolution)
-LazyBatchNorm1d = _lazy(BatchNorm1d, _LazyNorm)
-LazyBatchNorm2d = _lazy(BatchNorm2d, _LazyNorm)
-LazyBatchNorm3d = _lazy(BatchNorm3d, _LazyNorm)
-LazyInstanceNorm1d = _lazy(InstanceNorm1d, _LazyNorm)
-LazyInstanceNorm2d = _lazy(InstanceNorm2d, _LazyNorm)
-LazyInstanceNorm3d = _lazy(InstanceNorm3d, _LazyNorm)
+LazyConv1d = _lazy(conv.Conv1d, _LazyConvolution)
+LazyConv2d = _lazy(conv.Conv2d, _LazyConvolution)
+LazyConv3d = _lazy(conv.Conv3d, _LazyConvolution)
+LazyConvTranspose1d = _lazy(conv.ConvTranspose1d, _LazyConvolution)
+LazyConvTranspose2d = _lazy(conv.ConvTranspose2d, _LazyConvolution)
+LazyConvTranspose3d = _lazy(conv.ConvTranspose3d, _LazyConvolution)
+LazyBatchNorm1d = _lazy(norm.BatchNorm1d, _LazyNorm)
+LazyBatchNorm2d = _lazy(norm.BatchNorm2d, _LazyNorm)
+LazyBatchNorm3d = _lazy(norm.BatchNorm3d, _LazyNorm)
+LazyInstanceNorm1d = _lazy(norm.InstanceNorm1d, _LazyNorm)
+LazyInstanceNorm2d = _lazy(norm.InstanceNorm2d, _LazyNorm)
+LazyInstanceNorm3d = _lazy(norm.InstanceNorm3d, _LazyNorm)

@@ -7,18 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from asyncgrad.choices import Annealing, CyclicMode, CyclicScale, words
-from asyncgrad.optim.lr_scheduler.base import (
-    LRScheduler,
-    attributes,
-    checked,
-    for_groups,
-    give_attributes,
-    set_rate,
-)
+from asyncgrad.optim.lr_scheduler import base
 from asyncgrad.optim.optimizer import Optimizer
 
 
-class _MomentumScheduler(LRScheduler):
+class _MomentumScheduler(base.LRScheduler):
     """A schedule that may also change the momentum, or the first beta."""
 
     def _check_momentum(self, optimizer: Optimizer, cycle_momentum: bool) -> None:
@@ -79,8 +72,8 @@ class CyclicLR(_MomentumScheduler):
     ) -> None:  # fmt: skip
         if mode not in words(CyclicMode) and scale_fn is None:
             raise ValueError("mode is invalid and scale_fn is None")
-        lowest = for_groups(optimizer, base_lr, "base_lr")
-        self.max_lrs = for_groups(optimizer, max_lr, "max_lr")
+        lowest = base.for_groups(optimizer, base_lr, "base_lr")
+        self.max_lrs = base.for_groups(optimizer, max_lr, "max_lr")
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)
         self.step_ratio = step_size_up / self.total_size
@@ -90,8 +83,8 @@ class CyclicLR(_MomentumScheduler):
         self.scale_mode = scale_mode if scale_fn is not None else _HEIGHTS[mode][1]
         self._check_momentum(optimizer, cycle_momentum)
         if cycle_momentum:
-            self.base_momentums = for_groups(optimizer, base_momentum, "base_momentum")
-            self.max_momentums = for_groups(optimizer, max_momentum, "max_momentum")
+            self.base_momentums = base.for_groups(optimizer, base_momentum, "base_momentum")
+            self.max_momentums = base.for_groups(optimizer, max_momentum, "max_momentum")
             for group, low, high in zip(
                 optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True
             ):
@@ -99,7 +92,7 @@ class CyclicLR(_MomentumScheduler):
                 group["max_momentum"], group["base_momentum"] = high, low
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, lowest, strict=True):
-                set_rate(group, rate)
+                base.set_rate(group, rate)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = lowest
 
@@ -130,16 +123,16 @@ class CyclicLR(_MomentumScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """All attributes but the optimiser; of a callable object its attributes are saved."""
-        return {**super().state_dict(), "_scale_fn_custom": attributes(self._scale_fn_custom)}
+        return {**super().state_dict(), "_scale_fn_custom": base.attributes(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state returned by `state_dict()`."""
         scale = self._scale_fn_custom
         super().load_state_dict({**state_dict, "_scale_fn_custom": scale})
-        give_attributes(scale, state_dict["_scale_fn_custom"])
+        base.give_attributes(scale, state_dict["_scale_fn_custom"])
 
 
-class CosineAnnealingWarmRestarts(LRScheduler):
+class CosineAnnealingWarmRestarts(base.LRScheduler):
     """Lowers the rate along half a cosine to `eta_min`, then restarts from the initial rate.
 
     Args:
@@ -231,7 +224,7 @@ class OneCycleLR(_MomentumScheduler):
         div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
         last_epoch: int = -1,
     ) -> None:  # fmt: skip
-        checked(optimizer)
+        base.checked(optimizer)
         self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
         if not (isinstance(pct_start, float) and 0 <= pct_start <= 1):
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
@@ -253,10 +246,10 @@ class OneCycleLR(_MomentumScheduler):
                 (self.total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")
             ]
         self._check_momentum(optimizer, cycle_momentum)
-        greatest = for_groups(optimizer, max_lr, "max_lr")
+        greatest = base.for_groups(optimizer, max_lr, "max_lr")
         momenta = [
-            for_groups(optimizer, max_momentum, "max_momentum"),
-            for_groups(optimizer, base_momentum, "base_momentum"),
+            base.for_groups(optimizer, max_momentum, "max_momentum"),
+            base.for_groups(optimizer, base_momentum, "base_momentum"),
         ]
         if last_epoch == -1:
             for group, lr, high, low in zip(
