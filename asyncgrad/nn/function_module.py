@@ -3,7 +3,8 @@
 Such a module declares its function and, as the arguments of `__init__`, its options. The options
 become attributes, are shown by `repr`, and are passed on by `forward` to the arguments of their
 names. `forward` is compiled at its first call, from a line of source that tracebacks and
-`inspect.getsource` show.
+`inspect.getsource` show. It takes the first argument of the function. If the class, or a base, has
+a `forward` without statements, it takes that one's arguments.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ class FunctionModule(Module):
 
     Class arguments; those that a subclass does not give are inherited:
         function: what `forward` calls; without it, the class or a subclass has a `forward`.
-        inputs: the arguments of `forward`: the function's first ones, and others that are None if
-            they are not given, written as "name=None".
         members: parameters and buffers that are passed on, as the options are.
         shown: the options that `repr` shows; all if None, but `inplace` only if it is True. Of a
             parameter it shows whether there is one.
@@ -42,13 +41,14 @@ class FunctionModule(Module):
     if TYPE_CHECKING:
 
         def forward(self, input: Tensor) -> Tensor:
-            """Made for each subclass that names a function; `inputs` may be others."""
+            """Made for each subclass that names a function, which may take others."""
 
         def __getattr__(self, name: str) -> Any:
             """The options, too, are attributes, of any type."""
 
     #: The arguments of `__init__` that become attributes.
     _options: tuple[str, ...] = ()
+    #: Those of `forward`; others than the first ones of the function are None if left out.
     _inputs: tuple[str, ...] = ("input",)
     _members: tuple[str, ...] = ()
     _shown: tuple[str, ...] | None = None
@@ -56,20 +56,22 @@ class FunctionModule(Module):
     _option_buffers: tuple[str, ...] = ()
 
     def __init_subclass__(
-        cls, function: Callable[..., Any] | None = None, inputs: tuple[str, ...] | None = None,
-        members: tuple[str, ...] | None = None, shown: tuple[str, ...] | None = None,
-        unnamed: tuple[str, ...] | None = None, buffers: tuple[str, ...] | None = None,
-        **kwargs: Any,
+        cls, function: Callable[..., Any] | None = None, members: tuple[str, ...] | None = None,
+        shown: tuple[str, ...] | None = None, unnamed: tuple[str, ...] | None = None,
+        buffers: tuple[str, ...] | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         """Read the declaration, and make `forward` and `extra_repr`."""
         super().__init_subclass__(**kwargs)
-        cls._inputs = cls._inputs if inputs is None else inputs
         cls._members = cls._members if members is None else members
         cls._shown = cls._shown if shown is None else shown
         cls._unnamed = cls._unnamed if unnamed is None else unnamed
         cls._option_buffers = cls._option_buffers if buffers is None else buffers
         if function is None and shown is None:
             return
+        if "forward" in vars(cls):
+            _, *names = _arguments(cls.forward)[0]
+            needed = len(names) - len(cls.forward.__defaults__ or ())
+            cls._inputs = (*names[:needed], *(f"{name}=None" for name in names[needed:]))
         if cls.__init__ is not Module.__init__:
             _, *names = sum(_arguments(cls.__init__), ())
             cls._options = tuple(name for name in names if name not in _NOT_KEPT)

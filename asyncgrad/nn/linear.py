@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
@@ -70,7 +70,7 @@ class Linear(_Affine, shown=("in_features", "out_features", "bias")):
 
 
 class Bilinear(
-    _Affine, function=F.bilinear, inputs=("input1", "input2"), members=("weight", "bias"),
+    _Affine, function=F.bilinear, members=("weight", "bias"),
     shown=("in1_features", "in2_features", "out_features", "bias"),
 ):  # fmt: skip
     """`x1 @ weight @ x2 + bias`, for each of several matrices.
@@ -83,10 +83,8 @@ class Bilinear(
         device, dtype: those of the parameters.
     """
 
-    if TYPE_CHECKING:
-
-        def forward(self, input1: Tensor, input2: Tensor) -> Tensor:  # type: ignore[override]
-            """Call the function with the options."""
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:  # type: ignore[override,empty-body]
+        """Call the function with the options."""
 
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.choices import DivergenceReduction, Reduction
 from asyncgrad.nn import functional as F
@@ -13,13 +13,11 @@ from asyncgrad.ops.api.loss import chosen_reduction
 from asyncgrad.types import Tensor
 
 
-class _Loss(FunctionModule, inputs=("input", "target"), shown=()):
+class _Loss(FunctionModule, shown=()):
     """The base of losses, whose options have no place in their `repr`."""
 
-    if TYPE_CHECKING:
-
-        def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-            """Call the function with the options."""
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override,empty-body]
+        """Call the function with the options."""
 
     def __init__(
         self, size_average: bool | None = None, reduce: bool | None = None,
@@ -136,7 +134,7 @@ class BCEWithLogitsLoss(
         self._keep(locals())
 
 
-class CosineSimilarity(FunctionModule, function=F.cosine_similarity, inputs=("x1", "x2"), shown=()):
+class CosineSimilarity(FunctionModule, function=F.cosine_similarity, shown=()):
     """The cosine of the angle between vectors.
 
     Args:
@@ -144,10 +142,8 @@ class CosineSimilarity(FunctionModule, function=F.cosine_similarity, inputs=("x1
         eps: the least norm that is divided by.
     """
 
-    if TYPE_CHECKING:
-
-        def forward(self, x1: Tensor, x2: Tensor) -> Tensor:  # type: ignore[override]
-            """Call the function with the options."""
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:  # type: ignore[override,empty-body]
+        """Call the function with the options."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self._keep(locals())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from asyncgrad.choices import Reduction
 from asyncgrad.nn import functional as F
@@ -12,13 +11,11 @@ from asyncgrad.ops.api.loss import chosen_reduction
 from asyncgrad.types import Ints, Tensor
 
 
-class _MarginLoss(_Loss, inputs=("input1", "input2", "target"), shown=()):
+class _MarginLoss(_Loss, shown=()):
     """The base of losses that compare two inputs with a margin."""
 
-    if TYPE_CHECKING:
-
-        def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-            """Call the function with the options."""
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:  # type: ignore[override,empty-body]
+        """Call the function with the options."""
 
     def __init__(
         self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -58,13 +55,11 @@ class SoftMarginLoss(_Loss, function=F.soft_margin_loss):
     """The logistic loss `log(1 + exp(-y * x))`. The arguments are those of `L1Loss`."""
 
 
-class _TripletLoss(_Loss, inputs=("anchor", "positive", "negative"), shown=()):
+class _TripletLoss(_Loss, shown=()):
     """The base of losses of three tensors."""
 
-    if TYPE_CHECKING:
-
-        def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:  # type: ignore[override]
-            """Call the function with the options."""
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:  # type: ignore[override,empty-body]
+        """Call the function with the options."""
 
 
 class TripletMarginLoss(_TripletLoss, function=F.triplet_margin_loss):
@@ -98,16 +93,14 @@ class TripletMarginWithDistanceLoss(_TripletLoss, function=F.triplet_margin_with
         self._keep(locals())
 
 
-class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs=("log_input", "target")):
+class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
     """The negative log-likelihood of counts under Poisson distributions.
 
     The arguments are those of `nn.functional.poisson_nll_loss`.
     """
 
-    if TYPE_CHECKING:
-
-        def forward(self, log_input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-            """Call the function with the options."""
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override,empty-body]
+        """Call the function with the options."""
 
     def __init__(
         self, log_input: bool = True, full: bool = False, size_average: bool | None = None,
@@ -116,16 +109,14 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs=("log_input", "t
         self._keep(locals())
 
 
-class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs=("input", "target", "var")):
+class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
     """The negative log-likelihood of values under normal distributions.
 
     The arguments are those of `nn.functional.gaussian_nll_loss`.
     """
 
-    if TYPE_CHECKING:
-
-        def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:  # type: ignore[override]
-            """Call the function with the options."""
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:  # type: ignore[override,empty-body]
+        """Call the function with the options."""
 
     def __init__(
         self, *, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean"
@@ -134,21 +125,17 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs=("input", "tar
         self._keep(locals())
 
 
-class CTCLoss(
-    _Loss, function=F.ctc_loss, inputs=("log_probs", "targets", "input_lengths", "target_lengths")
-):
+class CTCLoss(_Loss, function=F.ctc_loss):
     """The negative log-likelihood of label sequences, over all alignments with the outputs.
 
     The arguments are those of `nn.functional.ctc_loss`.
     """
 
-    if TYPE_CHECKING:
-
-        def forward(  # type: ignore[override]
-            self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Ints,
-            target_lengths: Tensor | Ints
-        ) -> Tensor:  # fmt: skip
-            """Call the function with the options."""
+    def forward(  # type: ignore[override,empty-body]
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Ints,
+        target_lengths: Tensor | Ints
+    ) -> Tensor:  # fmt: skip
+        """Call the function with the options."""
 
     def __init__(
         self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.conv import for_each
@@ -48,7 +48,7 @@ class MaxPool3d(_MaxPool, function=F.max_pool3d):
     """The greatest element of each window of a volume. The arguments are those of `MaxPool1d`."""
 
 
-class _MaxUnpool(FunctionModule, inputs=("input", "indices", "output_size=None"), shown=_WINDOWS):
+class _MaxUnpool(FunctionModule, shown=_WINDOWS):
     """The base of unpooling: zeros, with each maximum at the index it was pooled from.
 
     Args:
@@ -61,12 +61,10 @@ class _MaxUnpool(FunctionModule, inputs=("input", "indices", "output_size=None")
     fits.
     """
 
-    if TYPE_CHECKING:
-
-        def forward(  # type: ignore[override]
-            self, input: Tensor, indices: Tensor, output_size: Ints | None = None
-        ) -> Tensor:
-            """Call the function with the options."""
+    def forward(  # type: ignore[override,empty-body]
+        self, input: Tensor, indices: Tensor, output_size: Ints | None = None
+    ) -> Tensor:
+        """Call the function with the options."""
 
     _ndim: int
 
