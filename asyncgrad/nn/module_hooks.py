@@ -6,12 +6,6 @@ from asyncgrad.core.hooks import Hooks, RemovableHandle
 from asyncgrad.nn.hooks import ForwardHook, Hook, has_hook_on_node, on_node, register
 from asyncgrad.nn.module_tree import Members
 
-#: The tables of hooks that every module has.
-HOOKS = (
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
-    "_state_dict_pre_hooks", "_state_dict_hooks", "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)  # fmt: skip
 _BOTH = (
     "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use "
     "only one of them."
@@ -129,3 +123,7 @@ class Hooked(Members):
             hook: gets the module and the result of `load_state_dict`, whose lists it may change.
         """
         return register(self._load_state_dict_post_hooks, hook)
+
+
+#: The tables of hooks that every module has.
+HOOKS = tuple(Hooked.__annotations__)

@@ -11,12 +11,6 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.recording import unrepeatable
 from asyncgrad.nn.hooks import Hook, register
 
-#: The attributes of an optimiser that hold hooks.
-HOOKS = (
-    "_pre_hooks", "_post_hooks", "_state_pre_hooks", "_state_post_hooks", "_load_pre_hooks",
-    "_load_post_hooks",
-)  # fmt: skip
-
 
 class Hooked:
     """The hooks of an optimiser; a base class of `Optimizer` only."""
@@ -101,6 +95,10 @@ class Hooked:
         self.steps_taken += 1
         for hook in tuple(getattr(self, "_post_hooks", {}).values()):
             hook(self, args, kwargs)
+
+
+#: The attributes of an optimiser that hold hooks.
+HOOKS = tuple(Hooked.__annotations__)
 
 
 def _between_hooks(step: Any) -> Any:
