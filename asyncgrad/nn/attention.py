@@ -8,7 +8,7 @@ from asyncgrad.nn import init
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter, new_parameter
-from asyncgrad.ops.api.multihead_attention import Heads, attention_of_heads
+from asyncgrad.ops.api.multihead_attention import attention_of_heads
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
@@ -126,27 +126,6 @@ class MultiheadAttention(Module):
             RuntimeError: with `is_causal` but without the mask.
         """
         return attention_of_heads(
-            Heads(
-                self.embed_dim,
-                self.kdim,
-                self.vdim,
-                self.num_heads,
-                self.in_proj_weight,
-                (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight),
-                self.in_proj_bias,
-                self.bias_k,
-                self.bias_v,
-                self.add_zero_attn,
-                self.dropout if self.training else 0.0,
-                self.out_proj,
-                self.batch_first,
-            ),
-            query,
-            key,
-            value,
-            key_padding_mask,
-            need_weights,
-            attn_mask,
-            average_attn_weights,
-            is_causal,
-        )
+            self, query, key, value, key_padding_mask, need_weights, attn_mask,  # type: ignore[arg-type]
+            average_attn_weights, is_causal,
+        )  # fmt: skip

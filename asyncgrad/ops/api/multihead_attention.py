@@ -48,28 +48,31 @@ def scaled_dot_product_attention(
 
 
 class Heads(NamedTuple):
-    """The parameters of multi-head attention."""
+    """The parameters of multi-head attention: those attributes of the module that are needed."""
 
     embed_dim: int
     kdim: int
     vdim: int
     num_heads: int
-    #: The stacked linear maps of queries, keys and values, or None if `weights` has them.
-    weight: Any
-    weights: tuple[Any, Any, Any]
-    bias: Any
+    #: The stacked linear maps of queries, keys and values, or None if the next ones are used.
+    in_proj_weight: Any
+    q_proj_weight: Any
+    k_proj_weight: Any
+    v_proj_weight: Any
+    in_proj_bias: Any
     #: A learnt key and a learnt value that are appended.
     bias_k: Any
     bias_v: Any
     add_zero_attn: bool
-    #: The probability that a weight is dropped.
+    #: The probability that a weight is dropped in training.
     dropout: float
+    training: bool
     #: The last linear map.
     out_proj: Callable[[Any], Any]
     batch_first: bool
 
     @property
-    def size(self) -> int:
+    def head_dim(self) -> int:
         """The features of a head."""
         return self.embed_dim // self.num_heads
 
@@ -137,12 +140,13 @@ def multi_head_attention_forward(
         value.shape[-1] if use_separate_proj_weight else embed_dim_to_check,
         num_heads,
         None if use_separate_proj_weight else in_proj_weight,
-        separate,
+        *separate,
         in_proj_bias,
         bias_k,
         bias_v,
         add_zero_attn,
-        dropout_p if training else 0.0,
+        dropout_p,
+        training,
         lambda x: linear(x, out_proj_weight, out_proj_bias),
         False,
     )
@@ -187,25 +191,26 @@ def attention_of_heads(
     else:
         is_causal = False
     q, k, v = _projected(heads, query, key, value, same)
-    if heads.bias_k is not None:
+    bias_k, bias_v = heads.bias_k, heads.bias_v
+    if bias_k is not None:
         if static_k is not None or static_v is not None:
             raise AssertionError("bias cannot be added to static key or value.")
-        k, v = _longer(k, heads.bias_k), _longer(v, heads.bias_v)
+        k, v = _longer(k, bias_k), _longer(v, bias_v)
         mask, padding = _wider(mask), _wider(padding)
     q, k, v = (_heads(heads, x) for x in (q, k, v))
     k = k if static_k is None else _given(heads, "static_k", static_k, batch)
     v = v if static_v is None else _given(heads, "static_v", static_v, batch)
     if heads.add_zero_attn:
-        nothing = zeros(batch, heads.num_heads, 1, heads.size, dtype=k.dtype, device=k.device)
+        nothing = zeros(batch, heads.num_heads, 1, heads.head_dim, dtype=k.dtype, device=k.device)
         k, v = cat([k, nothing], 2), cat([v, nothing], 2)
         mask, padding = _wider(mask), _wider(padding)
     if padding is not None and key_padding_mask is not None:
         padding = reshape(padding, (batch, 1, 1, padding.shape[1]))
         mask = padding if mask is None else mask + padding
-    dropout = heads.dropout
+    dropout = heads.dropout if heads.training else 0.0
     weights = None
     if need_weights:
-        scores = matmul(q * math.sqrt(1 / heads.size), transpose(k, 2, 3))
+        scores = matmul(q * math.sqrt(1 / heads.head_dim), transpose(k, 2, 3))
         weights = softmax(scores if mask is None else scores + mask, -1)
         weights = dropped(weights, dropout) if dropout else weights
         found = matmul(weights, v)
@@ -266,12 +271,11 @@ def _projected(
     heads: Heads, query: Tensor, key: Tensor, value: Tensor, same: tuple[bool, bool]
 ) -> Any:
     """Apply the linear maps of queries, keys and values, in as few products as possible."""
-    size, bias = heads.embed_dim, heads.bias
-    if heads.weight is None:
-        weights = heads.weights
+    size, weight, bias = heads.embed_dim, heads.in_proj_weight, heads.in_proj_bias
+    if weight is None:
+        weights = heads.q_proj_weight, heads.k_proj_weight, heads.v_proj_weight
         biases = (None,) * 3 if bias is None else (bias[:size], bias[size:-size], bias[-size:])
         return [linear(*each) for each in zip((query, key, value), weights, biases, strict=True)]
-    weight = heads.weight
     if all(same):
         return linear(query, weight, bias).split(size, -1)
     q = linear(query, weight[:size], None if bias is None else bias[:size])
@@ -291,15 +295,15 @@ def _longer(x: Tensor, bias: Tensor) -> Any:
 def _heads(heads: Heads, x: Tensor) -> Any:
     """(n, length, features) as (n, heads, length, features of a head)."""
     batch, length, _ = x.shape
-    return transpose(reshape(x, (batch, length, heads.num_heads, heads.size)), 1, 2)
+    return transpose(reshape(x, (batch, length, heads.num_heads, heads.head_dim)), 1, 2)
 
 
 def _given(heads: Heads, name: str, x: Tensor, batch: int) -> Any:
     """`static_k` or `static_v`, as (n, heads, length, features of a head)."""
-    wanted = (batch * heads.num_heads, x.shape[1], heads.size)
+    wanted = (batch * heads.num_heads, x.shape[1], heads.head_dim)
     if x.shape != wanted:
         raise AssertionError(f"expecting {name}.shape of {wanted}, but got {x.shape}")
-    return reshape(x, (batch, heads.num_heads, x.shape[1], heads.size))
+    return reshape(x, (batch, heads.num_heads, x.shape[1], heads.head_dim))
 
 
 def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Any | None) -> bool:
