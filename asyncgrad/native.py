@@ -12,36 +12,25 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.nn import functional as F
-from asyncgrad.nn.functional import (
-    bilinear,
-    celu,
-    celu_,
-    channel_shuffle,
-    pairwise_distance,
-    pixel_shuffle,
-    pixel_unshuffle,
-    rrelu,
-    rrelu_,
-    selu,
-    selu_,
-    threshold,
-    threshold_,
-)
 from asyncgrad.ops.api.dropout import dropout2d
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.tensor import Tensor
 from asyncgrad.types import Ints
 
 __all__ = [
-    "adaptive_max_pool1d", "alpha_dropout", "alpha_dropout_", "batch_norm", "bilinear",
-    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle",
-    "cosine_embedding_loss", "ctc_loss", "dropout", "dropout_", "embedding",
-    "feature_alpha_dropout", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_",
-    "group_norm", "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm",
-    "margin_ranking_loss", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle",
-    "poisson_nll_loss", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
-    "triplet_margin_loss",
+    "adaptive_max_pool1d", "alpha_dropout", "alpha_dropout_", "batch_norm",
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "ctc_loss", "dropout", "dropout_",
+    "embedding", "feature_alpha_dropout", "feature_alpha_dropout_", "feature_dropout",
+    "feature_dropout_", "group_norm", "hinge_embedding_loss", "instance_norm", "kl_div",
+    "layer_norm", "margin_ranking_loss", "poisson_nll_loss", "triplet_margin_loss",
 ]  # fmt: skip
+#: Functions that are the same as in `nn.functional`.
+_SAME = (
+    "bilinear", "celu", "celu_", "channel_shuffle", "pairwise_distance", "pixel_shuffle",
+    "pixel_unshuffle", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
+)  # fmt: skip
+globals().update({_name: getattr(F, _name) for _name in _SAME})
+__all__ += _SAME
 
 # -- dropout with an explicit `train` flag --------------------------------------------------------
 
