@@ -29,28 +29,9 @@ with _paused():
         utils,
     )
 from asyncgrad import _top_level, native, settings, tensor_types
-from asyncgrad.amp import (
-    GradScaler,
-    autocast,
-    get_autocast_dtype,
-    is_autocast_available,
-    is_autocast_enabled,
-)
+from asyncgrad.autograd import anomaly_mode as _anomaly_mode
 from asyncgrad.autograd import grad, request
-from asyncgrad.autograd.anomaly_mode import (
-    is_anomaly_check_nan_enabled,
-    is_anomaly_enabled,
-    set_anomaly_enabled,
-)
-from asyncgrad.autograd.modes import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
+from asyncgrad.autograd import modes as _modes
 from asyncgrad.core.size import Size
 from asyncgrad.devices import Device as device
 from asyncgrad.devices import Event, Stream, set_default_device
@@ -65,15 +46,6 @@ from asyncgrad.ops.dtype import DType as dtype
 from asyncgrad.ops.dtype_device import layout, memory_format
 from asyncgrad.ops.promotion import set_default_dtype
 from asyncgrad.ops.tensors.printing import set_printoptions
-from asyncgrad.random import (
-    Generator,
-    default_generator,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
@@ -121,28 +93,40 @@ def __getattr__(name):  # noqa: ANN001, ANN202  types are in __init__.pyi
 
 
 __all__ = [
-    "AcceleratorError", "BackwardFuture", "Event", "Generator", "GradScaler", "OutOfMemoryError",
-    "Size", "Stream", "Tensor", "accelerator", "amp", "autocast", "autograd", "backends",
-    "blocking", "bool", "cdouble", "cfloat", "channels_last", "channels_last_3d", "compile",
-    "complex64", "complex128", "contiguous_format", "cooperate", "cpu", "cuda", "default_generator",
-    "device", "devices", "double", "dtype", "enable_grad", "engine", "errors", "fft", "float16",
-    "float32", "float64", "func", "get_autocast_dtype", "get_rng_state", "grad", "half", "inf",
-    "inference_mode", "initial_seed", "int8", "int16", "int32", "int64",
-    "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_autocast_available",
-    "is_autocast_enabled", "is_grad_enabled", "is_inference", "is_inference_mode_enabled", "layout",
-    "linalg", "load", "long", "manual_seed", "memory_format", "nan", "newaxis", "nn", "no_grad",
-    "offload", "optim", "pi", "preserve_format", "random", "request", "return_types", "save",
-    "seed", "set_anomaly_enabled", "set_default_device", "set_default_dtype", "set_grad_enabled",
-    "set_printoptions", "set_rng_state", "short", "special", "strided", "sync", "testing",
-    "trace_passes", "uint8", "uint16", "uint32", "uint64", "utils", "vmap",
+    "AcceleratorError", "BackwardFuture", "Event", "OutOfMemoryError", "Size", "Stream", "Tensor",
+    "accelerator", "amp", "autograd", "backends", "blocking", "bool", "cdouble", "cfloat",
+    "channels_last", "channels_last_3d", "compile", "complex64", "complex128", "contiguous_format",
+    "cooperate", "cpu", "cuda", "device", "devices", "double", "dtype", "engine", "errors", "fft",
+    "float16", "float32", "float64", "func", "grad", "half", "inf", "int8", "int16", "int32",
+    "int64", "layout", "linalg", "load", "long", "memory_format", "nan", "newaxis", "nn", "offload",
+    "optim", "pi", "preserve_format", "random", "request", "return_types", "save",
+    "set_default_device", "set_default_dtype", "set_printoptions", "short", "special", "strided",
+    "sync", "testing", "trace_passes", "uint8", "uint16", "uint32", "uint64", "utils", "vmap",
 ]  # fmt: skip
 __all__ += ["get_device", "hardshrink", "prelu"]
 #: Public names that `import *` leaves out: some would replace Python's own, others are made on use.
 _MORE = ("__version__", "bfloat16", "distributions", "e", "float", "int")
+#: Names of other modules that are also here.
+_SAME = (
+    (amp, [
+        "GradScaler", "autocast", "get_autocast_dtype", "is_autocast_available",
+        "is_autocast_enabled",
+    ]),
+    (_anomaly_mode, ["is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled"]),
+    (_modes, [
+        "enable_grad", "inference_mode", "is_grad_enabled", "is_inference",
+        "is_inference_mode_enabled", "no_grad", "set_grad_enabled",
+    ]),
+    (random, [
+        "Generator", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed",
+        "set_rng_state",
+    ]),
+)  # fmt: skip
+_WHOLE = (native, *_CHAPTERS, settings, tensor_types, _top_level)
 # Where two define one name, the later one wins.
-for _module in (native, *_CHAPTERS, settings, tensor_types, _top_level):
-    globals().update({_name: getattr(_module, _name) for _name in _module.__all__})
-    __all__ += _module.__all__
+for _module, _names in (*_SAME, *((_module, _module.__all__) for _module in _WHOLE)):
+    globals().update({_name: getattr(_module, _name) for _name in _names})
+    __all__ += _names
 __all__ = sorted({*__all__})
 
 
