@@ -289,7 +289,6 @@ OPS = (
         "convolution",
         _convolution,
         "x weight",
-        "geometry",
         pulls=_BY_INPUT_AND_WEIGHT,
         pushes=_PUSHES,
         cost=_cost,
@@ -299,7 +298,6 @@ OPS = (
         "convolution_with_bias",
         _convolution_with_bias,
         "x weight bias",
-        "geometry",
         pulls={**_BY_INPUT_AND_WEIGHT, "bias": fused(_bias_gradient, _bias_rule)},
         pushes={
             **_PUSHES,
@@ -315,7 +313,6 @@ OPS = (
         "convolution_input",
         _convolution_input,
         "y weight",
-        "shape geometry",
         pulls={
             "y": lambda F, g, weight, geometry: F.convolution(g, conjugate(F, weight), geometry),
             "weight": lambda F, g, y, weight_shape, geometry: F.convolution_weight(
@@ -336,7 +333,6 @@ OPS = (
         "convolution_weight",
         _convolution_weight,
         "y x",
-        "shape geometry",
         pulls={
             "y": lambda F, g, x, geometry: F.convolution(conjugate(F, x), g, geometry),
             "x": lambda F, g, y, x_shape, geometry: F.convolution_input(

@@ -368,7 +368,6 @@ OPS = (
             "index",
             _pick,
             lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
-            node="IndexBackward0",
             batch=batch_rules.index,
             host_indices=True,
         )

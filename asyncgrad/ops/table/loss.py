@@ -558,7 +558,6 @@ OPS = (
         lambda F, g, x_shape, dim, target, counts, kept, each: F.nll_spread(
             g, x_shape, dim, target, counts, kept, each
         ),
-        node="NllLossBackward0",
         frees=("target", "counts", "kept"),
     ),
     linear(
