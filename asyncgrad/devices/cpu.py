@@ -11,39 +11,20 @@ from asyncgrad.devices.half_products import half_numpy
 from asyncgrad.devices.plain_numpy import COMPILED, plain_numpy
 from asyncgrad.devices.pool import POOL, pooled_numpy
 
-_PLAIN, _POOLED, _HALF = plain_numpy(), pooled_numpy(), half_numpy()
-
 
 class CpuDevice(Device):
     """NumPy arrays in host memory. Work is done when the call returns, so there are no streams."""
 
     __slots__ = ()
 
-    @property
-    def xp(self) -> Any:
-        return _PLAIN
-
-    @property
-    def pooled_xp(self) -> Any:
-        """NumPy that keeps large results in memory from a pool."""
-        return _POOLED
-
-    @property
-    def half_xp(self) -> Any:
-        """NumPy that multiplies matrices of half precision in float32, and rounds the products."""
-        return _HALF
-
-    @property
-    def compiled(self) -> dict[str, Any]:
-        return COMPILED
-
-    @property
-    def array_type(self) -> type:
-        return np.ndarray
-
-    @property
-    def element_cost(self) -> float:
-        return 1.0
+    xp: Any = plain_numpy()
+    #: NumPy that keeps large results in memory from a pool.
+    pooled_xp: Any = pooled_numpy()
+    #: NumPy that multiplies matrices of half precision in float32, and rounds the products.
+    half_xp: Any = half_numpy()
+    compiled = COMPILED
+    array_type = np.ndarray
+    element_cost = 1.0
 
     @property
     def cache_limit(self) -> int:

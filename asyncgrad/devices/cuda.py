@@ -87,11 +87,15 @@ class CudaDevice(Device):
     """A CUDA device, with CuPy's arrays."""
 
     __slots__ = (
-        "_device", "_draws", "_kernels", "_library", "_lock", "_next", "_pool", "_streams",
-        "_waiter", "_waiting",
+        "_device", "_draws", "_kernels", "_lock", "_next", "_pool", "_streams", "_waiter",
+        "_waiting", "xp",
     )  # fmt: skip
 
     streamed = True
+    element_cost = 0.0
+    launch_cost = _LAUNCH_NS
+    #: CuPy, with each function on this device and in the current stream.
+    xp: Any
 
     def __init__(self, index: int) -> None:
         """Prepare the device of an index, without touching it."""
@@ -99,8 +103,8 @@ class CudaDevice(Device):
         self._device = cupy.cuda.Device(index)
         self._kernels = Kernels(cupy, self._device)
         self._draws = Draws(cupy)
-        self._library = _Library(self, cupy)
-        self._library.compiled = self._kernels.functions
+        self.xp = _Library(self, cupy)
+        self.xp.compiled = self._kernels.functions
         self._pool = pinned_pool(cupyx.empty_pinned)
         self._lock = Lock()
         #: Raw streams by priority, and a counter that picks the next one to be shared.
@@ -108,11 +112,6 @@ class CudaDevice(Device):
         self._next = count()
         self._waiter: Waiter | None = None
         self._waiting: Waiting = "thread"
-
-    @property
-    def xp(self) -> Any:
-        """CuPy, with each function on this device and in the current stream."""
-        return self._library
 
     @property
     def array_type(self) -> type:
@@ -130,14 +129,6 @@ class CudaDevice(Device):
 
     def draw(self, *what: Value) -> Any:
         return self._within(current_stream(self).raw, self._draws, what, {})
-
-    @property
-    def element_cost(self) -> float:
-        return 0.0
-
-    @property
-    def launch_cost(self) -> int:
-        return _LAUNCH_NS
 
     # -- the current stream -----------------------------------------------------------------------
 

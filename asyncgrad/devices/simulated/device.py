@@ -43,13 +43,18 @@ def poison(values: Array) -> None:
 class SimDevice(Device):
     """A device of the simulated machine."""
 
-    __slots__ = ("_library", "machine", "pinned")
+    __slots__ = ("machine", "pinned", "xp")
 
     streamed = True
+    array_type = SimArray
+    element_cost = 0.0
+    launch_cost = _NODE_NS
+    #: NumPy's functions on this device's arrays.
+    xp: Any
 
     def __init__(self, index: int, machine: Machine) -> None:
         super().__init__("sim", index)
-        self._library = Library(self)
+        self.xp = Library(self)
         self.plug_into(machine)
 
     def plug_into(self, machine: Machine) -> None:
@@ -60,25 +65,8 @@ class SimDevice(Device):
         self.side_streams = False
         self.pinned = pinned_pool(np.empty)
 
-    @property
-    def xp(self) -> Any:
-        """NumPy's functions on this device's arrays."""
-        return self._library
-
-    @property
-    def array_type(self) -> type:
-        return SimArray
-
     def owns(self, array: Array) -> bool:
         return isinstance(array, SimArray) and array.device is self
-
-    @property
-    def element_cost(self) -> float:
-        return 0.0
-
-    @property
-    def launch_cost(self) -> int:
-        return _NODE_NS
 
     def current_raw(self) -> Any:
         """The raw stream that is current here."""
