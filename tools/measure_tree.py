@@ -145,6 +145,7 @@ _NO_FACTS = {
     "asyncgrad/ops/api/loss.py: _REDUCED": "values of `reduction`",
     "asyncgrad/ops/api/scatter.py: _NEUTRAL": "values of `reduce`",
     "asyncgrad/ops/api/scatter.py: _KINDS": "values of `reduce`",
+    "asyncgrad/ops/return_types.py: aminmax": "names of its fields",
 }
 #: Where chapters list the functions that they write out; those of rows are added from the rows.
 _WRITTEN_OUT = {"__all__", "METHODS", "IN_PLACE"}

@@ -48,9 +48,7 @@ sort = NamedTuple("sort", [("values", Tensor), ("indices", Tensor)])
 svd = NamedTuple("svd", [("U", Tensor), ("S", Tensor), ("V", Tensor)])
 topk = NamedTuple("topk", [("values", Tensor), ("indices", Tensor)])
 
-#: Those that functions return only where they are called with an axis.
-_ALONG_AXIS = {"cummax", "cummin", "max", "median", "min", "nanmedian"}
 for _name in __all__:
     _path = _name.replace("linalg_", "linalg.")
-    _how = " along an axis" if _name in _ALONG_AXIS else ""
+    _how = " along an axis" if "indices" in globals()[_name]._fields else ""
     globals()[_name].__doc__ = f"What `{_path}`{_how} returns."
