@@ -183,10 +183,7 @@ def arange(*bounds: Number, start: Number | None = None, end: Number | None = No
         start: the first number; 0 if left out.
         end: the exclusive end.
         step: the difference of neighbours; 1 if left out.
-        dtype: the dtype; the default one if None and a number is floating, else int64.
-
-    Raises:
-        NotImplementedError: for booleans and complex numbers.
+        dtype: a real one, not bool; if None, the default one if a number is floating, else int64.
     """
 def arccos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse cosine of each element."""
@@ -302,19 +299,12 @@ def bernoulli(input: Tensor, p: builtins.float | None = None, *, generator: Gene
     """Draw 1 with the probabilities in a tensor, and 0 otherwise.
 
     Args:
-        input: the probabilities; only its shape and dtype matter if `p` is given.
+        input: the probabilities, floating; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
         generator: the source of the numbers; the default generator if None.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
     """
 def bernoulli_(input: Tensor, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
-
-    Raises:
-        NotImplementedError: if they are not floating.
-    """
+    """Fill with 1, with one probability or those in a floating tensor, and 0 otherwise."""
 bfloat16: _DType
 from asyncgrad.ops.api.patches import bilinear as bilinear
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: builtins.int = 0) -> Tensor:
@@ -330,11 +320,7 @@ def bitwise_left_shift(input: Tensor | Number, other: Tensor | Number, *, out: T
 def bitwise_left_shift_(self: Tensor, other: Tensor | Number) -> Tensor:
     """`bitwise_left_shift`, in place."""
 def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Booleans or the bits of integers inverted.
-
-    Raises:
-        NotImplementedError: for floating and complex dtypes.
-    """
+    """Booleans or the bits of integers inverted."""
 def bitwise_not_(self: Tensor) -> Tensor:
     """`bitwise_not`, in place."""
 def bitwise_or(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
@@ -586,10 +572,7 @@ def cumprod(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None,
     If a gradient is recorded, memory grows with the square of the axis' length.
 
     Args:
-        dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        NotImplementedError: for booleans as the dtype.
+        dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
 def cumprod_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumprod`, in place."""
@@ -597,10 +580,7 @@ def cumsum(input: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None, 
     """The cumulative sums along an axis.
 
     Args:
-        dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        NotImplementedError: for booleans as the dtype.
+        dtype: converted to first, not bool; if None, int64 for integers and booleans.
     """
 def cumsum_(self: Tensor, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
     """`cumsum`, in place."""
@@ -1067,11 +1047,8 @@ def kthvalue(input: Tensor, k: builtins.int, dim: builtins.int = -1, keepdim: bu
     """The `k`-th smallest element along an axis, counted from 1, and its index, an int64.
 
     Args:
-        input: a real tensor. NaN is greater than all numbers.
+        input: a real tensor, not of booleans. NaN is greater than all numbers.
         k: the rank, from 1.
-
-    Raises:
-        NotImplementedError: for booleans and complex numbers.
     """
 from asyncgrad.native import layer_norm as layer_norm
 from asyncgrad.ops.dtype_device import layout as layout
@@ -1136,11 +1113,7 @@ def log2_(self: Tensor) -> Tensor:
 def log_(self: Tensor) -> Tensor:
     """`log`, in place."""
 def log_normal_(input: Tensor, mean: builtins.float = 1.0, std: builtins.float = 2.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers whose logarithms are normal.
-
-    Raises:
-        NotImplementedError: for a dtype that is not floating.
-    """
+    """Fill a floating tensor with numbers whose logarithms are normal."""
 def log_softmax(input: Tensor, dim: builtins.int, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the softmax along `dim`.
 
@@ -1475,11 +1448,7 @@ def normal(mean: Tensor | builtins.float, std: Tensor | builtins.float = 1.0, si
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
 def normal_(input: Tensor, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with normal numbers.
-
-    Raises:
-        NotImplementedError: for a dtype that is neither floating nor complex.
-    """
+    """Fill with normal numbers, floating or complex."""
 def not_equal(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Where `input` differs from `other`, broadcast: bool, without a gradient."""
 def not_equal_(self: Tensor, other: Tensor | Number) -> Tensor:
@@ -1558,13 +1527,10 @@ def quantile(input: Tensor, q: Tensor | builtins.float, dim: builtins.int | None
     """The quantiles of all elements, or along an axis; NaN if there is one.
 
     Args:
-        input: a float or double tensor.
+        input: a float or double tensor, not empty.
         q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
         dim: the axis; all elements if None.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
-
-    Raises:
-        RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
     """
 def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Convert radians to degrees."""
@@ -1833,9 +1799,6 @@ def sort(input: Tensor, dim: builtins.int = -1, descending: builtins.bool = Fals
         input: a real tensor.
         descending: sort the greatest first.
         stable: without effect, as the sort is always stable.
-
-    Raises:
-        RuntimeError: for complex numbers.
     """
 from asyncgrad import special as special
 def split(tensor: Tensor, split_size_or_sections: Ints, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -1953,11 +1916,7 @@ def topk(input: Tensor, k: builtins.int, dim: builtins.int = -1, largest: builti
         sorted: without effect, as the result is always sorted.
     """
 def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix.
-
-    Raises:
-        NotImplementedError: for booleans.
-    """
+    """The sum of the diagonal of a matrix, not of booleans."""
 def trace_passes(path: str | PathLike[str]) -> AbstractContextManager[Recorder]:
     """Trace the passes started in this context and write them to a file at its end.
 
@@ -2031,11 +1990,7 @@ def unbind(input: Tensor, dim: builtins.int = 0) -> tuple[Tensor, ...]:
 def unflatten(input: Tensor, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
     """Split the axis `dim` into several; one of `sizes` may be -1."""
 def uniform_(input: Tensor, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
-    """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
-
-    Raises:
-        NotImplementedError: for a dtype that is neither floating nor complex.
-    """
+    """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
 @overload
 def unique(input: Tensor, sorted: builtins.bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
     """The distinct elements, or distinct slices along an axis, in order.

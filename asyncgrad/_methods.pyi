@@ -333,19 +333,12 @@ class Methods(Variable):
         """Draw 1 with the probabilities in a tensor, and 0 otherwise.
 
         Args:
-            input: the probabilities; only its shape and dtype matter if `p` is given.
+            input: the probabilities, floating; only its shape and dtype matter if `p` is given.
             p: one probability for all elements.
             generator: the source of the numbers; the default generator if None.
-
-        Raises:
-            NotImplementedError: for a dtype that is not floating.
         """
     def bernoulli_(self, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None) -> Tensor:
-        """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
-
-        Raises:
-            NotImplementedError: if they are not floating.
-        """
+        """Fill with 1, with one probability or those in a floating tensor, and 0 otherwise."""
     def bfloat16(self, memory_format: memory_format | None = None) -> Tensor:
         """Convert the tensor to bfloat16, which the package ml_dtypes provides.
 
@@ -369,11 +362,7 @@ class Methods(Variable):
     def bitwise_left_shift_(self, other: Tensor | Number) -> Tensor:
         """`bitwise_left_shift`, in place."""
     def bitwise_not(self, *, out: Tensor | None = None) -> Tensor:
-        """Booleans or the bits of integers inverted.
-
-        Raises:
-            NotImplementedError: for floating and complex dtypes.
-        """
+        """Booleans or the bits of integers inverted."""
     def bitwise_not_(self) -> Tensor:
         """`bitwise_not`, in place."""
     def bitwise_or(self, other: Tensor | Number) -> Tensor:
@@ -544,10 +533,7 @@ class Methods(Variable):
         If a gradient is recorded, memory grows with the square of the axis' length.
 
         Args:
-            dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-        Raises:
-            NotImplementedError: for booleans as the dtype.
+            dtype: converted to first, not bool; if None, int64 for integers and booleans.
         """
     def cumprod_(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
         """`cumprod`, in place."""
@@ -555,10 +541,7 @@ class Methods(Variable):
         """The cumulative sums along an axis.
 
         Args:
-            dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-        Raises:
-            NotImplementedError: for booleans as the dtype.
+            dtype: converted to first, not bool; if None, int64 for integers and booleans.
         """
     def cumsum_(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
         """`cumsum`, in place."""
@@ -971,11 +954,8 @@ class Methods(Variable):
         """The `k`-th smallest element along an axis, counted from 1, and its index, an int64.
 
         Args:
-            input: a real tensor. NaN is greater than all numbers.
+            input: a real tensor, not of booleans. NaN is greater than all numbers.
             k: the rank, from 1.
-
-        Raises:
-            NotImplementedError: for booleans and complex numbers.
         """
     def lcm(self, other: Tensor) -> Tensor:
         """The least common multiple of integers, broadcast."""
@@ -1022,11 +1002,7 @@ class Methods(Variable):
     def log_(self) -> Tensor:
         """`log`, in place."""
     def log_normal_(self, mean: builtins.float = 1.0, std: builtins.float = 2.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with numbers whose logarithms are normal.
-
-        Raises:
-            NotImplementedError: for a dtype that is not floating.
-        """
+        """Fill a floating tensor with numbers whose logarithms are normal."""
     def log_softmax(self, dim: builtins.int, dtype: DTypeLike | None = None, *, out: Tensor | None = None) -> Tensor:
         """The logarithm of the softmax along `dim`.
 
@@ -1328,11 +1304,7 @@ class Methods(Variable):
             dtype: the dtype that the elements are converted to first.
         """
     def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Fill with normal numbers.
-
-        Raises:
-            NotImplementedError: for a dtype that is neither floating nor complex.
-        """
+        """Fill with normal numbers, floating or complex."""
     def not_equal(self, other: Tensor | Number) -> Tensor:
         """Where `input` differs from `other`, broadcast: bool, without a gradient."""
     def not_equal_(self, other: Tensor | Number) -> Tensor:
@@ -1408,13 +1380,10 @@ class Methods(Variable):
         """The quantiles of all elements, or along an axis; NaN if there is one.
 
         Args:
-            input: a float or double tensor.
+            input: a float or double tensor, not empty.
             q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
             dim: the axis; all elements if None.
             interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
-
-        Raises:
-            RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
         """
     def rad2deg(self, *, out: Tensor | None = None) -> Tensor:
         """Convert radians to degrees."""
@@ -1604,9 +1573,6 @@ class Methods(Variable):
             input: a real tensor.
             descending: sort the greatest first.
             stable: without effect, as the sort is always stable.
-
-        Raises:
-            RuntimeError: for complex numbers.
         """
     def sparse_dim(self) -> builtins.int:
         """The number of sparse axes: 1, or 0 for a dense tensor."""
@@ -1776,11 +1742,7 @@ class Methods(Variable):
             sorted: without effect, as the result is always sorted.
         """
     def trace(self) -> Tensor:
-        """The sum of the diagonal of a matrix.
-
-        Raises:
-            NotImplementedError: for booleans.
-        """
+        """The sum of the diagonal of a matrix, not of booleans."""
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Exchange two axes; the result is a view."""
     def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
@@ -1836,11 +1798,7 @@ class Methods(Variable):
             step: the distance between the starts of windows.
         """
     def uniform_(self, *args: builtins.float, generator: Generator | None = None, **kwargs: builtins.float) -> Tensor:
-        """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
-
-        Raises:
-            NotImplementedError: for a dtype that is neither floating nor complex.
-        """
+        """Fill with floating or complex numbers uniform in [from, to): `uniform_(from=0, to=1)`."""
     @overload
     def unique(self, sorted: builtins.bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: builtins.int | None = None) -> Tensor:
         """The distinct elements, or distinct slices along an axis, in order.

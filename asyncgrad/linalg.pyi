@@ -117,12 +117,8 @@ def lu(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None =
     """The decomposition `A = P @ L @ U`: a permutation, L with ones on the diagonal, and U.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         pivot: must be True: rows are always exchanged.
-
-    Raises:
-        NotImplementedError: for integers and booleans.
-        RuntimeError: if they are not matrices, or without pivots.
     """
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor:
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
@@ -136,8 +132,6 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Tensor | Sequence[Tensor] |
 
     Raises:
         LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
-        NotImplementedError: for integers and booleans.
-        RuntimeError: if they are not matrices, or without pivots.
     """
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Tensor | Sequence[Tensor] | None = None) -> return_types.linalg_lu_factor_ex:
     """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
@@ -278,22 +272,16 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
     Args:
-        A: of shape (..., m, n).
+        A: of shape (..., m, n), floating or complex.
         full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
-        driver: as in PyTorch, for CUDA alone.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
+        driver: as in PyTorch, for CUDA alone; here None.
     """
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:
-        A: of shape (..., m, n).
-        driver: as in PyTorch, for CUDA alone.
-
-    Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
+        A: of shape (..., m, n), floating or complex.
+        driver: as in PyTorch, for CUDA alone; here None.
     """
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.

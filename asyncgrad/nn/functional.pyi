@@ -341,6 +341,9 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         weight: the factors, of shape (channels,).
         bias: the summands, of that shape.
         eps: added to the variance.
+
+    Raises:
+        ValueError: if there is one value per group, and one example.
     """
 from asyncgrad.ops.api.dropout import gumbel_softmax as gumbel_softmax
 def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
