@@ -233,13 +233,18 @@ class Voting(Part):
 
     async def _vote(self) -> None:
         group = self._group
+        # Before the vote: if the run ends while that is on its way, its end waits for this.
+        deciding = group.expected(0, self._mail("decision"))
         self._voted = True
         try:
             async with asyncio.timeout_at(self._patience):
                 await group.send(0, self._mail("vote"), None)
-                self._decision = await group.receive(0, self._mail("decision"))
+                self._decision = (await deciding)[1]
         except TimeoutError as error:
             raise PassEndedError(_UNKNOWN) from error
+        finally:
+            # The traceback of its error holds this frame: a cycle.
+            del deciding
         if not self._decision:
             raise PassEndedError("rank 0 has given this pass up")
 

@@ -63,6 +63,9 @@ class Mail(Protocol):
     def has_ended(self, run: Any) -> bool:
         """Whether a run has ended here."""
 
+    def box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
+        """A future for a message."""
+
     async def receive(self, run: Any, key: Any, sender: int) -> Any:
         """Await a message."""
 
@@ -114,6 +117,10 @@ class Group:
     async def receive(self, rank: int, tag: Any) -> Any:
         """Await what another rank sends."""
         return (await self._runs.receive(self.run, tag[1:], rank))[1]
+
+    def expected(self, rank: int, tag: Any) -> asyncio.Future[Any]:
+        """A future for the name and content of what another rank will send, until `close`."""
+        return self._runs.box(self.run, tag[1:], rank)
 
     def stop_waiting(self, why: str) -> None:
         """End all waits for other ranks: nobody goes on."""

@@ -69,7 +69,8 @@ class Runs:
         """Whether a run has ended here: it has failed somewhere, or nobody waits for it."""
         return run in self._lives.ended
 
-    def _box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
+    def box(self, run: Any, key: Any, sender: int) -> asyncio.Future[Any]:
+        """A future for the name and content of a message; raises if the run has ended."""
         if self.has_ended(run):
             # A pass that nobody awaits may outlive its run.
             raise late("the run")
@@ -89,7 +90,7 @@ class Runs:
         """Keep what has come, for a run that may not have begun here."""
         if (run, tag[1:3]) in self._closed:
             return
-        box = self._box(run, tag[1:], sender)
+        box = self.box(run, tag[1:], sender)
         if not box.done():
             box.set_result((tag[0], content))
         group = self._groups.get(run)
@@ -98,7 +99,7 @@ class Runs:
 
     async def receive(self, run: Any, key: Any, sender: int) -> Any:
         """Await what another has sent, with the name it has given it; it is kept no longer."""
-        box = self._box(run, key, sender)
+        box = self.box(run, key, sender)
         try:
             # If this wait is cancelled, its run has ended, or does not need the message any more.
             return await box

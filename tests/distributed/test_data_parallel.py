@@ -909,9 +909,22 @@ async def keeps_its_model() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_rank_0_has_decided_is_done_also_if_the_run_ends_meanwhile() -> None:
+@pytest.mark.parametrize("unconfirmed", [False, True])
+async def test_what_rank_0_has_decided_is_done_also_if_the_run_ends_meanwhile(
+    unconfirmed: bool,
+) -> None:
     engine = Engine(3)
     decided, stopped = asyncio.Event(), asyncio.Event()
+    call = engine.call
+
+    async def confirm_late(rank: int, message: Any) -> Any:
+        answer = await call(rank, message)
+        if message.method == "mail" and message.args[1][-1] == "vote":
+            await stopped.wait()
+        return answer
+
+    if unconfirmed:
+        engine.call = confirm_late  # type: ignore[method-assign]
 
     async def hold(rank: int, message: Any) -> None:
         if message.method == "mail" and message.args[1][-1] == "decision":
