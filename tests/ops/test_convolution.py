@@ -61,10 +61,11 @@ def test_outputs_of_transposed_convolutions_can_be_longer(stride, dilation, padd
 
 
 @pytest.mark.parametrize("images", [1, 9])
-def test_images_without_channels_have_gradients(images):
+@pytest.mark.parametrize("stride", [1, 2])
+def test_images_without_channels_have_gradients(images, stride):
     x = ag.zeros(images, 0, 3, 4, requires_grad=True)
     weight = ag.zeros(3, 0, 1, 2, requires_grad=True)
-    gradients = ag.grad(ag.nn.functional.conv2d(x, weight).sum(), (x, weight))
+    gradients = ag.grad(ag.nn.functional.conv2d(x, weight, stride=stride).sum(), (x, weight))
     assert [g.shape for g in gradients] == [x.shape, weight.shape]
 
 

@@ -221,6 +221,8 @@ def _convolution_input(
         )
         near = geometry._replace(stride=(1,) * ndim, padding=padding)
         return _convolution(xp, y, turned, near)
+    if not (y.size and weight.size):
+        return xp.zeros(shape, y.dtype)
     image = y.shape[2:]
     matrix = weight.reshape(groups, weight.shape[1], -1).swapaxes(1, 2)
     spread = [
@@ -232,8 +234,6 @@ def _convolution_input(
         for n, (before, _) in zip(shape[2:], geometry.padding, strict=True)
     )
     out = xp.empty(shape, y.dtype)
-    if not y.size:
-        out[...] = 0
 
     def of_images(images: slice) -> None:
         part = beside(xp, y[images][:, :, None]).reshape(groups, matrix.shape[2], -1)
