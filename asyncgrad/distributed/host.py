@@ -84,10 +84,6 @@ class Host(Inbox):
             self.site.spawn(self._lives.stop(key))
 
     async def on_close(self) -> None:
-        """End with the caller's world."""
-        await self.close()
-
-    async def close(self) -> None:
         """Drop everything, end what runs, and refuse what comes later; once, if it was opened."""
         if self._site is None or self._site.ended is not None:
             return
@@ -98,6 +94,8 @@ class Host(Inbox):
         for kept in (self._parts, self._entries, self._staged, self._optimizers):
             kept.clear()
         await self.site.end(self.site.ended)
+
+    close = on_close
 
     async def on_statistics(self) -> dict[str, int]:
         """How much the host keeps, and how many messages it works on."""
@@ -140,11 +138,6 @@ class Host(Inbox):
         if number not in self._parts:
             raise AutogradError("a part was used after the object that World.remote gave was gone")
         return self._parts[number]
-
-    def parameters_of(self, numbers: Iterable[int]) -> set[Any]:
-        """The parameters of those parts that the caller has not dropped."""
-        known = [self._parts[number] for number in numbers if number in self._parts]
-        return {parameter for module in known for parameter in module.parameters()}
 
     async def on_apply(self, number: int, function: Callable[..., Any], args: Any) -> Any:
         """Call a function with a part: whether it gave the part itself, which stays; what else."""
@@ -395,8 +388,7 @@ class Host(Inbox):
         self.runs.stop_waiting(run, why)
 
     async def on_stop(self, run: Any) -> None:
-        """End a run."""
-        # Rank 0 may have committed what this rank has voted for.
+        """End a run, after passes that this rank has voted for and rank 0 has committed."""
         await self.runs.decided(run)
         # First its mail: a pass that has voted waits for some, and can't be cancelled.
         self.runs.forget(run)

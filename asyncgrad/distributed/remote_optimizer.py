@@ -207,7 +207,10 @@ def _parameters(optimizer: Any) -> list[Any]:
 def _norms(optimizer: Any, norm_type: float, copies: dict[int, list[int]]) -> list[Any]:
     """The norm of each gradient: their norm is that of all, with the bits of one process."""
     site = here.get()
-    left_out = set() if site is None else site.host.parameters_of(copies.get(site.rank, ()))
+    left_out: set[Any] = set()
+    if site is not None:
+        for number in copies.get(site.rank, ()):
+            left_out.update(site.host.part(number).parameters())
     gradients = [p.grad for p in _parameters(optimizer) if p not in left_out]
     return [get_total_norm(one, norm_type) for one in gradients if one is not None]
 
