@@ -94,10 +94,11 @@ _OPEN = frozenset({
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 #: With these, code may make an instance of the class of another.
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
-#: Attributes of classes that are not written in Python.
+#: What is not written in Python, among the attributes of classes and the like.
 _IN_C = (
-    type, types.BuiltinFunctionType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
-    types.MemberDescriptorType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    np.ufunc, type, types.BuiltinFunctionType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType,
+    types.WrapperDescriptorType,
 )  # fmt: skip
 _NUMBERS: tuple[Any, ...] = (np.float16, np.float32, np.float64, np.int32, np.int64, np.bool_)
 

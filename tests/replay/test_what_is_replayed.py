@@ -351,3 +351,12 @@ def test_steps_of_recurrent_cells(kind):
         states.append([x.tolist() for x in (state if kind is nn.LSTMCell else (state,))])
     assert states[0] == states[1]
     assert "replayed 3 times" in fast.explain()
+
+
+def test_functions_that_are_made_around_numpys_are_replayed():
+    fast = ag.compile(lambda x: (ag.any(x), ag.all(x), ag.cummax(x, 0), ag.cummin(x, 0)))
+    for number in range(3):
+        found = fast(ag.arange(3.0) - number)
+        assert [found[0].item(), found[1].item()] == [True, number > 2]
+        assert found[2].values.tolist() == [-number, 1 - number, 2 - number]
+    assert "replayed 2 times" in fast.explain()
