@@ -391,13 +391,13 @@ class Reached(Unchanged):
             self._classes.append(table)
             if table.get("__slots__"):
                 raise UnrepeatableError(f"{where} has __slots__")
+            if not {"__exit__", "__aexit__"}.isdisjoint(table):
+                raise UnrepeatableError(f"{where} may catch errors")
             self._special(base, table, constructors)
 
     def _special(self, base: type, table: Any, constructors: frozenset[str]) -> None:
         """Follow what Python calls without naming it; other attributes are followed if named."""
         for name, part in table.items():
-            if name in {"__exit__", "__aexit__"}:
-                raise UnrepeatableError(f"{base.__name__} may catch errors")
             if (
                 name.startswith("__")
                 and name not in constructors
