@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.modes import Modes
     from asyncgrad.core.node import Node
     from asyncgrad.core.pass_state import PassState
-    from asyncgrad.core.rule import Run
+    from asyncgrad.core.rule import Rule, Run
 
 #: Node classes without a rule that run no user code unless they have hooks.
 _SAFE = {AccumulateGrad, GraphRoot, Ending}
@@ -207,14 +207,19 @@ def wanted_rule(task: PassState, node: OpNode) -> Run:
     if task.exec_info is None:
         return rule.run
     following = node.following
-    if rule.pulls is None:
-        alone = following.__class__ is not tuple and not is_wanted(task, following)
-        return (lambda F, gradient, saved: None) if alone else rule.run
-    return some_pulls(rule.pulls, [is_wanted(task, edge) for edge in following])
+    if following.__class__ is tuple:
+        return some_pulls(rule, [is_wanted(task, edge) for edge in following])
+    return rule.run if is_wanted(task, following) else (lambda F, gradient, saved: None)
 
 
-def some_pulls(pulls: Sequence[Run], wanted: Sequence[bool]) -> Run:
-    """A rule of those pulls that are wanted, with None in the place of other gradients."""
+def some_pulls(rule: Rule, wanted: Sequence[bool]) -> Run:
+    """A rule of those pulls that are wanted, with None in the place of other gradients.
+
+    If all are, it is the rule itself, which may compute for several gradients at once.
+    """
+    pulls = rule.pulls
+    if pulls is None or all(wanted):
+        return rule.run
     return lambda F, gradient, saved: tuple(
         pull(F, gradient, saved) if flag else None for pull, flag in zip(pulls, wanted, strict=True)
     )

@@ -441,7 +441,7 @@ class Graph:
             if all(gradient is None for gradient in found):
                 continue
             rule = known.rule
-            run = rule.run if all(wanted) else some_pulls(rule.pulls, wanted)
+            run = some_pulls(rule, wanted)
             if recorded and rule.arrays:
                 run = partial(_unpacking, node, fronts.get(number, node), run)
             several = node.output_metadata.__class__ is tuple

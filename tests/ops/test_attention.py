@@ -9,6 +9,7 @@ import oracle
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.ops.table import attention
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402  after the check
@@ -44,6 +45,22 @@ def test_gradients_do_not_depend_on_which_are_wanted(wanted):
         assert (one is not None) == flag
         if flag:
             np.testing.assert_allclose(one.numpy(), every.numpy(), rtol=0, atol=1e-14)
+
+
+def test_gradients_of_given_inputs_are_made_together(monkeypatch):
+    """Each alone would compute the weights again, and a compiled kernel round in another order."""
+    calls, gradients = [], attention._gradients
+
+    def counted(xp, g, wanted, *rest):
+        calls.append(wanted)
+        return gradients(xp, g, wanted, *rest)
+
+    monkeypatch.setattr(attention, "_gradients", counted)
+    leaves = [ag.randn(2, 4, 3, requires_grad=True) for _ in range(3)]
+    out = ag.nn.functional.scaled_dot_product_attention(*leaves)
+    ag.grad(out.sum(), leaves, retain_graph=True)
+    out.sum().backward(inputs=leaves[:2])
+    assert calls == [("q", "k", "v"), ("q",), ("k",)]
 
 
 def test_masks_of_empty_batches():
