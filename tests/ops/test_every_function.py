@@ -230,6 +230,33 @@ def test_results_are_contiguous_and_can_change_where_pytorchs_are(name):
                     other.zero_()
 
 
+#: Functions whose result is contiguous also where their operand is not.
+IN_ORDER = {
+    "softmax": lambda T, x: x.softmax(1),
+    "softmax of halves": lambda T, x: x.half().softmax(1),
+    "log_softmax": lambda T, x: x.log_softmax(0),
+    "batch_norm": lambda T, x: T.nn.functional.batch_norm(x, None, None, training=True),
+    "batch_norm by moments": lambda T, x: T.nn.functional.batch_norm(
+        x, T.zeros(4).double(), T.ones(4).double()
+    ),
+    "instance_norm": lambda T, x: T.nn.functional.instance_norm(x),
+    "roll": lambda T, x: x.roll(1, 0),
+    "tril": lambda T, x: x.tril(),
+    "triu": lambda T, x: x.triu(),
+}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+@pytest.mark.parametrize("length", [3, 3000])
+def test_results_are_contiguous_whatever_the_operand_is(name, length):
+    """Programs call `view` on the result of a transposed operand."""
+    array = np.random.default_rng(0).random((2, length, 4))
+    expected, found = (IN_ORDER[name](T, T.tensor(array).transpose(1, 2)) for T in (torch, ag))
+    assert expected.is_contiguous()
+    assert found.is_contiguous()
+    oracle.compare(expected, found, 1e-3 if "halves" in name else None)
+
+
 # -- bad input ------------------------------------------------------------------------------------
 
 #: Called as operators they are never given a number as `self`, which is all that PyTorch's samples

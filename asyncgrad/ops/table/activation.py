@@ -260,9 +260,14 @@ def line_total(xp: Library, x: Array, dim: int) -> Any:
     return xp.add.reduce(x, dim, None, None, True)
 
 
+def _place_of_result(xp: Library, out: Array | None, x: Array) -> Any:
+    """Where the result goes: it is contiguous, whatever the operand's strides are."""
+    return out if out is not None or x.flags.c_contiguous else xp.empty(x.shape, x.dtype)
+
+
 @along()
 def _softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
-    e = xp.subtract(x, x.max(axis=dim, keepdims=True), out)
+    e = xp.subtract(x, x.max(axis=dim, keepdims=True), _place_of_result(xp, out, x))
     xp.exp(e, e)
     return xp.divide(e, line_total(xp, e, dim), e)
 
@@ -281,7 +286,7 @@ def _softmax_pull(F: Namespace, g: Value, out: Value, dim: int) -> Any:
 
 @along()
 def _log_softmax(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
-    y = xp.subtract(x, x.max(axis=dim, keepdims=True), out)
+    y = xp.subtract(x, x.max(axis=dim, keepdims=True), _place_of_result(xp, out, x))
     return xp.subtract(y, xp.log(line_total(xp, xp.exp(y), dim)), y)
 
 

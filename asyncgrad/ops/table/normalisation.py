@@ -364,7 +364,7 @@ def _linear(xp: Library, x: Array, scale: Array, shift: Array) -> Any:
     """scale * x + shift for each channel."""
     shape = x.shape
     x = _channels(x)
-    out = xp.empty_like(x)
+    out = xp.empty(x.shape, x.dtype)
     scale, shift = _on_places(xp, scale, x), _on_places(xp, shift, x)
     for block in blocks_of(x):
         y = xp.multiply(x[block], scale, out[block])
