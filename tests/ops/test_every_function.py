@@ -240,6 +240,11 @@ IN_ORDER = {
         x, T.zeros(4).double(), T.ones(4).double()
     ),
     "instance_norm": lambda T, x: T.nn.functional.instance_norm(x),
+    "cat": lambda T, x: T.cat([x, x]),
+    "stack": lambda T, x: T.stack([x, x]),
+    "an index": lambda T, x: x[:, T.tensor([0, 2])],
+    "index_select": lambda T, x: x.index_select(2, T.tensor([0, 2])),
+    "repeat_interleave": lambda T, x: x.repeat_interleave(2, 1),
     "roll": lambda T, x: x.roll(1, 0),
     "tril": lambda T, x: x.tril(),
     "triu": lambda T, x: x.triu(),

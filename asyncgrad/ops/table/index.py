@@ -46,7 +46,7 @@ def refused_index(shape: tuple[int, ...], error: IndexError) -> IndexError:
 
 
 def _pick(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
-    """Copy the elements at an index of arrays and full slices; contiguous if `x` is."""
+    """Copy the elements at an index of arrays and full slices; the result is contiguous."""
     try:
         numbers = _flat_numbers(x, index)
         if numbers is not None:
@@ -59,16 +59,8 @@ def _pick(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
         out = x[index]
     except IndexError as error:
         raise refused_index(x.shape, error) from None
-    if out.flags.c_contiguous or not _steps_fall(x):
-        return out
     # NumPy puts the indexed axes first in memory; PyTorch leaves them in place.
-    return xp.ascontiguousarray(out)
-
-
-def _steps_fall(x: Array) -> bool:
-    """Whether no stride is longer than that of an earlier axis, as in a slice in C order."""
-    steps = [step for step, n in zip(x.strides, x.shape, strict=True) if n > 1]
-    return steps == sorted(steps, reverse=True)
+    return out if out.flags.c_contiguous else out.copy()
 
 
 def _flat_numbers(x: Array, index: tuple[Any, ...]) -> Any:

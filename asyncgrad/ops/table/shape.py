@@ -353,7 +353,7 @@ OPS = (
     ),
     Op(
         "cat",
-        lambda xp, xs, dim: xp.concatenate(xs, axis=dim),
+        lambda xp, xs, dim: _in_order(xp.concatenate(xs, axis=dim)),
         ("*xs",),
         ("dim",),
         pulls={"*xs": Part(("place", "ends", "dim"), _cat_pull)},
@@ -362,7 +362,7 @@ OPS = (
     ),
     Op(
         "stack",
-        lambda xp, xs, dim: xp.stack(xs, axis=dim),
+        lambda xp, xs, dim: _in_order(xp.stack(xs, axis=dim)),
         ("*xs",),
         ("dim",),
         pulls={"*xs": Part(("place", "dim"), _stack_pull)},
