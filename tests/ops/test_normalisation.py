@@ -28,6 +28,8 @@ def test_refuses_what_pytorch_refuses(name):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_small_numbers_have_the_same_root_mean_square(dtype):
     """What is added by default is the machine epsilon of the dtype that sums are computed in."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     theirs, ours = (
         m.nn.functional.rms_norm(m.full((2, 4), 1e-3, dtype=getattr(m, dtype)), (4,)).double()
         for m in (torch, ag)
