@@ -5,18 +5,14 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.frames import PACKAGE
+from asyncgrad.core.modes import Modes
 from asyncgrad.core.node import Node, extras_of, first_metadata
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError, add_note
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from asyncgrad.aliases import Value
-    from asyncgrad.core.modes import Modes
 
 
 def users_stack() -> list[str]:

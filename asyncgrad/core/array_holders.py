@@ -10,16 +10,13 @@ the counter tells whether there are holders, at no cost to operations. An array 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from asyncgrad.aliases import Array
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.variable import Variable, view_of
 from asyncgrad.core.versions import VersionCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from asyncgrad.aliases import Array
 
 #: Serializes new values for parameters with the taking of snapshots.
 weights_lock = lasting_lock()

@@ -7,18 +7,15 @@ to sum. Such a pass does without a `GraphTask`, which would take most of the tim
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Gradient, StoredEdge
 from asyncgrad.core.commit import commit
 from asyncgrad.core.node import Edge, Freed, OpNode
 from asyncgrad.core.saved_values import check_saved
-from asyncgrad.core.variable import AccumulateGrad
+from asyncgrad.core.variable import AccumulateGrad, Variable
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import note_failure
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Gradient, StoredEdge
-    from asyncgrad.core.variable import Variable
 
 #: Longer chains are run by a `GraphTask`. If `is_chain` finds a branch, its walk was in vain, and
 #: this limits how long it was.

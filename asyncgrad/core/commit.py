@@ -8,13 +8,16 @@ run after accumulation commit as they become ready, because that is what those h
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Namespace
 from asyncgrad.core.locks import acquiring, lasting_lock
 from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, restoring
 from asyncgrad.core.variable import (
+    AutogradMeta,
     Variable,
     autograd_meta,
     bump_version,
@@ -22,12 +25,6 @@ from asyncgrad.core.variable import (
     version_of,
     wrap,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Namespace
-    from asyncgrad.core.variable import AutogradMeta
 
 #: Passes commit one at a time, so that no update is lost.
 _committing = lasting_lock()

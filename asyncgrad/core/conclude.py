@@ -8,21 +8,17 @@ the pass can't be cancelled any more. Then the gradients are committed here, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Generator, Mapping
+from typing import Any, Protocol
 
 from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.node import Ending
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.run_node import in_turn
+from asyncgrad.core.streams import PassStreams
 from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from asyncgrad.core.pass_state import PassState
-    from asyncgrad.core.streams import PassStreams
 
 
 class Participant(Protocol):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from asyncgrad.core.node import Edge, stored_edges
+from asyncgrad.aliases import Gradient, NodeGradient, Owned, StoredEdge
+from asyncgrad.core.node import Edge, Node, OpNode, stored_edges
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.states import RUNNING, InputBuffer
 from asyncgrad.core.variable import AccumulateGrad
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.aliases import Gradient, NodeGradient, Owned, StoredEdge
-    from asyncgrad.core.node import Node, OpNode
-    from asyncgrad.core.pass_state import PassState
 
 
 def deliver(

@@ -5,12 +5,10 @@ Large graphs take long to walk, so the walk can stop after some steps and resume
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.node import Edge, OpNode
-
-if TYPE_CHECKING:
-    from asyncgrad.core.pass_state import PassState
+from asyncgrad.core.pass_state import PassState
 
 #: The walk of a partial pass checks after this many nodes how many steps it has left.
 _STEPS = 2_000

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, as_edge
+from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, Node, as_edge
 from asyncgrad.core.variable import AccumulateGrad
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from asyncgrad.core.node import Node
 
 _NONE: frozenset[Any] = frozenset()
 #: `captures` entries for leaves (their first input), by position in the result.

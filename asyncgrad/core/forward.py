@@ -8,13 +8,11 @@ other tasks and threads never see its tangents, and they are dropped when the le
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array, Value
-    from asyncgrad.core.modes import Modes
+from asyncgrad.aliases import Array, Value
+from asyncgrad.core.modes import Modes
 
 #: What `Level.get` returns for an array with no entry.
 UNKNOWN = object()

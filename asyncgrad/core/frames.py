@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from types import FrameType
+from types import FrameType
+from typing import Self
 
 #: The path prefix of the package's own frames.
 PACKAGE = (

@@ -17,17 +17,19 @@ States: NEW -> RUNNING -> (DRAINING ->) DONE, FAILED or CANCELLED.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.aliases import NodeGradient, Owned, Value
 from asyncgrad.core.conclude import ask, conclude
 from asyncgrad.core.delivery import accumulates, deliver, pass_on
 from asyncgrad.core.dependencies import count, plan
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Ending, Freed, stored_edges
+from asyncgrad.core.node import Ending, Freed, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
-from asyncgrad.core.parallel_nodes import is_early, share
+from asyncgrad.core.parallel_nodes import Helpers, is_early, share
 from asyncgrad.core.pass_state import PassState, close
 from asyncgrad.core.run_node import evaluate, in_own_dtypes, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule
@@ -52,13 +54,6 @@ from asyncgrad.core.states import (
 from asyncgrad.core.streams import PassStreams
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.core.versions import VersionCounter
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from asyncgrad.aliases import NodeGradient, Owned, Value
-    from asyncgrad.core.node import Node
-    from asyncgrad.core.parallel_nodes import Helpers
 
 _CALLBACKS = Ending("Callbacks")
 _DEVICES = Ending("Devices")

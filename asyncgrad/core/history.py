@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from asyncgrad.aliases import StoredEdge, Value
 from asyncgrad.core.node import as_edge, extras_of
 from asyncgrad.core.variable import (
     AutogradMeta,
@@ -18,9 +17,6 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.core.versions import stop_retaining
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import StoredEdge, Value
 
 
 def note_view(

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncgrad.core.node import extras_of, metadata_at
+from asyncgrad.aliases import Gradient, Value
+from asyncgrad.core.hooks import Hooks
+from asyncgrad.core.metadata import Metadata
+from asyncgrad.core.node import Node, extras_of, metadata_at
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from asyncgrad.aliases import Gradient, Value
-    from asyncgrad.core.hooks import Hooks
-    from asyncgrad.core.metadata import Metadata
-    from asyncgrad.core.node import Node
-    from asyncgrad.core.pass_state import PassState
 
 
 def tensor_hooks(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Value
+from asyncgrad.aliases import Value
 
 _next_key: Callable[[], int] = count().__next__
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Device, DType, Namespace
 from asyncgrad.core.size import Size
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Device, DType, Namespace
 
 
 class Metadata:

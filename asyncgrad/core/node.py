@@ -7,20 +7,17 @@ object less per operation. `next_edges` and other public attributes show all as 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from asyncgrad._unbound import unbound
+from asyncgrad.aliases import Following, Gradient, StoredEdge, Value
 from asyncgrad.core.frames import CallSite
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
+from asyncgrad.core.rule import Rule
 from asyncgrad.errors import GraphFreedError
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-
-    from asyncgrad.aliases import Following, Gradient, StoredEdge, Value
-    from asyncgrad.core.rule import Rule
 
 _N = TypeVar("_N", bound="Node | None")
 

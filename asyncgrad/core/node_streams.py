@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from asyncgrad.core.node import first_metadata, stored_edges
+from asyncgrad.aliases import Stream, StreamScope
+from asyncgrad.core.node import Node, first_metadata, stored_edges
 from asyncgrad.core.variable import AccumulateGrad
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Stream, StreamScope
-    from asyncgrad.core.node import Node
 
 
 def note_streams(node: Node, scope: StreamScope) -> None:

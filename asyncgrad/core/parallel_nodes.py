@@ -8,23 +8,19 @@ write neither, so every thread computes the same bits. `InputBuffer` fixes the o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from asyncgrad.aliases import Gradient, NodeGradient
 from asyncgrad.core.delivery import deliver, take_report
+from asyncgrad.core.node import Node, OpNode
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import run_rule
-from asyncgrad.core.states import HEAVY_NS, RUNNING
+from asyncgrad.core.states import HEAVY_NS, RUNNING, Ready
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.errors import note_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.aliases import Gradient, NodeGradient
-    from asyncgrad.core.node import Node, OpNode
-    from asyncgrad.core.pass_state import PassState
-    from asyncgrad.core.states import Ready
 
 
 class Helpers(Protocol):

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import DEPTH, clear_frames
-from asyncgrad.core.node import Edge, Freed, GraphRoot, as_edge
+from asyncgrad.core.node import Edge, Freed, GraphRoot, Node, as_edge
 from asyncgrad.core.states import (
     DONE,
     DRAINING,
@@ -20,21 +22,17 @@ from asyncgrad.core.states import (
     NEW,
     RUNNING,
     SHARE_NS,
+    InputBuffer,
     Ready,
     Resumed,
     State,
     Suspended,
 )
+from asyncgrad.core.variable import Variable
 from asyncgrad.errors import add_note, described, note_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
     from contextvars import Context
-
-    from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
-    from asyncgrad.core.node import Node
-    from asyncgrad.core.states import InputBuffer
-    from asyncgrad.core.variable import Variable
 
 #: Up to this many staged elements are committed on the loop, where no coroutine can see some leaves
 #: updated and others not; more are committed in a thread.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from asyncgrad.aliases import Gradient, Namespace
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -16,11 +18,6 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Gradient, Namespace
 
 _held = [object()]
 #: The `getrefcount` of an object that only a list refers to.

@@ -7,10 +7,12 @@ hooks of each output, `retain_grad`, the capture, hooks before the node, the nod
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad._unbound import unbound
+from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, StoredEdge
 from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit
 from asyncgrad.core.hook_calls import (
@@ -20,8 +22,9 @@ from asyncgrad.core.hook_calls import (
     pre_hooks,
     tensor_hooks,
 )
-from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, Ending, GraphRoot, OpNode, first_metadata, stored_edges
+from asyncgrad.core.modes import Modes, current, install
+from asyncgrad.core.node import Edge, Ending, GraphRoot, Node, OpNode, first_metadata, stored_edges
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.recording import recorders, watch_of
 from asyncgrad.core.saved import unpack_packed, unpacked, values_as_tensors
 from asyncgrad.core.saved_values import check_saved, run_rule
@@ -29,12 +32,6 @@ from asyncgrad.core.variable import AccumulateGrad, Variable, autograd_meta, gra
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
-
-    from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, StoredEdge
-    from asyncgrad.core.modes import Modes
-    from asyncgrad.core.node import Node
-    from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.rule import Rule, Run
 
 #: Node classes without a rule that run no user code unless they have hooks.

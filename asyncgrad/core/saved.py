@@ -6,9 +6,12 @@ A table node keeps plain arrays (`core/saved_values.py`). If hooks pack what is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
+from asyncgrad.aliases import Array, Saved, StoredEdge, Value
 from asyncgrad.core.hook_calls import awaited
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, OpNode, extras_of, first_metadata
 from asyncgrad.core.saved_values import (
@@ -22,12 +25,6 @@ from asyncgrad.core.saved_values import (
 from asyncgrad.core.variable import AccumulateGrad, Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from asyncgrad.aliases import Array, Saved, StoredEdge, Value
-    from asyncgrad.core.metadata import Metadata
 
 
 class SavedHooks(NamedTuple):

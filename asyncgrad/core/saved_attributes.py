@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.node import Freed, Node, OpNode, first_metadata, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, restored
 from asyncgrad.core.saved_values import check_version, saved_edge, values_of, watched
 from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError, GraphFreedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Value
 
 
 class SavedNone:

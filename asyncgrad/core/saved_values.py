@@ -6,8 +6,11 @@ packed a value, a `SavedTensor` replaces its array: see `core/saved.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from asyncgrad.aliases import Namespace, NodeGradient, Saved, StoredEdge
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Freed,
@@ -18,18 +21,14 @@ from asyncgrad.core.node import (
     refuse_freed,
     stored_edges,
 )
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.recording import copied
+from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import VersionCounter, looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncgrad.aliases import Namespace, NodeGradient, Saved, StoredEdge
-    from asyncgrad.core.metadata import Metadata
-    from asyncgrad.core.pass_state import PassState
     from asyncgrad.core.rule import Run
-    from asyncgrad.core.variable import Variable
 
 
 def values_of(node: OpNode) -> tuple[Any, ...]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
+from typing import Any, Self, SupportsIndex, overload
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from asyncgrad.aliases import Value
+from asyncgrad.aliases import Value
 
 
 class Size(tuple[int, ...]):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Gradient, Namespace
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Gradient, Namespace
 
 
 class State(Enum):

@@ -10,38 +10,32 @@ meets the copy that leads to a device (`GraphTask.enter_streams`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from heapq import heappop
 from types import coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import (
+    Device,
+    Gradient,
+    NodeGradient,
+    Owned,
+    Saved,
+    StoredEdge,
+    Stream,
+    StreamScope,
+    Value,
+)
 from asyncgrad.core.delivery import deliver
-from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, GraphRoot, as_edge, metadata_at, stored_edges
+from asyncgrad.core.modes import Modes, current, install
+from asyncgrad.core.node import Edge, GraphRoot, Node, OpNode, as_edge, metadata_at, stored_edges
 from asyncgrad.core.node_streams import stream_of
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.prepared import Prepared, prepare
 from asyncgrad.core.run_node import apply_rule, evaluate, modes_within, wanted_rule
 from asyncgrad.core.states import Resumed
-from asyncgrad.core.variable import AccumulateGrad, gradient_edge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-
-    from asyncgrad.aliases import (
-        Device,
-        Gradient,
-        NodeGradient,
-        Owned,
-        Saved,
-        StoredEdge,
-        Stream,
-        StreamScope,
-        Value,
-    )
-    from asyncgrad.core.modes import Modes
-    from asyncgrad.core.node import Node, OpNode
-    from asyncgrad.core.pass_state import PassState
-    from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 
 #: How many nodes of a stream lie between two marks, and how many marks the host may be ahead.
 MARK_EVERY = 64

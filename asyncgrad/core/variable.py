@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
 from weakref import ref
 
 from asyncgrad._unbound import unbound
+from asyncgrad.aliases import Array, StoredEdge, Value
+from asyncgrad.core.hooks import Hooks, NodeExtras
+from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, extras_of
 from asyncgrad.core.versions import VersionCounter, refuse_change
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Array, StoredEdge, Value
-    from asyncgrad.core.hooks import Hooks, NodeExtras
-    from asyncgrad.core.metadata import Metadata
-
 
 #: As `grad_dtype`: gradients keep whatever dtype they have.
 ANY_DTYPE: Final = "any dtype"

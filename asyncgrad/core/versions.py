@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
+from asyncgrad.aliases import Array, StoredEdge
+from asyncgrad.core.node import Node
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Array, StoredEdge
-    from asyncgrad.core.node import Node
 
 #: Dead weak references are dropped only from lists of at least this length.
 _PRUNE = 32

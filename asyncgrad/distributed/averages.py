@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core import modes
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.group import Group
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import offload
 from asyncgrad.scheduler.segments import retrieve
-
-if TYPE_CHECKING:
-    from asyncgrad.distributed.group import Group
 
 _UNKNOWN = (
     "this rank has voted for a pass of the model, and could not learn in time, or not do, what "

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.modes import enable_grad, is_grad_enabled
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.variable import Variable
-from asyncgrad.distributed.staging import Ambient, ambient
+from asyncgrad.distributed.remote import Ref
+from asyncgrad.distributed.site import Site
+from asyncgrad.distributed.staging import Ambient, PassRequest, ambient
 from asyncgrad.distributed.sums import Staged, summed
 from asyncgrad.distributed.values import check_plain, cut, requires_grad
 from asyncgrad.ops.tensors.pytree import flatten
-
-if TYPE_CHECKING:
-    from asyncgrad.distributed.remote import Ref
-    from asyncgrad.distributed.site import Site
-    from asyncgrad.distributed.staging import PassRequest
 
 
 class Entry:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import distributed
 from distributed.core import send_recv
@@ -19,15 +19,10 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import Pickled, ToPickle
 from distributed.utils import ensure_memoryview
 
-from asyncgrad.distributed.engine import answered, check_versions, sent, versions
+from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
 from asyncgrad.distributed.errors import WorkerLostError
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.segments import retrieve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.distributed.engine import Host, Message
 
 #: Clients that a world uses. A second world can't use one of them, as a client has only one handler
 #: for the topic that tells of lost workers.

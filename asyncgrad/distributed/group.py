@@ -8,17 +8,19 @@ the same order. A reduction of gradients has a key of its own.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from itertools import count, pairwise
 from operator import index
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
 from asyncgrad.distributed.errors import late
+from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.standstill import Standstill
 from asyncgrad.distributed.starts import Starts
 from asyncgrad.distributed.values import cut
@@ -26,13 +28,8 @@ from asyncgrad.distributed.waiting import begins
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
+from asyncgrad.types import Tensor
 from asyncgrad.utils.data import sampler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.distributed.site import Site
-    from asyncgrad.tensor import Tensor
 
 #: Sums of fewer elements are made by every rank; of more, each rank sums a share of them.
 _SMALL = 1 << 14

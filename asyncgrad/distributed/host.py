@@ -7,8 +7,9 @@ that have ended, and refuses messages that belong to them.
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import no_grad, set_grad_enabled
@@ -16,6 +17,7 @@ from asyncgrad.core.commit import check_staged
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.calls import Entry, StagedPass, collected, entered
+from asyncgrad.distributed.engine import Peers
 from asyncgrad.distributed.errors import late
 from asyncgrad.distributed.inbox import Inbox
 from asyncgrad.distributed.lifetimes import Lifetimes, cancelled
@@ -23,15 +25,9 @@ from asyncgrad.distributed.metrics import counted
 from asyncgrad.distributed.remote import Needed, Ref, RemoteCall, Reply, current_call
 from asyncgrad.distributed.runs import Runs
 from asyncgrad.distributed.site import Site
+from asyncgrad.distributed.staging import PassRequest
 from asyncgrad.distributed.values import applied, awaited, called, cut, without_graphs
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
-
-    from asyncgrad.distributed.engine import Peers
-    from asyncgrad.distributed.staging import PassRequest
 
 
 class Host(Inbox):

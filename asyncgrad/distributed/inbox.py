@@ -7,8 +7,9 @@ CancelledError, because that would cut the connection.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.distributed.engine import Message
 from asyncgrad.distributed.errors import (
     PassEndedError,
     WorkerLostError,
@@ -21,9 +22,6 @@ from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.trace import Trace, recording
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.completion import for_another
-
-if TYPE_CHECKING:
-    from asyncgrad.distributed.engine import Message
 
 
 class Inbox:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd.graph import next_pass_id
 from asyncgrad.autograd.passes import backward
@@ -18,11 +19,7 @@ from asyncgrad.distributed.staging import context, turn_of_passes
 from asyncgrad.distributed.values import as_loss, called
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 __all__ = ["Pipeline"]
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from asyncgrad.distributed.engine import answered, check_versions, sent, versions
+from asyncgrad.distributed.engine import Host, Message, answered, check_versions, sent, versions
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.distributed.engine import Host, Message
 
 #: So many messages may wait in a host at once.
 _WAITING = 100_000

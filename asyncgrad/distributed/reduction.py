@@ -10,26 +10,23 @@ votes when nothing on their side can end the pass any more, and then do as it sa
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd import graph
 from asyncgrad.autograd.modes import is_grad_enabled
 from asyncgrad.core import modes
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.distributed.averages import Kept, Voting, tag_of
 from asyncgrad.distributed.errors import PassEndedError
+from asyncgrad.distributed.group import Group
 from asyncgrad.distributed.staging import check_no_context
 from asyncgrad.errors import AutogradError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
-
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.hooks import RemovableHandle
-    from asyncgrad.distributed.group import Group
 
 #: The models whose gradients are not reduced here.
 _unsynced: ContextVar[frozenset[int]] = ContextVar("asyncgrad_unsynced", default=frozenset())

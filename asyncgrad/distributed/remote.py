@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad import creation
 from asyncgrad.autograd.function import Function
@@ -23,14 +24,8 @@ from asyncgrad.distributed.site import Site, site_of
 from asyncgrad.distributed.staging import Ambient, current_staging, pass_request
 from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.tensors.pytree import flatten
+from asyncgrad.ops.tensors.pytree import Structure, flatten
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
-
-    from asyncgrad.ops.tensors.pytree import Structure
-
 
 #: The call that a host computes.
 current_call: ContextVar[tuple[int, ...]] = ContextVar("asyncgrad_call", default=())

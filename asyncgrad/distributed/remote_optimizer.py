@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from asyncgrad.distributed.remote import RemoteModule
-from asyncgrad.distributed.site import here
+from asyncgrad.distributed.site import Site, here
 from asyncgrad.distributed.values import applied, check_plain
 from asyncgrad.errors import AutogradError
 from asyncgrad.nn.utils.clip import clip_grads_with_norm_, get_total_norm
 from asyncgrad.scheduler import check_awaited
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.distributed.site import Site
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class RemoteOptimizer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.modes import current
@@ -12,17 +13,13 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.creation import full_like
 from asyncgrad.distributed.errors import late_step
 from asyncgrad.distributed.nn.parallel import DistributedDataParallel
+from asyncgrad.distributed.remote import RemoteModule
+from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.staging import context
 from asyncgrad.distributed.values import as_loss, awaited, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from asyncgrad.distributed.remote import RemoteModule
-    from asyncgrad.distributed.site import Site
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 class ReplicatedModel:

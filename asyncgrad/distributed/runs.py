@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.distributed.errors import WorkerLostError, late
 from asyncgrad.distributed.group import Group
-from asyncgrad.distributed.lifetimes import Memory
+from asyncgrad.distributed.lifetimes import Lifetimes, Memory
+from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.values import awaited
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.segments import retrieve
 from asyncgrad.utils.data import sampler
-
-if TYPE_CHECKING:
-    from asyncgrad.distributed.lifetimes import Lifetimes
-    from asyncgrad.distributed.site import Site
 
 
 class Runs:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncgrad.distributed.engine import Message
+from asyncgrad.distributed.engine import Message, Peers
 from asyncgrad.distributed.errors import WorkerLostError, received
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note
 from asyncgrad.scheduler.segments import retrieve
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
-
-    from asyncgrad.distributed.engine import Peers
 
 #: The rank of the caller of a world.
 CALLER = -1

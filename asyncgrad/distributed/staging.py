@@ -9,12 +9,15 @@ tells all hosts to abort: a host that has not heard of the pass remembers that i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 from asyncgrad.autograd import graph
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import DONE
 from asyncgrad.distributed.errors import PassEndedError
@@ -23,13 +26,6 @@ from asyncgrad.distributed.starts import watched
 from asyncgrad.distributed.sums import Staged
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
-
-    from asyncgrad.core.graph_task import GraphTask
 
 
 class Ambient(NamedTuple):

@@ -9,18 +9,17 @@ them has not begun it.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.distributed.lifetimes import Memory
+from asyncgrad.distributed.site import Site
 from asyncgrad.distributed.waiting import awaited_by, tasks_of
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
-
-    from asyncgrad.distributed.site import Site
 
 #: Names what all ranks take part in: the first two members of the keys of its messages.
 Key = tuple[Any, Any]

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
-from asyncgrad.core.node import Edge, stored_edges
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.node import Edge, Node, stored_edges
 from asyncgrad.core.states import DONE
 from asyncgrad.core.variable import AccumulateGrad
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.node import Node
-    from asyncgrad.distributed.site import Site
+from asyncgrad.distributed.site import Site
 
 
 class Model(Protocol):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from time import perf_counter_ns, time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.modes import Mode
 from asyncgrad.tracing import Recorder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from os import PathLike
 
 
 class Trace:

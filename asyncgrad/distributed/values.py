@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload, waits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.tensor import Tensor
+from asyncgrad.types import Tensor
 
 
 def cut(value: Any) -> Any:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from asyncgrad.utils.data import sampler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from inspect import iscoroutinefunction
 from itertools import count
 from operator import index
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import Any
 from uuid import uuid4
 
 from asyncgrad.distributed.engine import Engine
@@ -23,10 +25,6 @@ from asyncgrad.distributed.values import check_plain
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.ops.tensors.pytree import flatten
 from asyncgrad.scheduler import offload
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from os import PathLike
 
 
 class World:

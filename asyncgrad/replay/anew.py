@@ -7,7 +7,8 @@ replay is given up, and the function is called as always.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,6 @@ from asyncgrad.core.variable import Variable, gradient_edge, view_of, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.replay.graph_node import Front
 from asyncgrad.replay.steps import Same
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 
 class BailError(Exception):

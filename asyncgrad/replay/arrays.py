@@ -7,8 +7,9 @@ same identity.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +39,6 @@ from asyncgrad.replay.steps import (
     moves,
 )
 from asyncgrad.replay.unchanged import VALUES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,

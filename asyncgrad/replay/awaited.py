@@ -10,10 +10,11 @@ program that this turn of the loop has time for is run at once.
 from __future__ import annotations
 
 from asyncio.events import _get_running_loop
+from collections.abc import Generator
 from contextvars import copy_context
 from time import perf_counter_ns
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.autograd.new_pass import start_pass
 from asyncgrad.core.graph_task import GraphTask
@@ -23,15 +24,11 @@ from asyncgrad.core.variable import counter_of, is_inference
 from asyncgrad.devices.fp_errors import call_without_fp_errors
 from asyncgrad.errors import AutogradError, note_failure
 from asyncgrad.replay.anew import BailError
+from asyncgrad.replay.program import Program
 from asyncgrad.replay.steps import UnrepeatableError
+from asyncgrad.replay.whole import WholeCall
 from asyncgrad.replay.writer import CHANGED
 from asyncgrad.scheduler import engine_of
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from asyncgrad.replay.program import Program
-    from asyncgrad.replay.whole import WholeCall
 
 #: Programs that take longer than this become passes.
 _AT_ONCE_NS = 200_000

@@ -7,7 +7,7 @@ nothing reads the old values, and later steps read those. The latter is changed 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import bump_version, is_inference, requires_grad
 from asyncgrad.core.versions import owner_of
 from asyncgrad.ops.memory import unlocked
-from asyncgrad.replay.arrays import KnownArrays
+from asyncgrad.replay.arrays import KnownArrays, Recorded
 from asyncgrad.replay.device_arrays import copying, is_array
 from asyncgrad.replay.regions import Put, Region
 from asyncgrad.replay.steps import (
@@ -29,9 +29,6 @@ from asyncgrad.replay.steps import (
     Source,
     UnrepeatableError,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.arrays import Recorded
 
 #: Why a call can't be repeated that changes what others may see.
 _SHARED = "it changes a tensor in place that shares its memory"

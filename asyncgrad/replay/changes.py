@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.modes import Mode, current
@@ -14,6 +14,7 @@ from asyncgrad.nn.module import Module
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.optim.lr_scheduler import LRScheduler
 from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.changed_memory import ChangedMemory, grad_of
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.looks import line
@@ -31,9 +32,6 @@ from asyncgrad.replay.steps import (
     UnrepeatableError,
     places_in,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.arrays import Recorded
 
 _SET_DATA = "Tensor._set_data"
 #: Why a call can't be repeated in which `is_outgrown` holds for a node that is still needed.

@@ -6,16 +6,14 @@ are compiled, each as a function of the variables that it reads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.replay.flow import Exit, Flow
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.steps import UnrepeatableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Division:

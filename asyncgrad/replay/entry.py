@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.recording import recorders
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.graph import Graph
-    from asyncgrad.replay.program import Program
-    from asyncgrad.replay.reach import Reached
-    from asyncgrad.replay.recorder import Recorder
-    from asyncgrad.replay.signature import Signature
+from asyncgrad.replay.graph import Graph
+from asyncgrad.replay.program import Program
+from asyncgrad.replay.reach import Reached
+from asyncgrad.replay.recorder import Recorder
+from asyncgrad.replay.signature import Signature
 
 
 class Entry:

@@ -11,14 +11,12 @@ from __future__ import annotations
 import dis
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Iterable
+from typing import Any
 
 from asyncgrad.replay.instructions import Instruction
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import function_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
 
 #: The versions of Python whose byte code is known here.
 _KNOWN = (3, 11), (3, 12), (3, 13)

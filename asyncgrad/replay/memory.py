@@ -10,21 +10,18 @@ nothing else reads, whoever sees the result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from asyncgrad.devices.arena import Arena, Lives
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.replay.device_arrays import shares_memory
 from asyncgrad.replay.regions import Put
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Opaque, Place, is_list, places_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.devices.arena import Arena, Lives
 
 #: The sample of lists of arrays, and of anything that is no array: they count as a large array.
 _LIST = np.lib.stride_tricks.as_strided(np.empty(1), (1 << 37,), (0,))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.ops.fused import Once
 from asyncgrad.ops.registry import OPS
+from asyncgrad.replay.memory import Families
 from asyncgrad.replay.steps import (
     COPY,
     GRADIENTS_ONLY,
@@ -24,9 +25,6 @@ from asyncgrad.replay.steps import (
     is_list,
     places_in,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.memory import Families
 
 #: Constants of at most so many bytes are made of others before a program is written.
 _SMALL = 1 << 12

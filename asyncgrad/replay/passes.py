@@ -8,23 +8,20 @@ from __future__ import annotations
 from asyncio.events import _get_running_loop
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import GraphRoot
 from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.variable import AccumulateGrad, Variable
+from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.changes import OUTGROWN, Changes
 from asyncgrad.replay.device_arrays import copying
 from asyncgrad.replay.steps import CHANGED, COPY, Commit, Compute, Place, UnrepeatableError
 from asyncgrad.replay.users_code import UsersCode, check_lasting, check_waits, record_function
 from asyncgrad.replay.watched_pass import WatchedPass, is_one
 from asyncgrad.replay.watched_rule import behind
-
-if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.replay.arrays import Recorded
-
 
 #: Why a pass can't be recorded that goes through the graph of an argument.
 GRAPH_OF_ARGUMENT = "it runs a pass, and an argument has a graph"

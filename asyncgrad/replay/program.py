@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import linecache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from weakref import finalize, ref
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.devices.arena import Arena, Lives, Places
 from asyncgrad.devices.pieces import here
 from asyncgrad.devices.pool import POOL
+from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.captured import CapturedSteps, with_graphs
 from asyncgrad.replay.device_arrays import run_on
 from asyncgrad.replay.inlined import Inliner
@@ -30,11 +32,6 @@ from asyncgrad.replay.order import (
 from asyncgrad.replay.steps import Again, Commit, Compute, Load, Place, UnrepeatableError, places_in
 from asyncgrad.replay.whole import WholeCall
 from asyncgrad.replay.writer import Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.replay.arrays import KnownArrays
 
 #: Held while a program is written: two threads may ask for it at once.
 _writing = lasting_lock()

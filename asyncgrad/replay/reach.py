@@ -25,7 +25,8 @@ import operator
 import types
 import typing
 from collections import OrderedDict, defaultdict, namedtuple
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,9 +42,6 @@ from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.names import PACKAGE, is_own, names_in
 from asyncgrad.replay.steps import UnrepeatableError
 from asyncgrad.replay.unchanged import VALUES, Unchanged, hooked
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Modules whose functions depend on their arguments alone.
 _PURE = (math, cmath, operator, itertools, functools, typing, enum)

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
+from asyncgrad.ops.op import Op
 from asyncgrad.ops.registry import OPS
 from asyncgrad.ops.tensors.transfer import TO, moved
+from asyncgrad.replay.arrays import Recorded
 from asyncgrad.replay.device_arrays import is_array, transfer
 from asyncgrad.replay.looks import is_only_returned, line, way_of
 from asyncgrad.replay.passes import Passes
@@ -36,10 +38,6 @@ from asyncgrad.replay.steps import (
     places_in,
 )
 from asyncgrad.replay.unchanged import same_value
-
-if TYPE_CHECKING:
-    from asyncgrad.ops.op import Op
-    from asyncgrad.replay.arrays import Recorded
 
 #: Functions whose results follow from their Python arguments alone.
 _CONSTANTS_OF = frozenset({

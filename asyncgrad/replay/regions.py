@@ -5,12 +5,11 @@ The plan of a program's memory lets that copy be the array itself where nothing 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Array
+from asyncgrad.aliases import Array
 
 
 class Region:

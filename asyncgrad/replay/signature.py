@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.variable import Variable, is_inference, requires_grad
 from asyncgrad.replay.names import is_own
-from asyncgrad.replay.reach import check_tensor, is_named_tuple, is_record
+from asyncgrad.replay.reach import Reached, check_tensor, is_named_tuple, is_record
 from asyncgrad.replay.unchanged import is_number, meta_state, same_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.replay.reach import Reached
 
 #: Arguments that are compared item by item, besides tuples and records.
 _CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})

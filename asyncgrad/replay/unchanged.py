@@ -6,16 +6,14 @@ Everything is compared by identity. A plain value that is another object is comp
 from __future__ import annotations
 
 import marshal
+from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter, is_, itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from asyncgrad.ops.dtype import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: Values that never change. Others of these types are compared by value.
 VALUES: tuple[type, ...] = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from asyncgrad.replay.anew import apply_function, versions_of, within
 from asyncgrad.replay.names import names_in
 from asyncgrad.replay.order import made_by, read_by
 from asyncgrad.replay.steps import Again, Opaque, Place, Same, UnrepeatableError, Users
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.watched_pass import WatchedPass
+from asyncgrad.replay.watched_pass import WatchedPass
 
 #: Values that a hook may hold.
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.autograd.arguments import ONES
 from asyncgrad.autograd.function_node import FunctionNode
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.node import (
     MAX_SEQUENCE_NR,
     Edge,
@@ -18,21 +19,18 @@ from asyncgrad.core.node import (
     metadata_at,
     stored_edges,
 )
+from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import check_saved
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices import CPU
 from asyncgrad.nn.backward_hooks import Passage
 from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import is_array
 from asyncgrad.replay.memory import like_first, like_second
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 from asyncgrad.replay.watched_rule import WatchedRule, behind, set_rule, steps_of
-
-if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.rule import Rule
-    from asyncgrad.replay.arrays import KnownArrays
 
 
 class WatchedPass:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.core.node import Edge
+from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import AccumulateGrad
 from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.steps import Compute, Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.core.rule import Rule
 
 
 class WatchedRule:

@@ -9,7 +9,8 @@ replayed step by step.
 from __future__ import annotations
 
 import linecache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 from weakref import finalize
 
 from asyncgrad.nn.utils import clip
@@ -18,7 +19,7 @@ from asyncgrad.optim.elementwise import ElementwiseOptimizer
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import inputs_of, is_work_of_the_device, lists_in
 from asyncgrad.replay.device_arrays import kept_constant
-from asyncgrad.replay.memory import Plan
+from asyncgrad.replay.memory import Families, Memory, Plan
 from asyncgrad.replay.names import is_own
 from asyncgrad.replay.order import ends_of, made_by, read_by
 from asyncgrad.replay.steps import (
@@ -37,11 +38,6 @@ from asyncgrad.replay.steps import (
 )
 from asyncgrad.replay.whole_graph import WholeGraph, parameters_of
 from asyncgrad.replay.writer import Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from asyncgrad.replay.memory import Families, Memory
 
 #: Functions that change gradients and read no values on the host.
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"})

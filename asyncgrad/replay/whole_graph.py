@@ -19,14 +19,13 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.devices import current_stream
 from asyncgrad.errors import AcceleratorError, AutogradError, OutOfMemoryError
-from asyncgrad.optim.captured import CapturedStep
+from asyncgrad.optim.captured import CapturedStep, Looked
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.replay.captured import last_uses, take_steps
 from asyncgrad.replay.device_arrays import run_on, shares_memory
 from asyncgrad.replay.steps import GRADIENTS_ONLY, Commit, Load, Made, Place, Same, Source
 
 if TYPE_CHECKING:
-    from asyncgrad.optim.captured import Looked
     from asyncgrad.replay.whole import Sorted
 
 #: It is captured so often within as many launches. Then calls are made step by step for a while.

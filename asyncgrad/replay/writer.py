@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from asyncgrad.core.commit import commit
 from asyncgrad.core.variable import autograd_meta, counter_of, wrap
 from asyncgrad.devices.pool import POOL
 from asyncgrad.replay.anew import BailError, changed
+from asyncgrad.replay.memory import Plan
 from asyncgrad.replay.order import is_change, is_graded, is_lasting
 from asyncgrad.replay.steps import (
     Again,
@@ -30,9 +31,6 @@ from asyncgrad.replay.steps import (
     Source,
     places_in,
 )
-
-if TYPE_CHECKING:
-    from asyncgrad.replay.memory import Plan
 
 _numbers = count()
 #: Arrays of at least this many bytes are given back as soon as they are not needed.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from asyncio.events import _get_running_loop
 from sys import modules
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Gradient
 from asyncgrad.core.chain import is_chain
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
+from asyncgrad.core.node import OpNode
+from asyncgrad.core.pass_state import PassState
 from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
 from asyncgrad.scheduler.engine import Engine
@@ -19,12 +23,6 @@ from asyncgrad.scheduler.portal import call_on_portal
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.registry import engine, engine_of, refuse_trio
 from asyncgrad.scheduler.results import awaitable, ended
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Gradient
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.node import OpNode
-    from asyncgrad.core.pass_state import PassState
 
 __all__ = [
     "BackwardFuture", "Engine", "MultiPass", "awaitable", "awaits", "call", "call_on_portal",

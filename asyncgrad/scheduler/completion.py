@@ -10,13 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from asyncgrad.core.conclude import commit_staged
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import RUNNING
 from asyncgrad.errors import AutogradError, described
 
 if TYPE_CHECKING:
     from contextvars import Context
-
-    from asyncgrad.core.graph_task import GraphTask
 
 #: Whether nodes run for another process: what is meant to stop the program only fails their pass.
 for_another: ContextVar[bool] = ContextVar("asyncgrad_for_another", default=False)

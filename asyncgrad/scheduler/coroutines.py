@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.commit import when_free
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.states import Ended, Suspended
 from asyncgrad.scheduler.completion import for_another, raised_by_node
-from asyncgrad.scheduler.host import call_later
+from asyncgrad.scheduler.host import Host, call_later
 from asyncgrad.scheduler.segments import settle, tell_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.scheduler.host import Host
 
 #: The default limit of coroutine nodes of one pass that wait at the same time.
 LIMIT = 128

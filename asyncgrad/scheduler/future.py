@@ -11,8 +11,10 @@ import asyncio
 import warnings
 from asyncio import CancelledError, InvalidStateError, current_task
 from asyncio.events import _get_running_loop
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.errors import (
     AutogradError,
     PendingBackwardError,
@@ -21,16 +23,13 @@ from asyncgrad.errors import (
     described,
 )
 from asyncgrad.scheduler.completion import ask_to_end
+from asyncgrad.scheduler.coroutines import CoroutineNodes
 from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.segments import tell_loop
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable, Generator, Sequence
     from contextvars import Context
-
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.scheduler.coroutines import CoroutineNodes
 
 _T = TypeVar("_T")
 _initialise = asyncio.Future.__init__

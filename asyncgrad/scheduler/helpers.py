@@ -7,21 +7,16 @@ it does the work itself. So any number of owners can share the threads without a
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
-from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING, Outcome
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.scheduler.completion import end_in_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.states import Outcome
-    from asyncgrad.scheduler.queues import Urgency
-    from asyncgrad.scheduler.threads import Threads
+from asyncgrad.scheduler.queues import Urgency
+from asyncgrad.scheduler.threads import Threads
 
 #: How long a pass may keep its thread while another of the same urgency waits: the expected cost of
 #: its nodes. It is many times the cost of moving to the loop and back.

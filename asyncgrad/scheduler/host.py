@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextvars import Context
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.states import Ended, Outcome, Suspended
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
-    from collections.abc import Callable
-
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.states import Ended, Outcome, Suspended
 
 #: How many events of a pass are remembered.
 _LENGTH = 24

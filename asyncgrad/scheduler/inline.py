@@ -12,11 +12,14 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, Timer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from asyncgrad.aliases import Gradient
 from asyncgrad.core import chain
 from asyncgrad.core.frames import clear_frames
-from asyncgrad.core.states import FINISHED, RUNNING
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.node import OpNode
+from asyncgrad.core.states import FINISHED, RUNNING, Suspended
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import reentrant
@@ -24,12 +27,6 @@ from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass,
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard_all, wait_for_node, warn_of_stall
 from asyncgrad.scheduler.participants import decide_inline, tell_inline
 from asyncgrad.scheduler.portal import OnPortal
-
-if TYPE_CHECKING:
-    from asyncgrad.aliases import Gradient
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.node import OpNode
-    from asyncgrad.core.states import Suspended
 
 #: A budget, in nanoseconds, that no pass uses up.
 _UNLIMITED = 2**62

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import warnings
 from asyncio.events import _get_running_loop
+from collections.abc import Callable, Coroutine, Generator
 from inspect import isawaitable, iscoroutinefunction
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.frames import CallSite
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
@@ -24,10 +26,7 @@ from asyncgrad.scheduler.registry import engine_of, refuse_trio
 from asyncgrad.scheduler.results import awaitable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
-
-    from asyncgrad.aliases import Value
 
 
 class MultiPass(asyncio.Task[Any]):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.modes import current, install
 from asyncgrad.errors import AutogradError, described
+from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.registry import running_engine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from asyncgrad.aliases import Value
-    from asyncgrad.scheduler.engine import Engine
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

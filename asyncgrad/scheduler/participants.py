@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.commit import check_staged
+from asyncgrad.core.conclude import Member
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import DONE
 from asyncgrad.scheduler.completion import end_as_decided
 from asyncgrad.scheduler.coroutines import GRACE
+from asyncgrad.scheduler.host import Host
 from asyncgrad.scheduler.portal import OnPortal
-from asyncgrad.scheduler.segments import retrieve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-
-    from asyncgrad.core.conclude import Member
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.scheduler.host import Host
-    from asyncgrad.scheduler.segments import ThreadSegments
+from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 
 
 def deciding(task: GraphTask) -> list[Any]:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from asyncio import CancelledError, current_task
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.aliases import Value
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.scheduler.coroutines import GRACE
 from asyncgrad.scheduler.host import call_later
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
-    from collections.abc import Callable, Coroutine
     from contextvars import Context
-
-    from asyncgrad.aliases import Value
 
 #: The shared loop, once it runs.
 _loops: list[AbstractEventLoop] = []

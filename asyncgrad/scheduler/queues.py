@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 from asyncgrad.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from asyncgrad.core.graph_task import GraphTask
 
 _U = TypeVar("_U")
 _T = TypeVar("_T")

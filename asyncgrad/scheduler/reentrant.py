@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from asyncio import current_task
+from collections.abc import Callable
 from contextvars import copy_context
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
 
 #: Only one nested pass in this many checks the stack, whose frames must be counted one by one.
 _EVERY = 8

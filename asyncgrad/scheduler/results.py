@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Generator
+from typing import Any, Self, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from asyncgrad.aliases import Value
-
+from asyncgrad.aliases import Value
 
 _T_co = TypeVar("_T_co", covariant=True)
 _K = TypeVar("_K")

@@ -12,9 +12,21 @@ import asyncio
 import weakref
 from asyncio import current_task
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING, Ended
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.states import (
+    DONE,
+    DRAINING,
+    FINISHED,
+    HEAVY,
+    MORE,
+    RUNNING,
+    WAITING,
+    Ended,
+    Outcome,
+    Suspended,
+)
 from asyncgrad.devices import pieces
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import add_note
@@ -38,10 +50,6 @@ from asyncgrad.scheduler.queues import Admission, DeviceQueue
 from asyncgrad.scheduler.segments import ThreadSegments, retrieve
 from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
-
-if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.states import Outcome, Suspended
 
 #: How much a caller's first slice may overdraw the rest of a turn. A turn's budget is less than a
 #: slice by this much.

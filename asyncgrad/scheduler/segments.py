@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.states import Outcome
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.helpers import Helpers, run_segment
+from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.queues import DeviceQueue, Urgency
 from asyncgrad.scheduler.switch_interval import SwitchInterval
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
-
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.states import Outcome
-    from asyncgrad.scheduler.host import Host
-    from asyncgrad.scheduler.queues import DeviceQueue, Urgency
 
 
 class ThreadSegments:

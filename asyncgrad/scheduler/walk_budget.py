@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import LONG_WAY_NS, SHARE_NS
-
-if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask
 
 #: The expected time for one node of a walk.
 WALK_NS = 120

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asyncgrad.core.streams import next_turn
 from asyncgrad.scheduler.completion import is_stop
-
-if TYPE_CHECKING:
-    from asyncgrad.scheduler.host import Host
-    from asyncgrad.scheduler.queues import DeviceQueue
+from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.queues import DeviceQueue
 
 #: Limits of a slice's speed as measured by `serve`, relative to what is expected.
 _SLOWEST, _FASTEST = 0.25, 4.0

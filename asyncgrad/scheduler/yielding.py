@@ -10,10 +10,8 @@ from asyncio import Future
 from asyncio.events import _get_running_loop
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from asyncgrad.scheduler.host import Host
+from asyncgrad.scheduler.host import Host
 
 #: In one turn out of so many no task resumes. anyio cancels tasks that wait, but not those just
 #: woken. A task of a short queue is woken in every turn, so if anyio always looks right after that,

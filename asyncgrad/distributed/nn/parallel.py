@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +21,6 @@ from asyncgrad.nn.module import Module
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Generator, Sequence
-    from contextlib import AbstractContextManager
 
 
 class DistributedDataParallel(Module):
