@@ -439,3 +439,13 @@ def test_the_driver_of_full_rank_drops_no_singular_values():
 def test_nuclear_norms_of_permuted_tensors_are_contiguous():
     x = ag.tensor(_arrays((2, 3, 4, 5))[0]).permute(3, 2, 1, 0)
     assert all(ag.norm(x, "nuc", dim=dim).is_contiguous() for dim in ((0, 1), (1, 2), (0, 3)))
+
+
+@pytest.mark.parametrize("name", ["pinv", "svd", "svdvals"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_singular_values_of_what_is_not_finite_are_refused_before_lapack_sees_it(name, bad):
+    """It may compute them for ever, which nothing can interrupt."""
+    matrices = np.random.default_rng(0).random((2, 5, 5))
+    matrices[0, 3, 0] = bad
+    with pytest.raises(ag.linalg.LinAlgError, match="non-finite"):
+        getattr(ag.linalg, name)(ag.tensor(matrices))
