@@ -668,6 +668,14 @@ class CompiledModule(Module):
         text: str = vars(self)["_compiled"].explain()
         return text
 
+    def __len__(self) -> int:
+        """The original's length, if it has one."""
+        length: int = len(self._orig_mod)  # type: ignore[arg-type]
+        return length
+
+    def __bool__(self) -> bool:
+        return bool(self._orig_mod)
+
     def __getattr__(self, name: str) -> Any:
         """The module's own tables first, then the attributes of the original."""
         try:

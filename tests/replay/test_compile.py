@@ -116,6 +116,15 @@ def test_attributes_that_a_compiled_module_gets_are_those_of_the_original():
     assert fast(ag.ones(2)).tolist() == [5, 5]
 
 
+def test_a_compiled_module_has_the_length_of_the_module():
+    assert len(ag.compile(nn.Sequential(nn.ReLU(), nn.Tanh()))) == 2
+    # As those of the modules themselves.
+    assert ag.compile(nn.Linear(1, 1))
+    assert not ag.compile(nn.Sequential())
+    with pytest.raises(TypeError, match="'Linear' has no len"):
+        len(ag.compile(nn.Linear(1, 1)))
+
+
 def test_a_module_shares_its_mode():
     """Whichever of the two is told."""
     module = ag.nn.Dropout()
