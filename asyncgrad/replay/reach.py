@@ -92,6 +92,8 @@ _OPEN = frozenset({
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
 #: With these, code may make an instance of the class of another.
 _MADE_BY = frozenset({"type", "__class__", "__reduce__", "__reduce_ex__", *_CONSTRUCTORS})
+#: The flag of classes that class statements make; CPython calls it Py_TPFLAGS_HEAPTYPE.
+_WRITTEN_IN_PYTHON = 1 << 9
 #: What is not written in Python, among the attributes of classes and the like.
 _IN_C = (
     np.ufunc, type, types.BuiltinFunctionType, types.ClassMethodDescriptorType,
@@ -378,7 +380,7 @@ class Reached(Unchanged):
             known = base is not kind and id(base) in seen
             if base is object or known or is_own(base.__module__):
                 continue
-            if not base.__flags__ & (1 << 9):
+            if not base.__flags__ & _WRITTEN_IN_PYTHON:
                 if base in {tuple, list, dict, int, float, str, enum.Enum}:
                     continue
                 raise UnrepeatableError(f"{where} is derived from {base.__name__}")
@@ -409,7 +411,7 @@ class Reached(Unchanged):
     def _error_class(self, kind: type) -> None:
         """Follow an error's class; if it is raised, the call is made as always."""
         for base in kind.__mro__:
-            if base.__flags__ & (1 << 9) and not is_own(base.__module__):
+            if base.__flags__ & _WRITTEN_IN_PYTHON and not is_own(base.__module__):
                 self._spaces.append((base, base.__name__))
                 self._classes.append(vars(base))
 
@@ -565,7 +567,8 @@ _BY_TYPE: dict[type, Any] = {
 def is_plain(kind: Any) -> bool:
     """Whether instances keep all of their state in `__dict__`."""
     return bool(kind.__dictoffset__) and all(
-        base is object or (base.__flags__ & (1 << 9) and not base.__dict__.get("__slots__"))
+        base is object
+        or (base.__flags__ & _WRITTEN_IN_PYTHON and not base.__dict__.get("__slots__"))
         for base in kind.__mro__
     )
 

@@ -16,6 +16,7 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.op import Op, Refused, linear, operation, raising
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
@@ -60,7 +61,7 @@ def _pick(xp: Library, x: Array, index: tuple[Any, ...]) -> Any:
     except IndexError as error:
         raise refused_index(x.shape, error) from None
     # NumPy puts the indexed axes first in memory; PyTorch leaves them in place.
-    return out if out.flags.c_contiguous else out.copy()
+    return in_order(out)
 
 
 def _flat_numbers(x: Array, index: tuple[Any, ...]) -> Any:

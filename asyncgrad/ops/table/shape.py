@@ -182,22 +182,22 @@ def _is_small(x: Array) -> bool:
     return x.__class__ is np.ndarray and bool(x.shape[-1] * x.shape[-2] <= _SMALL)
 
 
-def _in_order(out: Array) -> Any:
+def in_order(out: Array) -> Any:
     """A new array, contiguous: NumPy's has the operand's order of axes, PyTorch's has not."""
     return out if out.flags.c_contiguous else out.copy()
 
 
 def _tril(xp: Library, x: Array, diagonal: int) -> Any:
     if not _is_small(x):
-        return _in_order(xp.tril(x, diagonal))
+        return in_order(xp.tril(x, diagonal))
     # Like NumPy's `tril`, but with a cached mask.
-    return _in_order(np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0)))
+    return in_order(np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0)))
 
 
 def _triu(xp: Library, x: Array, diagonal: int) -> Any:
     if not _is_small(x):
-        return _in_order(xp.triu(x, diagonal))
-    return _in_order(np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x))
+        return in_order(xp.triu(x, diagonal))
+    return in_order(np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x))
 
 
 def _pinned(xp: Library, x: Array, device: Device) -> Any:
@@ -353,7 +353,7 @@ OPS = (
     ),
     Op(
         "cat",
-        lambda xp, xs, dim: _in_order(xp.concatenate(xs, axis=dim)),
+        lambda xp, xs, dim: in_order(xp.concatenate(xs, axis=dim)),
         ("*xs",),
         ("dim",),
         pulls={"*xs": Part(("place", "ends", "dim"), _cat_pull)},
@@ -362,7 +362,7 @@ OPS = (
     ),
     Op(
         "stack",
-        lambda xp, xs, dim: _in_order(xp.stack(xs, axis=dim)),
+        lambda xp, xs, dim: in_order(xp.stack(xs, axis=dim)),
         ("*xs",),
         ("dim",),
         pulls={"*xs": Part(("place", "dim"), _stack_pull)},
@@ -401,7 +401,7 @@ OPS = (
     ),
     linear(
         "roll",
-        lambda xp, x, shifts, dims: _in_order(xp.roll(x, shifts, dims)),
+        lambda xp, x, shifts, dims: in_order(xp.roll(x, shifts, dims)),
         lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims),
         batch=batch_rules.over_axes,
     ),
