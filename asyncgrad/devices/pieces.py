@@ -137,11 +137,12 @@ def product(multiply: Callable[[Any, Any, Any], object], x: Any, y: Any, out: An
 @lru_cache(maxsize=1024)
 def _tiles(rows: int, inner: int, columns: int) -> tuple[tuple[slice, slice], ...]:
     """Cut a product's result; a row of the left operand has `inner` bytes."""
-    most = _PIECE // max(1, inner)
+    most = max(1, _PIECE // max(1, inner))
     if rows * columns < 2 * most:
         return ((slice(rows), slice(columns)),)
-    width = max(_COLUMNS, most // rows // _COLUMNS * _COLUMNS)
-    height = rows if rows * width <= 2 * most else max(_ROWS, most // width)
+    # The closer to squares tiles are, the less of the operands is copied.
+    width = min(columns, max(_COLUMNS, most // min(rows, _ROWS) // _COLUMNS * _COLUMNS))
+    height = max(_ROWS, -(-rows // max(1, round(rows * width / most))))
     return tuple(
         (slice(row, row + height), slice(column, column + width))
         for row in range(0, rows, height)
