@@ -28,7 +28,7 @@ class ExecInfo:
         self.trimmed: Any = _NONE
         oldest, newest = 0, 0
         # Fast path for the usual case: only leaves are requested, each once.
-        captures = dict(zip(edges, _FIRST_INPUTS))  # noqa: B905  quicker
+        captures = dict(zip(edges, _FIRST_INPUTS))  # noqa: B905  the lengths differ
         if len(captures) != len(edges) or set(map(type, edges)) != _LEAVES:
             captures.clear()
             oldest = MAX_SEQUENCE_NR
@@ -82,11 +82,7 @@ class ExecInfo:
                 seen.add(node)
                 stack += (node, None)
                 following = node.following
-                if following.__class__ is not tuple:
-                    if following is None:
-                        continue
-                    following = (following,)
-                for edge in following:
+                for edge in following if following.__class__ is tuple else (following,):
                     if edge is not None:
                         child: Any = edge.node if edge.__class__ is Edge else edge
                         if child not in seen and child.topological_nr >= oldest:

@@ -122,6 +122,20 @@ def rms_norm(
     return R.rms_norm(x, weight, len(shape), eps, [])
 
 
+def _check_channels(name: str, what: str, value: Tensor, x: Tensor, channels: int) -> None:
+    """Raise unless a parameter or running moment has one element for each channel."""
+    found, dtype = as_tensor_operand(value, name, 2)._metadata, x._metadata.dtype
+    if found.shape != (channels,):
+        raise RuntimeError(
+            f"{name}: {what} should contain {channels} elements not {found.size}: shape "
+            f"{found.shape}"
+        )
+    if found.dtype != dtype and dtype.itemsize > 2:
+        raise RuntimeError(
+            f"{name}: expected {what} of dtype {dtype}, got {found.dtype}. Convert one with .to()."
+        )
+
+
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
@@ -168,21 +182,11 @@ def batch_norm(
         ("weight", weight),
         ("bias", bias),
     ):
-        if value is None:
-            if not training and what.startswith("running"):
-                raise RuntimeError(
-                    f"{name}: Expected running_mean and running_var to be defined when "
-                    f"training=False"
-                )
-        elif as_tensor_operand(value, name, 2)._metadata.shape != (channels,):
+        if value is not None:
+            _check_channels(name, what, value, x, channels)
+        elif not training and what.startswith("running"):
             raise RuntimeError(
-                f"{name}: {what} should contain {channels} elements not "
-                f"{value._metadata.size}: shape {value._metadata.shape}"
-            )
-        elif value._metadata.dtype != metadata.dtype and metadata.dtype.itemsize > 2:
-            raise RuntimeError(
-                f"{name}: expected {what} of dtype {metadata.dtype}, got "
-                f"{value._metadata.dtype}. Convert one with .to()."
+                f"{name}: Expected running_mean and running_var to be defined when training=False"
             )
     weight = _constant(x, (channels,), 1) if weight is None else weight
     bias = _constant(x, (channels,), 0) if bias is None else bias
