@@ -1,31 +1,31 @@
-# Everything here sets itself up: an environment in $(VENV), filled from pyproject.toml when that
-# changed. Written for GNU Make 3.81, the one that macOS has.
+# Each target makes the environment in $(VENV) that it needs, and fills it anew when pyproject.toml has
+# changed. Everything here works with GNU Make 3.81, which macOS has.
 
-# The interpreter. Empty: the first that tools/find_python.sh finds.
+# The interpreter; if empty, the first that tools/find_python.sh finds.
 PYTHON =
 VENV = .venv
-# More arguments for pip, and for what a target runs.
+# Further arguments for pip, and for the program that a target runs.
 PIP_ARGS =
 ARGS =
 
 RUN = $(VENV)/bin/python
 PYTEST = $(RUN) -m pytest --hypothesis-profile=ci
-# To rewrite all assertions, so that they say what differs, takes each process ten seconds. So those
-# that fail run once more.
+# pytest rewrites assertions so that they say what differs, which takes each process ten seconds. So
+# tests run without that, and those that fail run once more with it.
 CHECKED = $(PYTEST) --assert=plain
 AGAIN = $(PYTEST) --last-failed --last-failed-no-failures=none -m ''
-# What `make test-matrix` runs, on which interpreters: what depends on them. Systems ship the first
-# releases of a version, which lack what later ones have.
+# `make test-matrix` runs the tests that depend on the interpreter on these. The system's own is among
+# them, because it is often the first release of a version, which lacks what later ones have.
 MATRIX = python3.12 python3.13 /usr/bin/python3
 MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler tests/replay
-# The extra that `make test` installs; without all of it, what needs the rest is skipped.
+# The extra that `make test` installs. With `test-base`, tests that need more are skipped.
 TEST_EXTRA = test
 
-# Two processes share the tests. Each begins at another end, so that what the tests of one file share
-# is made once.
+# Two processes share the tests. They start at opposite ends of the list, so that most files are run by
+# one process, and what the tests of a file share is made once.
 SHARED = -n 2 --dist worksteal
-# With coverage a test takes three times as long. These reach the floors on one loop (all run the same
-# lines) and a little more: without any other, nine lines of ten are run.
+# With coverage a test takes three times as long, so only these run with it, and on one loop, because
+# all loops run the same lines. They cover a little more than the nine lines of ten that are required.
 MEASURED = $(addsuffix .py, \
     $(addprefix tests/autograd/test_, accumulation anomaly awaited_saved_tensors grad_mode hooks \
         in_place inference interrupts mode_corners node_api ported_programs ported_saved_tensors \
@@ -37,7 +37,7 @@ MEASURED = $(addsuffix .py, \
 QUICK = not slow and not soak
 
 .DEFAULT_GOAL := help
-# Two pips in one environment would trip over each other.
+# Two pips at once would break the environment.
 .NOTPARALLEL:
 .PHONY: help demo service training-api edge-forecast distributed test test-of generated mutations pre-commit lint format check check-tests check-all test-slow test-matrix test-floors docs bench clean FORCE
 
@@ -131,12 +131,14 @@ clean: ## remove environments, caches and built files
 	rm -rf .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# Asked at each run whether the environment works; left untouched, and so no newer, where it does.
+# Each run checks whether the environment works. If it does, the file is left untouched, so that Make
+# does not take it for newer than what depends on it.
 $(VENV)/pyvenv.cfg: FORCE
 	@sh tools/make_venv.sh "$(VENV)" "$(PYTHON)"
 
 comma := ,
-# Several extras, with commas between them, are installed by one pip, and count each by itself, too.
+# One pip installs several extras, whose names have commas between them. Each of them then counts as
+# installed.
 $(VENV)/.installed-%: pyproject.toml $(VENV)/pyvenv.cfg
 	@sh tools/install.sh $(RUN) --quiet $(PIP_ARGS) --editable '.[$*]'
 	@touch $@ $(addprefix $(VENV)/.installed-,$(subst $(comma), ,$*))

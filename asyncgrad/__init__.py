@@ -80,7 +80,7 @@ def __getattr__(name):  # noqa: ANN001, ANN202  types are in __init__.pyi
     if name in _ON_USE:
         found = _import_module(_ON_USE[name])
         return globals().setdefault(name, getattr(found, name, found))
-    if name == "__version__":  # said by the tag, which the installation's metadata repeat
+    if name == "__version__":  # The installation's metadata have it from the newest tag.
         metadata = _import_module("importlib.metadata")
         try:
             found = metadata.version("asyncgrad")

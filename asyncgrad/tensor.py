@@ -379,7 +379,7 @@ class Tensor(Methods):
     def grad(self, value: Tensor | None) -> None:
         meta = self._autograd
         if value is None and meta.__class__ is AutogradMeta and not recorders:
-            # What every training step does to every parameter.
+            # Every training step does this to every parameter.
             meta.grad = None
         else:
             self._set_grad(value)

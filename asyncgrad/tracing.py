@@ -91,7 +91,7 @@ class Recorder:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the events to a file in the Trace Event format."""
-        import json  # Writing the file takes longer, and few write one.
+        import json  # Few programs write a file, which takes longer than this import.
 
         threads = [
             {

@@ -25,8 +25,9 @@ from typing import Any
 _TOOLS = Path(__file__).parent
 sys.path.insert(0, str(_TOOLS))
 
-import public_names  # noqa: E402  beside this file
-from api_docstrings import (  # noqa: E402  likewise
+# Python finds the modules of `tools` only now; the package is imported beside them.
+import public_names  # noqa: E402
+from api_docstrings import (  # noqa: E402
     anchor_of,
     doc_of,
     documented,
@@ -36,11 +37,11 @@ from api_docstrings import (  # noqa: E402  likewise
     text_of,
 )
 
-import asyncgrad as ag  # noqa: E402  stands below those it is imported with
-from asyncgrad.ops.api import CHAPTERS  # noqa: E402  likewise
-from asyncgrad.scheduler import BackwardFuture, Engine  # noqa: E402  likewise
-from asyncgrad.scheduler.engine import FOR_USERS  # noqa: E402  likewise
-from asyncgrad.scheduler.statistics import EngineStatistics  # noqa: E402  likewise
+import asyncgrad as ag  # noqa: E402
+from asyncgrad.ops.api import CHAPTERS  # noqa: E402
+from asyncgrad.scheduler import BackwardFuture, Engine  # noqa: E402
+from asyncgrad.scheduler.engine import FOR_USERS  # noqa: E402
+from asyncgrad.scheduler.statistics import EngineStatistics  # noqa: E402
 
 EXAMPLES = _TOOLS / "examples"
 #: The pages: a file's name, a title, and the modules whose public names stand there. A name of the
@@ -163,7 +164,7 @@ def entries() -> dict[str, list[Entry]]:
         path = _short(f"{module}.{name}")
         if isinstance(value, ModuleType):
             continue
-        # Constants of one value are several names' still.
+        # Constants that are equal remain entries of their own.
         key = id(value) if callable(value) else path
         if key in found:
             if path not in found[key].names:
@@ -279,7 +280,7 @@ def _members(entry: Entry, examples: dict[str, str]) -> list[str]:
     """The methods and attributes of a class: the first paragraphs of docstrings, and examples."""
     lines = []
     kind = entry.value
-    # What the constructor's signature has shown.
+    # The signature of the constructor has shown these.
     fields = getattr(kind, "__dataclass_fields__", {})
     for path, found in members_of(entry):
         name = path.rpartition(".")[2]

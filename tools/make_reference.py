@@ -157,7 +157,7 @@ def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Op]:
         return found
     seen.add(id(function))
     if function.__code__.co_filename.startswith("<asyncgrad dispatch"):
-        # A matrix product also uses what its check makes of other operands.
+        # For operands that are no matrices, a matrix product calls `checked`.
         checked = function.__globals__.get("checked")
         return {**entries_of(function.__globals__["op"]), **entries_of(checked, seen)}
     for cell in function.__closure__ or ():

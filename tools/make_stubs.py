@@ -214,7 +214,7 @@ class Stub:
                 lines.append("@overload")
             arguments, result = self._written(form, module, method=method)
             if bare is not function and inspect.isgeneratorfunction(bare):
-                # Of `contextlib.contextmanager`.
+                # `contextlib.contextmanager` has wrapped it.
                 self.imports.add("from contextlib import AbstractContextManager")
                 result = result.replace("Iterator[", "AbstractContextManager[", 1)
             ignored = "  # type: ignore[override]" if name in {"__eq__", "__ne__"} else ""
@@ -365,7 +365,8 @@ def _member(stub: Stub, module: str, name: str, value: Any) -> list[str]:
         return ["newaxis: None"]
     if origin != "builtins":
         stub.imports.add(f"from {origin} import {kind} as _{kind}")
-        return [f"{name}: _{kind}"]  # which may be public by another name, such as `dtype`
+        # The underscore, because the class may be public by another name, such as `dtype`.
+        return [f"{name}: _{kind}"]
     return [f"{name}: {stub.name_for(kind, 'asyncgrad')}"]
 
 

@@ -112,7 +112,8 @@ class _Finder:
             if not (isinstance(node.value, ast.Constant) and node.value.value is None):
                 self.add(node, "return", "return None")
         elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Delete, ast.Raise)):
-            # A name that is never bound shows itself: what is dropped is a change of something.
+            # To drop the binding of a name would be noticed at once, as a NameError. So only
+            # statements are dropped that change something.
             binds = isinstance(node, ast.Assign) and any(
                 isinstance(target, (ast.Name, ast.Tuple)) for target in node.targets
             )
@@ -184,9 +185,10 @@ def _fail(tests: list[str], tree: Path, limit: float) -> bool:
         sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "worksteal",
         "-p", "no:cacheprovider", "--hypothesis-profile=ci", *tests,
     ]  # fmt: skip
-    # No new bytecode: two breaks within one second may have the same size and time.
+    # No bytecode is written: Python compares size and time of a source with those of its bytecode,
+    # and two breaks within one second may have both in common.
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    # A group of its own, so that what does not end is ended with all its processes.
+    # The tests get a process group of their own, by which all their processes can be ended.
     process = subprocess.Popen(
         command,
         cwd=tree,

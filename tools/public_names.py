@@ -93,7 +93,7 @@ def lines() -> list[str]:
             if isinstance(value, ModuleType):
                 written.append(path)
             elif isinstance(value, type):
-                # How an enumeration is called says Python, in each version otherwise.
+                # The arguments of an enumeration are Python's, and differ between its versions.
                 called = "" if issubclass(value, Enum) else arguments(value)
                 written.append(f"{path}{called}")
                 for member in members(value, public):

@@ -221,7 +221,7 @@ class FunctionNode(FunctionCtx, Node):
         """Check what the user's function returned, and give one gradient for each next edge."""
         self._unpacked = None
         for variable, _ in self._hidden:
-            # Undo `_reveal`.
+            # `_reveal` has set the edge while `backward` ran.
             variable._edge = None
         values = received if isinstance(received, tuple) else (received,)
         expected = len(self._tensors)

@@ -185,7 +185,7 @@ def join(participant: Participant) -> None:
             "join: the pass has added its gradients, or has ended: join in a hook or node of it, "
             "not in what follows its last node"
         )
-    if task.early:
+    if task.committed_early:
         raise AutogradError(
             "join: the pass has added to a leaf with a post-accumulate hook, which does not wait "
             "for participants: use a tensor hook, register_hook(), in its place"

@@ -120,7 +120,8 @@ def _order(
             def mean(
                 box: int, place: dict[int, int] = place, own: dict[int, int] = own
             ) -> tuple[float, int]:
-                near = [place[one] for one in neighbours[box] if one in place]  # noqa: B023  called now
+                # The function is only called before the loop goes on.
+                near = [place[one] for one in neighbours[box] if one in place]  # noqa: B023
                 return (sum(near) / len(near) if near else own[box], own[box])
 
             layer.sort(key=mean)

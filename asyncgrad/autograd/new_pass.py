@@ -82,7 +82,7 @@ def new_pass(
     Arguments are passed by position here and below: keywords would cost a tenth of a small pass.
     """
     if given is not None:
-        # No call for a tensor, the usual case.
+        # A tensor, the usual case, takes no call.
         given = (given,) if isinstance(given, Variable) else sequence_of(given)
         if len(given) != len(roots):
             raise wrong_number(roots, given)
@@ -99,7 +99,7 @@ def new_pass(
     if create_graph and is_set(create_graph):
         recorded = RECORDED
     for root in roots:
-        # Quicker than `enumerate` for a single root, the usual case.
+        # For a single root, the usual case, this takes less time than `enumerate`.
         place = len(edges)
         if isinstance(root, Variable):
             edge = root._edge or gradient_edge(root)

@@ -217,7 +217,8 @@ def grad(
     def collect(task: GraphTask, within: Callable[..., Any]) -> Any:
         results: list[Any] = []
         captured: Any
-        for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905  quicker
+        # `strict=True` takes longer, and the three have the same length.
+        for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905
             leads_to_leaf = edge.__class__ is AccumulateGrad
             if captured.__class__ is facts.F.array_type and (
                 captured.dtype is facts.dtype or captured.dtype == facts.dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  else asyncio imports it with its first thread
+import concurrent.futures.thread  # noqa: F401  so that asyncio's first thread imports nothing
 import inspect
 import os
 import weakref
@@ -142,7 +142,7 @@ class _File:
 
     def __init__(self, host: Any, device: Device, directory: Any) -> None:
         """Write the values of a tensor on the host; `device` is where it came from."""
-        import tempfile  # In a thread, and few keep files.
+        import tempfile  # Few programs keep files, and a thread may wait for the import.
 
         handle, self.path = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "wb") as file:

@@ -93,7 +93,8 @@ def run_chain(
                 owned = rule.fresh
                 if received is None:
                     break
-                for target, value in zip(following, received):  # noqa: B905  quicker
+                # `strict=True` takes longer, and a rule returns one gradient for each edge.
+                for target, value in zip(following, received):  # noqa: B905
                     if target.__class__ is not AccumulateGrad:
                         node, gradient = target, value
                     elif value is not None:

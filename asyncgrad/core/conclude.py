@@ -15,7 +15,7 @@ from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.node import Ending
 from asyncgrad.core.pass_state import PassState
-from asyncgrad.core.run_node import in_turn
+from asyncgrad.core.run_node import commit_in_turn
 from asyncgrad.core.streams import PassStreams
 from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
 from asyncgrad.errors import AutogradError
@@ -27,7 +27,7 @@ class Participant(Protocol):
     async def prepare(self, gradients: dict[Any, Any]) -> Mapping[Any, Any] | None:
         """Raise if the pass must not succeed; may return gradients that replace those given."""
 
-    # There may be a method `decide`, too.
+    # There may be a coroutine method `decide`, too, without arguments.
 
     async def commit(self) -> None:
         """The pass has succeeded."""
@@ -129,7 +129,7 @@ def conclude(task: PassState) -> Generator[Any, Any, None]:
     streams: PassStreams | None = task.streams
     prepared = [] if streams is None else streams.prepared
     shared = streams is not None and streams.shares(task)
-    task.revoke = yield from in_turn(
+    task.revoke = yield from commit_in_turn(
         task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared)
     )
     task.staged.clear()

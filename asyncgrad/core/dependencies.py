@@ -62,7 +62,7 @@ def count(task: PassState, steps: int) -> bool:
     return True
 
 
-def plan(task: PassState, steps: int) -> bool:
+def count_needed(task: PassState, steps: int) -> bool:
     """Walk the graph for a partial pass; False if the walk has to be continued later."""
     info, root = task.exec_info, task.root
     assert info is not None

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import NodeGradient, Owned, Value
 from asyncgrad.core.conclude import ask, conclude
-from asyncgrad.core.delivery import accumulates, deliver, pass_on
-from asyncgrad.core.dependencies import count, plan
+from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
+from asyncgrad.core.dependencies import count, count_needed
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Ending, Freed, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
-from asyncgrad.core.parallel_nodes import Helpers, is_early, share
+from asyncgrad.core.parallel_nodes import Helpers, share, waits_for_helpers
 from asyncgrad.core.pass_state import PassState, close
 from asyncgrad.core.run_node import evaluate, in_own_dtypes, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule
@@ -71,7 +71,7 @@ class GraphTask(PassState):
         """Count dependencies, for about `steps` nodes at most; whether all have been counted."""
         if self.walk is None:
             return True
-        if not (count(self, steps) if self.exec_info is None else plan(self, steps)):
+        if not (count(self, steps) if self.exec_info is None else count_needed(self, steps)):
             return False
         self.walk = None
         if self.state is NEW:
@@ -120,7 +120,7 @@ class GraphTask(PassState):
                     break
                 _, _, node, gradient, owned = heappop(ready)
             rule = node.rule
-            if rule is None and accumulates(self, node, gradient, owned):
+            if rule is None and stage_leaf(self, node, gradient, owned):
                 node = None
                 continue
             budget -= node.cost
@@ -134,7 +134,7 @@ class GraphTask(PassState):
                     if helpers is not None and share(self, helpers, node, gradient):
                         node = None
                         continue
-            if helpers is not None and launched and is_early(self, node):
+            if helpers is not None and launched and waits_for_helpers(self, node):
                 self.put_back(node, gradient, owned)
                 return MORE
             if careful or rule is None or node.extras is not None:
@@ -322,7 +322,7 @@ class GraphTask(PassState):
             self.stepping = False
             self.launched.pop(node, None)
             self.fail(error, node)
-            # `result` may be the error thrown here, whose traceback holds this frame: a cycle.
+            # `result` may be the error thrown here, whose traceback holds this frame.
             result = None
         else:
             self.stepping = False
@@ -347,7 +347,7 @@ class GraphTask(PassState):
                 self.later_errors += (error,)
         elif error is not None:
             self._resume(node, evaluation, error, throw=True)
-            # The error's traceback holds this frame: a cycle.
+            # The error's traceback holds this frame, which must not hold the error.
             error = None
         elif (node.cost if self.streams is None else host_cost(node)) > HEAVY_NS:
             self.launched.pop(node, None)

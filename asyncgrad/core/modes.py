@@ -180,7 +180,7 @@ class Mode:
         self._changes = changes
 
     def __enter__(self) -> Self:
-        # Inlined `_put`: saves a call or two each time.
+        # Inlined `_put`, whose calls would cost more than all else here.
         found = current()
         changed = found.replace(**self._changes)
         install(changed)

@@ -348,7 +348,8 @@ def extras_of(node: Node) -> NodeExtras:
     extras = node.extras
     if extras is None:
         extras = NodeExtras()
-        # Another thread may have made some during the call; from here on there is no switch.
+        # Another thread may have made some during the call. From this check to the assignment
+        # Python makes no call, and so does not switch threads.
         if node.extras is not None:
             return node.extras
         node.extras = extras

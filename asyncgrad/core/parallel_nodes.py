@@ -3,7 +3,7 @@
 One thread still owns the pass: helpers compute the gradients of nodes handed to them and report to
 the inbox. Only table nodes are handed out. Their rules read the saved values and the gradient, and
 write neither, so every thread computes the same bits. `InputBuffer` fixes the order of sums, and
-`is_early` the order of hooks.
+`waits_for_helpers` fixes that of hooks.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
     """
     room = helpers.room()
     ready = task.ready
-    while room and ready and ready[0][2].cost > HEAVY_NS and _is_plain(task, *ready[0][2:4]):
+    while room and ready and ready[0][2].cost > HEAVY_NS and _is_ordinary(task, *ready[0][2:4]):
         helpers.lend(partial(_run_lent, task, task.launch()))
         room -= 1
-    if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_plain(task, node, gradient):
+    if node.cost < 2 * HEAVY_NS or not helpers.splits() or not _is_ordinary(task, node, gradient):
         return False
     rule = node.rule
     if not rule.apart or rule.pulls is None or rule.renew is not None:
@@ -78,7 +78,7 @@ def share(task: PassState, helpers: Helpers, node: OpNode, gradient: NodeGradien
     return True
 
 
-def is_early(task: PassState, node: Node) -> bool:
+def waits_for_helpers(task: PassState, node: Node) -> bool:
     """Whether a node must wait for helpers because it may run user code.
 
     Users must see their code run in order. A node with a greater number that a helper still
@@ -87,7 +87,7 @@ def is_early(task: PassState, node: Node) -> bool:
     """
     if node.rule is not None and node.extras is None:
         return False
-    number, _ = task.after.get(node, (node.sequence_nr, 0))
+    number, _ = task.postponed.get(node, (node.sequence_nr, 0))
     # Other launched nodes are suspended in the user's coroutines.
     return any(
         theirs > number and other.rule is not None and other.extras is None
@@ -95,7 +95,7 @@ def is_early(task: PassState, node: Node) -> bool:
     )
 
 
-def _is_plain(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
+def _is_ordinary(task: PassState, node: OpNode, gradient: NodeGradient) -> bool:
     """Whether running a node means calling its rule, and nothing else."""
     info = task.exec_info
     return (

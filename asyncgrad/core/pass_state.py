@@ -58,13 +58,13 @@ class PassState:
     """
 
     __slots__ = (
-        "__weakref__", "after", "asked", "callbacks", "cancelling", "captured", "captures",
-        "careful", "collect", "context", "create_graph", "deadline", "dependencies", "depth",
-        "early", "ending", "error", "event_log", "exec_info", "freed", "future", "inbox",
+        "__weakref__", "asked", "callbacks", "cancelling", "captured", "captures", "careful",
+        "collect", "committed_early", "context", "create_graph", "deadline", "dependencies",
+        "depth", "ending", "error", "event_log", "exec_info", "freed", "future", "inbox",
         "keep_graph", "later_errors", "launched", "members", "not_ready", "observer", "order",
-        "parent", "priority", "queued", "ready", "recorded", "result", "revoke", "root", "running",
-        "secured", "share_ns", "staged", "state", "stepping", "streams", "suspended", "timer",
-        "virtual_time", "wait_enqueued", "walk",
+        "parent", "postponed", "priority", "queued", "ready", "recorded", "result", "revoke",
+        "root", "running", "secured", "share_ns", "staged", "state", "stepping", "streams",
+        "suspended", "timer", "virtual_time", "wait_enqueued", "walk",
     )  # fmt: skip
 
     def __init__(
@@ -118,7 +118,7 @@ class PassState:
         self.order = 0
         #: Leaves with hooks that got a gradient before nodes with greater numbers had reported. A
         #: leaf runs after its producer with the least sequence number: that number, a tie breaker.
-        self.after: dict[Node, tuple[int, int]] = {}
+        self.postponed: dict[Node, tuple[int, int]] = {}
         #: Nodes that were handed out and have not reported, with their sequence number.
         self.launched: dict[Node, int] = {}
         #: Launched nodes for which the owner still has to arrange a wait.
@@ -144,8 +144,8 @@ class PassState:
         self.staged: list[tuple[Variable, Gradient, bool]] = []
         #: How many of the first of them share no memory any more with what user code can see.
         self.secured = 0
-        #: Whether a leaf with post-accumulate hooks was reached, which is not staged.
-        self.early = False
+        #: A leaf with post-accumulate hooks was reached, whose gradient is not staged.
+        self.committed_early = False
         #: The participants of the pass, and how many of the first of them have been asked.
         self.members: Sequence[Any] = ()  # `Member`, which knows this class
         self.asked = 0
@@ -185,7 +185,7 @@ class PassState:
     def make_ready(self, node: Node, gradient: NodeGradient, owned: Owned) -> None:
         """Note that a node has all its gradients."""
         self.order += 1
-        if self.after:
+        if self.postponed:
             self.put_back(node, gradient, owned, self.order)
         else:
             heappush(self.ready, (-node.sequence_nr, self.order, node, gradient, owned))
@@ -193,8 +193,8 @@ class PassState:
     def put_back(self, node: Node, gradient: NodeGradient, owned: Owned, order: int = 0) -> None:
         """Return a node to `ready`, before all others with its number."""
         number = node.sequence_nr
-        if node in self.after:
-            number, order = self.after[node]
+        if node in self.postponed:
+            number, order = self.postponed[node]
         heappush(self.ready, (-number, order, node, gradient, owned))
 
     def launch(self) -> Ready | None:
@@ -261,7 +261,7 @@ class PassState:
         self.ready.clear()
         self.not_ready.clear()
         self.dependencies.clear()
-        self.after.clear()
+        self.postponed.clear()
         self.staged.clear()
         self.captured = ()
         self.callbacks.clear()
@@ -304,7 +304,7 @@ class PassState:
         self.root = _NO_ROOT
         self.result = self.collect = self.exec_info = self.captures = self.revoke = None
         self.captured = ()
-        self.after.clear()
+        self.postponed.clear()
         # Its records of modes refer back to the pass: a cycle.
         self.streams = None
 

@@ -128,7 +128,7 @@ prepare_context: Callable[[], Any] = unbound
 until_free: Callable[[PassState], Awaitable[None] | None] = unbound
 
 
-def in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
+def commit_in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
     """Commit when no other pass does; `commit` gets whether it may block."""
     while not (made := commit(False)):
         free = until_free(task)
@@ -143,7 +143,7 @@ def modes_within(task: PassState) -> Modes:
     prepare_context()
     modes = current()
     if modes.recorder is not None and task.recorded is None:
-        # What they do is not recorded: a replay calls them anew.
+        # What hooks and Functions do is not recorded, because a replay calls them anew.
         modes = modes.replace(recorder=None, before_change=None)
     # Passes that this code starts block because of `in_node`. Tasks that a hook makes inherit these
     # modes, too, but their passes must not block: so `blocking` is off.
@@ -308,10 +308,11 @@ def accumulate_now(
             "would add before all of them have agreed: use a tensor hook, register_hook(), or call "
             "its function after the pass"
         )
-    task.early = True
+    task.committed_early = True
     variable = node.variable
     if gradient is not None:
-        yield from in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
+        change = partial(commit, [(variable, gradient, owned)], task.recorded)
+        yield from commit_in_turn(task, change)
     yield from post_accumulate_hooks(variable)
 
 

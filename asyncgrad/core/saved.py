@@ -16,11 +16,11 @@ from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, OpNode, extras_of, first_metadata
 from asyncgrad.core.saved_values import (
     as_saved,
-    further,
+    attribute_guards,
+    guards_by_position,
     refuse_modified,
     saved_edge,
     values_of,
-    watched,
 )
 from asyncgrad.core.variable import AccumulateGrad, Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
@@ -203,7 +203,7 @@ def pack(
     if out is not None and any(where < 0 for _, where in arrays):
         counter_of(out)
     values = list(values_of(node))
-    counters = watched(node)
+    counters = guards_by_position(node)
     for position, where in arrays:
         if positions is None or position in positions:
             array = values[position]
@@ -216,7 +216,7 @@ def pack(
             values[position].as_output()
     node.saved = as_saved(values)
     # Packed values are no longer watched: changes to what hooks keep can't be detected.
-    guards, versions = further(node)
+    guards, versions = attribute_guards(node)
     node.guard = (*[counter for counter, _ in counters.values()], *guards)
     node.version = (*[version for _, version in counters.values()], *versions)
     extras_of(node).packed = True
@@ -271,7 +271,7 @@ def unpacked(packed: dict[int, Any], recorded: bool, node: OpNode) -> Saved:
     values = list(values_of(node))
     for position, value in packed.items():
         values[position] = value
-    counters = watched(node) if recorded else {}
+    counters = guards_by_position(node) if recorded else {}
     for position, where in node.rule.arrays:
         value = values[position]
         if position in packed:

@@ -8,7 +8,7 @@ from typing import Any
 from asyncgrad.aliases import Value
 from asyncgrad.core.node import Freed, Node, OpNode, first_metadata, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, restored
-from asyncgrad.core.saved_values import check_version, saved_edge, values_of, watched
+from asyncgrad.core.saved_values import check_version, guards_by_position, saved_edge, values_of
 from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError, GraphFreedError
@@ -211,5 +211,5 @@ def _read(node: OpNode, position: int, key: str, where: int | None) -> Any:
         node.guard, node.version = VersionCounter(), 0
     tensor = restored(value, F.metadata_of(value), edge)
     if tensor._counter is None:
-        tensor._counter, _ = watched(node).get(position, (None, 0))
+        tensor._counter, _ = guards_by_position(node).get(position, (None, 0))
     return tensor

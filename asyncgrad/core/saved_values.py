@@ -49,10 +49,10 @@ def saved_edge(node: OpNode, where: int) -> StoredEdge:
     return stored_edges(node)[places.index(where)] if where in places else None
 
 
-def watched(node: OpNode) -> dict[int, tuple[Any, int]]:
+def guards_by_position(node: OpNode) -> dict[int, tuple[Any, int]]:
     """The counters and expected versions of a table node's saved values, by position."""
     guards, versions = _guards(node)
-    # In the order of `Plan.save`: counters of inputs first, then the output's if it is saved.
+    # `Plan.save` stores the counters of inputs first, then the output's if that is saved.
     places = [position for position, where in node.rule.arrays if where >= 0]
     places += [position for position, where in node.rule.arrays if where < 0]
     return dict(zip(places, zip(guards, versions, strict=True), strict=False))
@@ -67,7 +67,7 @@ def _guards(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def _replace_counter(node: OpNode, old: VersionCounter | None, new: VersionCounter) -> None:
-    """Check another counter instead of one; the order stays that of `watched`."""
+    """Check another counter instead of one; the order stays that of `guards_by_position`."""
     guards, versions = _guards(node)
     node.guard = tuple([new if guard is old else guard for guard in guards])
     node.version = tuple(
@@ -75,7 +75,7 @@ def _replace_counter(node: OpNode, old: VersionCounter | None, new: VersionCount
     )
 
 
-def further(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def attribute_guards(node: OpNode) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Counters and expected versions of tensors that the node keeps as attributes."""
     if node.guard.__class__ is not tuple:
         return (), ()
@@ -127,7 +127,8 @@ def check_version(node: OpNode, *, running: bool = True) -> Saved:
         first, second = guards
         if first.value == versions[0] and second.value == versions[1]:
             return node.saved
-    for guard, version in zip(guards, versions):  # noqa: B905  they are made together
+    # `strict=True` takes longer, and both tuples have the same length.
+    for guard, version in zip(guards, versions):  # noqa: B905
         if guard.value != version:
             if not guard.changed_since(version):
                 if running:

@@ -241,7 +241,7 @@ class PassStreams:
                     if buffer is not None and device.side_streams:
                         # The sum made below reads these in this stream.
                         stream.keep(gradient, buffer.values[position], list(buffer.held))
-                    if _ends(task, target):
+                    if _is_result(task, target):
                         self.leaves[stream] = None
             self.install(task, stream)
             deliver(task, node, (edge,), (gradient,), fresh)
@@ -374,7 +374,7 @@ def _all_in_one(device: Device, following: tuple[StoredEdge, ...]) -> bool:
     return True
 
 
-def _ends(task: PassState, target: Node) -> bool:
+def _is_result(task: PassState, target: Node) -> bool:
     """Whether what reaches a node is visible outside of the pass."""
     return (
         target.__class__ is AccumulateGrad

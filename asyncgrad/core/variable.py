@@ -151,7 +151,8 @@ def autograd_meta(variable: Variable) -> AutogradMeta:
     meta = variable._autograd
     if meta.__class__ is not AutogradMeta:
         full = AutogradMeta()
-        # Another thread may have made one during the call; from here on there is no switch.
+        # Another thread may have made one during the call. From this check to the assignment
+        # Python makes no call, and so does not switch threads.
         meta = variable._autograd
         if meta.__class__ is not AutogradMeta:
             full.view = meta
@@ -202,7 +203,8 @@ def gradient_edge(variable: Variable) -> Any:
     accumulator.cost = metadata.cost
     accumulator.variable = variable
     latest = ref(accumulator)
-    # Another thread may have made one during a call; from here on there is no switch.
+    # Another thread may have made one during a call. From this check to the assignment Python
+    # makes no call, and so does not switch threads.
     if meta.accumulator is not reference:
         return gradient_edge(variable)
     accumulator.extras = meta.extras
@@ -257,7 +259,8 @@ def counter_of(variable: Variable) -> VersionCounter:
                 "clone to get a normal tensor and use it in autograd."
             )
         counter = VersionCounter()
-        # Another thread may have made one during the call; from here on there is no switch.
+        # Another thread may have made one during the call. From this check to the assignment
+        # Python makes no call, and so does not switch threads.
         if variable._counter is not None:
             return variable._counter
         edge = variable._edge

@@ -80,7 +80,8 @@ def result_dtype(*operands: Any) -> Any:
 
     Source: PyTorch's "Tensor Attributes", type promotion.
     """
-    levels: list[Any] = [None, None, None]  # with dimensions, without, numbers
+    # The dtypes of tensors with dimensions, of tensors without, and of numbers.
+    levels: list[Any] = [None, None, None]
     for operand in operands:
         if isinstance(operand, Variable):
             level, dtype = (0 if operand._metadata.shape else 1), operand._metadata.dtype
@@ -162,7 +163,7 @@ def as_number(value: Any) -> Any:
         kind = value.dtype.kind
         number = None if kind == "m" else value.item()
         if isinstance(number, np.generic):
-            # An extended-precision scalar.
+            # Python has no number for NumPy's extended precision.
             return complex(value) if kind == "c" else float(value)
         value = number
     return value if isinstance(value, _NUMBERS) else None

@@ -16,7 +16,7 @@ from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import BackwardFuture, refuse_forgotten
-from asyncgrad.scheduler.inline import run_chain, run_inline
+from asyncgrad.scheduler.inline import run_chain_inline, run_inline
 from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
 from asyncgrad.scheduler.offload import cooperate, offload, turn_of_caller
 from asyncgrad.scheduler.portal import call_on_portal
@@ -53,7 +53,7 @@ def start_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> Any:
         return None
     if "trio" in modules:
         refuse_trio("backward")
-    run_chain(root, gradient, keep_graph)
+    run_chain_inline(root, gradient, keep_graph)
     return ended(None)
 
 

@@ -51,7 +51,7 @@ class CoroutineNodes:
             waiting.add_done_callback(partial(self._ended, host, task, suspended))
             running[waiting] = suspended
             del task.suspended[0]
-            host.tell(task, f"awaits {suspended.node.name()}")
+            host.log(task, f"awaits {suspended.node.name()}")
         if task.suspended and task not in self._full:
             self._full[task] = call_later(host.loop, STALLED, self._warn, task)
 
@@ -103,7 +103,7 @@ class CoroutineNodes:
         try:
             host.node_ended(task, suspended, ended)
         finally:
-            # The error's traceback may hold this frame: a cycle.
+            # The error's traceback may hold this frame, which must not hold the error.
             del ended, waiting, suspended
 
     def stop(self, host: Host, task: GraphTask) -> None:
@@ -115,7 +115,7 @@ class CoroutineNodes:
         for waiting in running:
             waiting.cancel()
         if task.timer is not None:
-            # This was the deadline's timer. The pass is ending anyway.
+            # The timer was the deadline's, which does not matter any more: the pass is ending.
             task.timer.cancel()
         task.timer = call_later(host.loop, self.grace, self._give_up, host, task, running)
 
@@ -134,7 +134,7 @@ class CoroutineNodes:
                     "task": waiting,
                 }
             )
-            host.tell(task, f"gave {suspended.node.name()} up")
+            host.log(task, f"gave {suspended.node.name()} up")
             host.node_ended(task, suspended, Ended())
 
 

@@ -99,7 +99,7 @@ class Engine(RunningPasses):
         if self.closed:
             return
         self.closed = True
-        # Both refer to the loop: a cycle.
+        # Both refer to the loop, which would keep the loop and the engine alive together.
         self._closer = self.emptied = None
         self.thread_segments.close(ended)
         self.collections.unwatch()
@@ -175,7 +175,7 @@ class Engine(RunningPasses):
         elif not self.live:
             self._watch_idle()
 
-    # -- insight ---------------------------------------------------------
+    # -- statistics ---------------------------------------------------------
 
     def statistics(self) -> EngineStatistics:
         """What the engine has done so far."""

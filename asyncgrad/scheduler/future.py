@@ -111,7 +111,7 @@ class BackwardFuture(asyncio.Future[_T]):
                 "a coroutine node or hook awaits its own pass, which waits for it: it would wait "
                 "for ever. Await the pass where it was started."
             )
-        # Only for an ended pass: a pending one makes its awaiter wait anyway.
+        # Only an ended pass has to give way: a pending one makes its awaiter wait anyway.
         return self._give_way() if engine.spent and self.done() else _wait(self)
 
     def _give_way(self) -> Generator[Any, None, _T]:
@@ -239,7 +239,7 @@ class BackwardFuture(asyncio.Future[_T]):
         super().set_exception(error)
 
     def __del__(self) -> None:
-        # This goes first, because the warning below may be raised as an error.
+        # asyncio's own `__del__` goes first, because the warning below may be raised as an error.
         if self._log_traceback:
             super().__del__()
         if not self._observed:
@@ -269,7 +269,7 @@ def refuse_forgotten(engine: Runner, name: str) -> None:
         return
     if id(starter) not in engine.unobserved.values():
         if starter in engine.lost_starters:
-            # Reported once.
+            # A lost pass is reported once.
             engine.lost_starters.discard(starter)
         elif not any(task.future._starter is starter for task in engine.live if task.future):
             return

@@ -107,7 +107,7 @@ class Host:
         """Take a pass back from a thread, with the outcome of the segment or its error."""
         raise NotImplementedError
 
-    def tell(self, task: GraphTask, what: str, now: int | None = None) -> None:
+    def log(self, task: GraphTask, what: str, now: int | None = None) -> None:
         """Add an event to the log of a pass."""
         if now is None:
             now = self.clock()

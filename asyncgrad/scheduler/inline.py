@@ -39,7 +39,7 @@ def run_inline(task: GraphTask) -> Any:
     return _run(task)
 
 
-def run_chain(root: OpNode, gradient: Gradient, keep_graph: bool) -> None:
+def run_chain_inline(root: OpNode, gradient: Gradient, keep_graph: bool) -> None:
     """Run a pass along a chain to its end in this thread: see `core.chain`."""
     for token in fp_errors_ignored:
         try:
@@ -170,7 +170,7 @@ def _await_nodes(
             error = None
         suspended = started.pop(running)
         task.resume(suspended.node, suspended.evaluation, result, error)
-        # The error's traceback leads to this frame: a cycle.
+        # The error's traceback leads to this frame, which must not hold the error.
         del running, result, error
 
 

@@ -78,7 +78,7 @@ async def offload(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kw
     try:
         raise error
     finally:
-        # The traceback holds this frame: a cycle.
+        # The error's traceback holds this frame, which must not hold the error.
         del error, ended
 
 
@@ -90,7 +90,7 @@ def _within(check: Callable[[], None], call: Callable[[], Any]) -> Any:
         result = call()
     except (StopIteration, asyncio.CancelledError) as error:
         check()
-        # If either were raised in the caller, a coroutine, it would mean something else there.
+        # In the caller, a coroutine, either would mean that it has returned or was cancelled.
         raise AutogradError(f"offload: the function raised {described(error)}") from error
     if iscoroutine(result):
         result.close()
@@ -102,7 +102,7 @@ def _within(check: Callable[[], None], call: Callable[[], Any]) -> Any:
 
 
 def _settle(ended: asyncio.Future[Any], result: Value, error: BaseException | None) -> None:
-    """Store the outcome. Not with `set_exception`: asyncio would log an error not retrieved."""
+    """Store the outcome; not by `set_exception`, as asyncio logs errors that nobody retrieves."""
     ended.set_result((result, error))
 
 

@@ -27,10 +27,10 @@ def deciding(task: GraphTask) -> list[Any]:
 
 def decide(task: GraphTask, methods: Sequence[Any], host: Host, segments: ThreadSegments) -> None:
     """Await the decisions on a pass, and end it as they say."""
-    host.tell(task, "waits for decisions")
+    host.log(task, "waits for decisions")
 
     def end(waiting: asyncio.Task[None]) -> None:
-        # The loop may have cancelled it with all its tasks.
+        # The loop may have cancelled this task with all its others.
         error = asyncio.CancelledError() if waiting.cancelled() else waiting.exception()
         segments.own(host, task, partial(end_as_decided, task, error))
 
@@ -48,12 +48,12 @@ def decide_inline(task: GraphTask) -> None:
 
 async def _decide(task: GraphTask, methods: Sequence[Any]) -> None:
     """Call all at the same time, and wait for all; raise the first error."""
-    # Their promise includes that the commit does not fail.
+    # Participants promise others that the commit does not fail, so it is checked before.
     check_staged(task.staged)
     calls = [asyncio.ensure_future(_call(method)) for method in methods]
     for call in calls:
         call.add_done_callback(retrieve)
-    # Cancelled only by a loop that cancels all its tasks, and these calls with them.
+    # This wait is cancelled only by a loop that cancels all its tasks, and these calls with them.
     await asyncio.wait(calls)
     for call in calls:
         call.result()
@@ -77,7 +77,7 @@ def _start(coroutine: Coroutine[Any, Any, None], task: GraphTask, host: Host) ->
     """Run a coroutine on the loop, in the context of a pass."""
     # Not `create_task`: an eager task factory would call participants at once, in here.
     running = asyncio.Task(coroutine, loop=host.loop, context=task.new_context())
-    # Kept alive there because the loop refers to it only weakly.
+    # The host keeps the task alive, because the loop refers to it only weakly.
     host.background_tasks.add(running)
     running.add_done_callback(host.background_tasks.discard)
     return running

@@ -82,7 +82,8 @@ class OnPortal:
         self._loop.call_soon_threadsafe(self._loop.create_task, running, context=context)
 
     async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        # Set here, so that the task is not cancelled before it has begun: nothing would be told.
+        # Set here and not by the caller: a task that is cancelled before it has begun would end
+        # without an outcome.
         self._task = current_task()
         if self.cancelled:
             self._cancel()
@@ -158,5 +159,5 @@ def call_on_portal(coroutine: Coroutine[Any, Any, Any]) -> Any:
     try:
         raise error
     finally:
-        # The traceback holds this frame: a cycle.
+        # The error's traceback holds this frame, which must not hold the error.
         del error

@@ -77,7 +77,7 @@ class FairQueue(Generic[_U, _T]):
         try:
             return self._urgent[0][0]
         except IndexError:
-            # A thread has just taken it.
+            # The heap is empty: a thread has just taken its last entry.
             return None
 
     def items(self) -> list[_T]:
@@ -120,7 +120,7 @@ class Admission:
         deadline = inf if task.deadline is None else task.deadline
         self.held[task] = self._queue.push((-task.priority, deadline), task)
 
-    def left(self, task: GraphTask) -> None:
+    def note_end(self, task: GraphTask) -> None:
         """Note that a pass has ended, perhaps while it waited here."""
         place = self.held.pop(task, None)
         if place is not None:

@@ -77,7 +77,7 @@ class RunningPasses(Host):
         # Products on the loop's own thread are shared, too.
         pieces.here.lender = self.thread_segments.threads
         self.nodes = CoroutineNodes()
-        #: See `Runner`.
+        #: The passes that nobody has looked at: see `Runner` in `scheduler/future.py`.
         self.unobserved: dict[int, int] = {}
         self.lost_starters: weakref.WeakSet[Any] = weakref.WeakSet()
         self._turn_open = False
@@ -102,13 +102,13 @@ class RunningPasses(Host):
         turn; its future then yields to the loop when it is awaited.
         """
         future = task.future = BackwardFuture(self, loop, task, current_task(loop))
-        left = self._left(loop)
+        left = self._budget_left(loop)
         if loop.get_debug():
             left = 0
         self.passes += 1
         if self.admission.limit is not None and self.admission.is_full(task):
             self.admission.hold_back(task)
-            self.tell(task, "waits for other passes to end")
+            self.log(task, "waits for other passes to end")
         elif left > _OVERDRAFT_NS:
             self.run_slice(task, left)
         elif left > 0:
@@ -131,11 +131,11 @@ class RunningPasses(Host):
         """End a pass whose deadline has passed."""
         if task.ending or task.future is None:
             return
-        self.tell(task, "its deadline has passed")
+        self.log(task, "its deadline has passed")
         task.inbox.append(partial(task.fail, deadline_error(task)))
-        self._drain(task)
+        self._wind_down(task)
 
-    def _drain(self, task: GraphTask) -> None:
+    def _wind_down(self, task: GraphTask) -> None:
         """Make a pass end as its inbox says, after everything of it that still runs."""
         self.nodes.stop(self, task)
         if not task.ending:
@@ -146,9 +146,9 @@ class RunningPasses(Host):
         """Read a pass's inbox now, unless its owner is about to."""
         if task not in self.thread_segments.tasks and not task.running:
             task.drain()
-            self._after(task, task.outcome())
+            self._arrange_next(task, task.outcome())
 
-    def _left(self, loop: asyncio.AbstractEventLoop) -> int:
+    def _budget_left(self, loop: asyncio.AbstractEventLoop) -> int:
         """The rest of this turn's budget; opens the turn if none is open."""
         now = self.clock()
         budget = self.slice_ns - _OVERDRAFT_NS
@@ -173,14 +173,16 @@ class RunningPasses(Host):
         It may if this turn of the loop has so much of its budget left and nothing limits passes.
         """
         loop = self.loop
-        if self.admission.limit is not None or loop.get_debug() or self._left(loop) < nanoseconds:
+        if self.admission.limit is not None or loop.get_debug():
+            return False
+        if self._budget_left(loop) < nanoseconds:
             return False
         self.passes += 1
         return True
 
     def overdrawn(self) -> bool:
         """Whether this turn of the loop has used up its budget."""
-        return self._left(self.loop) <= 0
+        return self._budget_left(self.loop) <= 0
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run one slice of a pass, and arrange what comes next."""
@@ -220,12 +222,12 @@ class RunningPasses(Host):
             break
         task.running = False
         if outcome is FINISHED and not task.suspended:
-            self._finish(task)
+            self._commit(task)
         else:
             # Charge the budget, not the time by the clock, which may include pauses of the garbage
             # collector or the system.
             self.queue.charge(task, budget)
-            self._after(task, outcome)
+            self._arrange_next(task, outcome)
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all passes and drop the engine, because the program is being stopped."""
@@ -235,10 +237,10 @@ class RunningPasses(Host):
                     # Retrieve the error, or asyncio would log it if the future is never awaited.
                     task.future.add_done_callback(retrieve)
                 task.inbox.append(partial(task.fail, stopped_by(error)))
-                self._drain(task)
+                self._wind_down(task)
         self.stop()
 
-    def _after(self, task: GraphTask, outcome: Outcome) -> None:
+    def _arrange_next(self, task: GraphTask, outcome: Outcome) -> None:
         """Arrange what comes after a slice or segment of a pass."""
         if task.state is DRAINING:
             self.nodes.stop(self, task)
@@ -247,7 +249,7 @@ class RunningPasses(Host):
         elif task.suspended:
             self.nodes.launch(self, task)
         if outcome is FINISHED:
-            self._finish(task)
+            self._commit(task)
         elif outcome is MORE:
             self.enqueue(task)
         elif outcome is HEAVY:
@@ -273,17 +275,17 @@ class RunningPasses(Host):
         self, task: GraphTask, outcome: Outcome | None, error: BaseException | None
     ) -> None:
         """Take a pass back from a thread."""
-        self.tell(task, "comes back from the thread")
+        self.log(task, "comes back from the thread")
         if error is not None:
             task.fail(error)
         if task.ending:
-            self._complete(task)
+            self._resolve(task)
             return
         task.drain()
         if outcome is None or outcome is WAITING or task.state is not RUNNING:
             # Reports that it waited for may have come since the segment ended.
             outcome = task.outcome()
-        self._after(task, outcome)
+        self._arrange_next(task, outcome)
 
     # -- coroutine nodes ---------------------------------------------------------
 
@@ -291,14 +293,14 @@ class RunningPasses(Host):
         """Take the report of a coroutine node."""
         node, evaluation, _ = suspended
         if ended.error is not None and is_stop(ended.error):
-            # The loop has raised the error itself.
+            # asyncio has raised the error from the loop. What is left is to end the passes.
             self.fail_all(ended.error)
             ended = Ended(error=stopped_by(ended.error))
-        self.tell(task, f"{node.name()} has ended")
+        self.log(task, f"{node.name()} has ended")
         if ended.cancelled:
             task.inbox.append(task.cancel)
         task.inbox.append(partial(task.resume, node, evaluation, ended.result, ended.error))
-        # The error's traceback will hold this frame: a cycle.
+        # The error's traceback will hold this frame, which must not hold the error.
         del suspended, ended, node, evaluation
         self.read_inbox(task)
 
@@ -313,32 +315,32 @@ class RunningPasses(Host):
             if not ask_to_end(task):
                 return False
             task.cancelling = True
-            self.tell(task, "is cancelled")
-        self._drain(task)
+            self.log(task, "is cancelled")
+        self._wind_down(task)
         return True
 
-    def _finish(self, task: GraphTask) -> None:
+    def _commit(self, task: GraphTask) -> None:
         """Commit a pass that has run, or resolve its future if it has not succeeded."""
         if task.ending:
             return
         if task.state is not RUNNING:
-            self._complete(task)
+            self._resolve(task)
             return
         methods = task.members and deciding(task)
         if methods or not (task.staged and task.is_large()):
             if not begin_end(task):
-                self._after(task, task.outcome())
+                self._arrange_next(task, task.outcome())
                 return
             if methods:
                 decide(task, methods, self, self.thread_segments)
                 return
             if end_pass(task, False):
-                self._complete(task)
+                self._resolve(task)
                 return
             task.ending = False
         self.thread_segments.own(self, task, partial(end_in_thread, task))
 
-    def _complete(self, task: GraphTask) -> None:
+    def _resolve(self, task: GraphTask) -> None:
         """Resolve the future of a pass, once its participants have been told how it has ended."""
         if task.timer is not None:
             task.timer.cancel()
@@ -347,10 +349,10 @@ class RunningPasses(Host):
         if task.members and task.future is not None:
             # The pass can't be cancelled any more while its participants learn how it has ended.
             task.ending = True
-            self.tell(task, "tells its participants")
+            self.log(task, "tells its participants")
             # If the program is being stopped, the pass ends without waiting for them.
             stops = is_stop(task.error)
-            tell(task, self.nodes.grace, self, None if stops else partial(self._complete, task))
+            tell(task, self.nodes.grace, self, None if stops else partial(self._resolve, task))
             if not stops:
                 return
         future, task.future = task.future, None
@@ -360,7 +362,7 @@ class RunningPasses(Host):
         if live:
             live.discard(task)
             if self.admission.held:
-                self.admission.left(task)
+                self.admission.note_end(task)
                 self.admit()
             if not live:
                 self._note_empty()

@@ -43,7 +43,7 @@ class ThreadSegments:
     ) -> None:  # fmt: skip
         """Make a thread the owner of a pass for one segment, and charge the pass for it."""
         self.segments += 1
-        host.tell(task, "goes to a thread")
+        host.log(task, "goes to a thread")
         report = partial(self._returned, host, task, helpers)
         self.tasks[task] = self._run(host, segment, report, self._queue.urgency(task))
 
@@ -94,7 +94,7 @@ class ThreadSegments:
         try:
             host.returned(task, outcome, error)
         finally:
-            # The error's traceback may hold this frame: a cycle.
+            # The error's traceback may hold this frame, which must not hold the error.
             del task, error
 
 
@@ -155,7 +155,7 @@ class ThreadJob:
         try:
             report(outcome, error)
         finally:
-            # The error's traceback may hold this frame: a cycle.
+            # The error's traceback may hold this frame, which must not hold the error.
             del report, outcome, error
 
 

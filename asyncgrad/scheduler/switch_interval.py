@@ -76,7 +76,7 @@ def _let_go() -> None:
 def _restore() -> None:
     global _usual
     if _usual is not None and abs(sys.getswitchinterval() - INTERVAL) < 1e-6:
-        # Python truncates to microseconds, so a rounding error could cost one: add a half.
+        # Python truncates to microseconds, so half of one is added against rounding errors.
         sys.setswitchinterval(_usual + 5e-7)
     _usual = None
 

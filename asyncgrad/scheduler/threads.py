@@ -57,7 +57,7 @@ class Threads:
         #: Held until all threads have begun.
         self._starting = Lock()
         for place in range(number):
-            # Daemons, as `_end_all` waits for them when the interpreter ends.
+            # The threads are daemons, because `_end_all` waits for them when the interpreter ends.
             member = Thread(target=self._work, name=f"{name}_{place}", daemon=True)
             self._members.append(member)
         self._starting.acquire()

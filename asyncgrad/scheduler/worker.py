@@ -41,7 +41,7 @@ class Worker:
         if turn is None:
             return False
         task, waited = turn
-        host.tell(task, "runs a slice", start)
+        host.log(task, "runs a slice", start)
         if task.observer is not None:
             task.observer.waited(task, waited)
         walks = task.walk is not None

@@ -532,7 +532,7 @@ class TestCancel:
         """All nodes have run, and the commit has not begun."""
         x = leaf()
         engine = ag.engine()
-        finish = engine._finish
+        finish = engine._commit
         answers: list[bool] = []
 
         def late(task: Any) -> None:
@@ -545,12 +545,12 @@ class TestCancel:
             finish(task)
 
         future = calls(calls(x, give_way), lambda: None, cost).sum().backward()
-        engine._finish = late
+        engine._commit = late
         with pytest.raises(asyncio.CancelledError):
             await future
         assert answers == [False, True]
         assert x.grad is None
-        del engine._finish
+        del engine._commit
         await assert_nothing_runs()
 
     async def test_an_error_before_the_cancel_wins(self) -> None:

@@ -177,7 +177,7 @@ def test_a_gradient_that_is_dropped_meanwhile(what: Any) -> None:
 def test_a_cancel_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     """Wherever it comes while the pass runs; who is told that it is too late has changed nothing.
 
-    As the engine ends a pass (`Engine._finish`): in a thread where another pass holds a leaf.
+    As the engine ends a pass (`Engine._commit`): in a thread where another pass holds a leaf.
     """
     ends: set[str] = set()
 
@@ -234,7 +234,7 @@ async def test_a_failed_pass_that_another_thread_cancels_as_it_ends() -> None:
             self.task.outcome()
 
         def call(self) -> None:
-            engine._complete(self.task)
+            engine._resolve(self.task)
             self.future._observe()
             self.future._log_traceback = False
 

@@ -189,7 +189,7 @@ class Generator:
         many = prod(shape)
         if dtype.kind == "f" and dtype.itemsize > 2:
             if many < _LARGE:
-                # Written out: few numbers take NumPy less time than `draw`.
+                # `draw` is written out, whose call takes longer than NumPy needs for few numbers.
                 with self._lock:
                     return self._random.random(shape, dtype)
             return self.draw("random", shape, dtype, many=many)

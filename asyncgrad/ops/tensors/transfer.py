@@ -105,7 +105,8 @@ class ToCopyBackward0(Node):
 
 async def _after(event: Event, copy: Any) -> tuple[Any]:
     """Wait for a copy without blocking the loop, and return it."""
-    # Only this coroutine knows of the copy; cancelled here, the stream keeps it until it is made.
+    # Nothing can change the copy meanwhile. If this wait is cancelled, the stream keeps the copy
+    # until it is made.
     await event
     return (copy,)
 
