@@ -364,11 +364,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; does nothing if the scaler is disabled.
-
-        Raises:
-            RuntimeError: if the state is empty.
-        """
+        """Restore a state; does nothing if the scaler is disabled."""
         if not self._enabled:
             return
         if not state_dict:

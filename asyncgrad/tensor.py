@@ -17,7 +17,7 @@ from asyncgrad.core.history import cut_off, leave_graphs, retain_grad, stop_requ
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, shown
-from asyncgrad.core.recording import called_anew, looked, recorders, unrepeatable
+from asyncgrad.core.recording import called_anew, note_look, recorders, unrepeatable
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     AutogradMeta,
@@ -643,9 +643,6 @@ class Tensor(Methods):
 
         Args:
             hook: a function or coroutine function of the leaf that returns None.
-
-        Raises:
-            RuntimeError: if the tensor is no leaf or requires no grad.
         """
         if self._edge_now() is not None:
             raise AutogradError(
@@ -681,7 +678,7 @@ class Tensor(Methods):
         if self.is_sparse:
             self._array.__array__()
         if recorders:
-            looked("numpy()")
+            note_look("numpy()")
         array: np.ndarray[Any, Any] = self._array
         return array
 
@@ -851,11 +848,7 @@ class Tensor(Methods):
     # -- in place ---------------------------------------------------------------------------------
 
     def abs_(self) -> Tensor:
-        """Replace elements by their absolute values.
-
-        Raises:
-            RuntimeError: for complex numbers, whose absolute values are real.
-        """
+        """Replace elements by their absolute values."""
         if self._metadata.is_complex:
             raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
         return in_place.change(self, "abs_", R.abs)

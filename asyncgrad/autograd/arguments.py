@@ -11,7 +11,7 @@ from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Identity
-from asyncgrad.core.recording import followed, recorders
+from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, gradient_edge, requires_grad
 from asyncgrad.errors import AutogradError
@@ -106,7 +106,7 @@ def implicit_gradient(metadata: Metadata) -> Any:
         array.flags.writeable = False
         ONES[metadata] = array
     elif recorders:
-        followed(array, ones, metadata.shape, metadata.dtype)
+        note_result(array, ones, metadata.shape, metadata.dtype)
     return array
 
 

@@ -68,9 +68,6 @@ async def vjp(
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
 
-    Raises:
-        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
-
     Example:
         >>> x = ag.tensor([1.0, 2.0])
         >>> y, product = ag.autograd.functional.vjp(lambda x: x * x, x, ag.tensor([1.0, 1.0]))
@@ -98,14 +95,8 @@ async def jvp(
     """A function's outputs, and the product of its Jacobian with a vector, shaped like the outputs.
 
     Args:
-        func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
-        inputs: the point at which the Jacobian is taken.
-        v: the vector, shaped like the inputs; may be left out for one input of one element.
-        create_graph: make the results differentiable.
-        strict: raise where an output does not depend on an input, instead of giving zeros.
-
-    Raises:
-        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
+        v: the vector, shaped like the inputs; may be left out for one input of one element. The
+            other arguments are those of `vjp`.
     """
     with enable_grad():
         tensors = parts.prepared(given, create_graph)
@@ -177,7 +168,7 @@ def jacobian(
 
     Raises:
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
-        RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
+        RuntimeError: for `strict` together with `vectorize`.
     """
     _check_strategy(strategy)
     if strategy == "forward-mode":
@@ -212,18 +203,14 @@ def hessian(
 
     Args:
         func: a function or coroutine function of tensors that returns one element.
-        inputs: the point at which it is taken.
-        create_graph: make the result differentiable.
-        strict: raise where the Jacobian does not depend on an input, instead of giving zeros.
-        vectorize: compute all rows in one pass.
-        outer_jacobian_strategy: "reverse-mode", or "forward-mode", which takes `vectorize=True`.
+        outer_jacobian_strategy: the `strategy` of `jacobian` for the outer Jacobian; the other
+            arguments are those of `jacobian`.
 
     Returns:
         A tensor of the input's shape twice over; for several inputs a tuple of tuples.
 
     Raises:
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
-        RuntimeError: if the output has more than one element, or `strict` raises.
     """
     single, _ = parts.tuple_of(inputs, "inputs", "hessian")
     _check_strategy(outer_jacobian_strategy)
@@ -264,13 +251,7 @@ async def vhp(
 
     Args:
         func: a function or coroutine function of tensors that returns one element.
-        inputs: the point at which the Hessian is taken.
-        v: the vector, shaped like the inputs; may be left out for one input of one element.
-        create_graph: make the results differentiable.
-        strict: raise where the Jacobian does not depend on an input, instead of giving zeros.
-
-    Raises:
-        RuntimeError: if the output has more than one element, `v` does not fit, or `strict` raises.
+        v: as in `jvp`. The other arguments are those of `vjp`.
     """
     out, tensors, gradients, v = await _with_gradient(
         "vhp", func, single, given, v, create_graph, strict

@@ -11,7 +11,7 @@ from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.passes import grad
 from asyncgrad.choices import Strategy
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
@@ -330,7 +330,7 @@ def unit_vectors(
             vector = zeros((count, size), dtype=holder.dtype, device=holder.device)
             if inside:
                 vector[[i - start for i in inside], [i - first for i in inside]] = 1
-        made(vector._array)
+        note_constant(vector._array)
         vector = vector.reshape(count, *(1,) * depth, *x.shape)
         vectors.append(vector.expand(count, *holder.shape) if depth else vector)
         first += size

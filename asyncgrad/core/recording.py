@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 recorders: list[Any] = []
 
 
-def looked(what: str) -> None:
+def note_look(what: str) -> None:
     """Report that Python sees values of a tensor, so that what follows may depend on them."""
     recorder = current().recorder
     if recorder is not None:
@@ -35,28 +35,28 @@ def unrepeatable(why: str) -> None:
         recorder.refuse(why)
 
 
-def made(array: Any) -> None:
+def note_constant(array: Any) -> None:
     """Report an array whose values depend on Python values alone, such as one of zeros."""
     recorder = current().recorder
     if recorder is not None:
         recorder.constant(array)
 
 
-def copied(array: Any, copy: Any) -> None:
+def note_copy(array: Any, copy: Any) -> None:
     """Report a copy of an array that no op has made."""
     recorder = current().recorder
     if recorder is not None:
         recorder.copied(array, copy)
 
 
-def detached(tensor: Any) -> None:
+def note_detached(tensor: Any) -> None:
     """Report that a second tensor is made of a tensor's array. Callers check `recorders` first."""
     recorder = current().recorder
     if recorder is not None:
         recorder.detached(tensor)
 
 
-def followed(array: Any, function: Callable[..., Any], *args: Any) -> None:
+def note_result(array: Any, function: Callable[..., Any], *args: Any) -> None:
     """Report an array that a function, and no op, has made. Callers check `recorders` first."""
     recorder = current().recorder
     if recorder is not None:

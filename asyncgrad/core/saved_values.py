@@ -22,7 +22,7 @@ from asyncgrad.core.node import (
     stored_edges,
 )
 from asyncgrad.core.pass_state import PassState
-from asyncgrad.core.recording import copied
+from asyncgrad.core.recording import note_copy
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.versions import VersionCounter, looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
@@ -198,7 +198,7 @@ def keep_old_values(edge: StoredEdge, variable: Variable, since: int) -> None:
             value = values[position]
             if where >= 0 and looks_into(value, array):
                 values[position] = variable._metadata.F.clone(value)
-                copied(value, values[position])
+                note_copy(value, values[position])
                 level = current().dual_level
                 if level is not None:
                     level.copy(value, values[position])

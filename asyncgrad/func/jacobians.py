@@ -95,11 +95,9 @@ def jacfwd(
     """Make a function that computes `jacrev`'s Jacobian, all columns at once in forward mode.
 
     Args:
-        func: a function or coroutine function that returns a tensor or a tree of tensors.
-        argnums: the positional arguments to differentiate by, tensors or trees of tensors.
-        has_aux: `func` returns a pair, and only its first part is differentiated.
         chunk_size: the number of columns to compute at once; None for all.
-        randomness: how random numbers in `func` behave, as in `vmap`.
+        randomness: how random numbers in `func` behave, as in `vmap`. The other arguments are
+            those of `jacrev`.
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")

@@ -13,7 +13,7 @@ from typing import Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import as_edge
-from asyncgrad.core.recording import detached, recorders
+from asyncgrad.core.recording import note_detached, recorders
 from asyncgrad.core.variable import (
     AccumulateGrad,
     Variable,
@@ -98,7 +98,7 @@ def argument(x: Tensor, level: Level | None) -> Any:
         # A view that was made under `no_grad` requires grad, but leads nowhere.
         return as_leaf(alias) if alias._edge is None else alias
     if recorders:
-        detached(bottom)
+        note_detached(bottom)
     return as_leaf(bottom.detach())
 
 

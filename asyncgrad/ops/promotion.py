@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
@@ -384,7 +384,7 @@ def wrapped(number: Any, dtype: Any) -> Any:
 def scalar_tensor(number: Any) -> Any:
     """A CPU tensor of a number, with the dtype that the number has by itself."""
     array = np.asarray(number, dtype=number_dtype(number))
-    made(array)
+    note_constant(array)
     return wrap(array, metadata_of(array, CPU))
 
 
@@ -392,5 +392,5 @@ def constant(number: Any, like: Any, dtype: Any = None) -> Any:
     """A tensor without dimensions of a number, on the device and with the dtype of `like`."""
     F = like._metadata.F
     array = F.xp.asarray(number, dtype=like._metadata.dtype if dtype is None else dtype)
-    made(array)
+    note_constant(array)
     return wrap(array, F.metadata_of(array))

@@ -34,11 +34,7 @@ def engine_of(loop: asyncio.AbstractEventLoop) -> Engine:
 
 
 def engine() -> Engine:
-    """The engine of the running event loop.
-
-    Raises:
-        RuntimeError: if no loop is running.
-    """
+    """The engine of the running event loop."""
     return running_engine("engine")
 
 

@@ -55,7 +55,7 @@ def equal(input: Tensor, other: Tensor) -> bool:
     check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
         return False
-    recording.looked("equal()")
+    recording.note_look("equal()")
     return bool(x._metadata.F.xp.array_equal(x._array, y._array))
 
 
@@ -243,7 +243,7 @@ def searchsorted(
             f"{list(row.shape)} and input value tensor {list(values.shape)}"
         )
     if not isinstance(input, Variable):
-        recording.made(values)
+        recording.note_constant(values)
     edge = "right" if right or side == "right" else "left"
     dtype = np.int32 if out_int32 else np.int64
     return _made(

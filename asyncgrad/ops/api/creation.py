@@ -383,8 +383,7 @@ def linspace(
         dtype: the dtype; if None, the default one or its complex counterpart.
 
     Raises:
-        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
-            is not.
+        RuntimeError: if the dtype is real and a bound is complex.
         NotImplementedError: for booleans.
     """
     if level_of((start, end)) is not None:

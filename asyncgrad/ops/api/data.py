@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.recording import followed, recorders
+from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.variable import requires_grad as requires_grad_of
@@ -90,7 +90,7 @@ def _made(
         with np.errstate(over="ignore", invalid="ignore"):
             copied = metadata.F.xp.array(found._array, dtype=wanted)
         if recorders:
-            followed(copied, metadata.F.xp.array, found._array, wanted)
+            note_result(copied, metadata.F.xp.array, found._array, wanted)
         return leaf(name, copied, metadata.device, requires_grad)
     array = _array_of(name, data, wanted)
     return from_host(name, array, place, requires_grad)

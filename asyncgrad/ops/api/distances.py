@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import DistanceMode, words
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import beside
 from asyncgrad.ops.api.shape import expand
@@ -128,7 +128,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     _check_dtype(name, x)
     p = _order(name, p)
     first, second = (x._metadata.F.xp.asarray(part) for part in np.triu_indices(len(x), 1))
-    made(first)
-    made(second)
+    note_constant(first)
+    note_constant(second)
     pairs = R.sub(R.index(x, (first,)), R.index(x, (second,)))
     return renamed(_lengths(pairs, p), "PdistBackward0", saves=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from asyncgrad.choices import Rounding, words
-from asyncgrad.core.recording import looked
+from asyncgrad.core.recording import note_look
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.public import publish
 from asyncgrad.ops.arguments import one_int
@@ -104,7 +104,7 @@ def add(
     """`input + alpha * other`, broadcast.
 
     Raises:
-        RuntimeError: if the shapes can't be broadcast, or `alpha` has a higher kind of dtype.
+        RuntimeError: if `alpha` has a higher kind of dtype.
     """
     if out is not None:
         return put(out, "add", add(input, other, alpha=alpha))
@@ -119,8 +119,7 @@ def sub(
     """`input - alpha * other`, broadcast.
 
     Raises:
-        RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
-            above theirs.
+        RuntimeError: for booleans, or if `alpha` has a dtype above theirs.
     """
     if out is not None:
         return put(out, "sub", sub(input, other, alpha=alpha))
@@ -180,8 +179,7 @@ def div(
             round it down; rounded quotients keep integers and have a gradient of 0.
 
     Raises:
-        RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
-            integers are divided by zero and rounded.
+        RuntimeError: where integers are divided by zero and rounded.
     """
     if out is not None:
         return put(out, "div", div(input, other, rounding_mode=rounding_mode))
@@ -205,7 +203,7 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
     """`input` to the power of `exponent`, broadcast.
 
     Raises:
-        RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
+        RuntimeError: for integers to a negative number.
         NotImplementedError: for booleans.
     """
     if out is not None:
@@ -227,8 +225,7 @@ def clamp(
         max: the upper bound; it takes precedence where it is below `min`.
 
     Raises:
-        RuntimeError: without a bound, if an integer dtype can't hold a bound, or if the shapes
-            can't be broadcast.
+        RuntimeError: without a bound, or if an integer dtype can't hold one.
         TypeError: if one bound is a number and the other a tensor.
     """
     if out is not None:
@@ -326,7 +323,7 @@ def where(
         return put(out, "where", result, exact=True)
     condition = as_tensor_operand(condition, "where", 1)
     if input is None and other is None:
-        looked("where() with one argument")
+        note_look("where() with one argument")
         F = condition._metadata.F
         return tuple(wrap(array, F.metadata_of(array)) for array in F.xp.nonzero(condition._array))
     kind = condition._metadata.dtype

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import SampleMode, SamplePadding, words
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.batching import by_parts
@@ -102,7 +102,7 @@ def grid_sample(
         lines.append(list(_taps(at, length, mode, padding_mode, aligned)))
     pixels = R.permute(R.reshape(x, (n, channels, prod(image))), (0, 2, 1))
     each = np.arange(n)[:, None]
-    made(each)
+    note_constant(each)
     total = None
     for taps in itertools.product(*lines):
         number: Any = 0

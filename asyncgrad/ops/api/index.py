@@ -12,7 +12,14 @@ import numpy as np
 
 from asyncgrad.choices import ScatterKind, words
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import again, followed, looked, made, recorders, unrepeatable
+from asyncgrad.core.recording import (
+    again,
+    note_constant,
+    note_look,
+    note_result,
+    recorders,
+    unrepeatable,
+)
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -284,7 +291,7 @@ def _plain(part: Any) -> Any:
         array = np.array([on_host(p).item() if isinstance(p, Variable) else p for p in part])
         if array.dtype.kind == "f":
             array = array.astype(np.int64)
-        made(array)
+        note_constant(array)
     else:
         try:
             return operator.index(part)
@@ -312,7 +319,7 @@ def _checked_index(array: Array) -> Any:
                 f"{array.dtype}. Convert with .long()."
             )
         if not array.ndim:
-            looked("a tensor is a number of an index")
+            note_look("a tensor is a number of an index")
             return int(array)
     return array
 
@@ -499,7 +506,7 @@ def along(numbers: Array, axis: int) -> tuple[Any, ...]:
     places = _places(numbers.shape)
     if recorders:
         for part in places:
-            made(part)
+            note_constant(part)
     return (*places[:axis], numbers, *places[axis + 1 :])
 
 
@@ -664,7 +671,7 @@ def copied(input: Tensor, name: str, *others: Any) -> Any:
         out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
         out._counter = VersionCounter()
         if recorders:
-            followed(out._array, x._metadata.kernels["clone"], x._array)
+            note_result(out._array, x._metadata.kernels["clone"], x._array)
         return out
     return functools.reduce(for_each, others, R.clone(x))
 
@@ -897,8 +904,7 @@ def embedding(
             devices than the CPU it is dense.
 
     Raises:
-        RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
-            pass, if both `sparse` and `scale_grad_by_freq` are set.
+        RuntimeError: in the backward pass, if both `sparse` and `scale_grad_by_freq` are set.
     """
     index, weight = tensor_operands("embedding", input, weight)
     shape = weight._metadata.shape
@@ -1002,7 +1008,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     F = x._metadata.F
     rows = x._metadata.device.launching(_hot)(F.xp, array, num_classes)
     if recorders and given:
-        followed(rows, functools.partial(_hot, F.xp), array, num_classes)
+        note_result(rows, functools.partial(_hot, F.xp), array, num_classes)
     return leaf("one_hot", rows, x._metadata.device)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import ResizeMode, words
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.api.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
@@ -277,14 +277,14 @@ def _far(t: Array, a: float = _CUBIC) -> Any:
 
 def _at(x: Tensor, axis: int, places: Array) -> tuple[Any, ...]:
     array = x._metadata.F.xp.asarray(places)
-    made(array)
+    note_constant(array)
     return (slice(None),) * axis + (array,)
 
 
 def _constant(x: Tensor, values: Array) -> Any:
     F = x._metadata.F
     array = F.xp.asarray(values.astype(x._metadata.dtype))
-    made(array)
+    note_constant(array)
     return wrap(array, F.metadata_of(array))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncgrad.choices import Reduction
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.api.activation import logsigmoid
 from asyncgrad.ops.api.activation_composite import pairwise_distance
@@ -290,7 +290,7 @@ def _numbers(like: Tensor, count: int) -> Any:
     """0, 1, 2, ... on the device of a tensor."""
     F = like._metadata.F
     array = F.xp.arange(count)
-    made(array)
+    note_constant(array)
     return wrap(array, F.metadata_of(array))
 
 

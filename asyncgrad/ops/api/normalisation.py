@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import Mode
-from asyncgrad.core.recording import called_anew, made
+from asyncgrad.core.recording import called_anew, note_constant
 from asyncgrad.core.variable import bump_version, wrap
 from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import level_of
@@ -61,7 +61,7 @@ def _constant(x: Tensor, shape: tuple[int, ...], value: float) -> Any:
     """A constant tensor of another tensor's dtype and device."""
     F = x._metadata.F
     array = F.xp.full(shape, value, x._metadata.dtype)
-    made(array)
+    note_constant(array)
     return wrap(array, F.metadata_of(array))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.ops.api.convolution import SHAPES, for_each
 from asyncgrad.ops.api.linalg import einsum
 from asyncgrad.ops.api.pooling import (
@@ -69,7 +69,7 @@ def _patches(
     )
     lines = (rows[:, None, :, None], columns[None, :, None, :])
     for line in lines:
-        made(line)
+        note_constant(line)
     places = (slice(None), slice(None), *lines)
     return sizes, frame, counts, places
 

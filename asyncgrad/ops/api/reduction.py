@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.choices import MatrixNorm, words
-from asyncgrad.core.recording import followed, recorders
+from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
@@ -104,7 +104,7 @@ def mean(
         dtype: the dtype that the elements are converted to first.
 
     Raises:
-        RuntimeError: for integers and booleans, or if an axis is named twice.
+        RuntimeError: for integers and booleans.
     """
     x = _operand("mean", input, keepdim)
     if dtype is not None:
@@ -133,7 +133,7 @@ def var(
         correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
-        RuntimeError: for integers and booleans, or if an axis is named twice.
+        RuntimeError: for integers and booleans.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
 
@@ -289,7 +289,7 @@ def _with_index(name: str, greatest: str) -> Callable[..., Any]:
         places = getattr(F.xp, pick)
         indices = places(x._array, axis=axis, keepdims=True)
         if recorders:
-            followed(indices, functools.partial(places, axis=axis, keepdims=True), x._array)
+            note_result(indices, functools.partial(places, axis=axis, keepdims=True), x._array)
         return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
 
     doc = f"""The {greatest} element of all, along an axis, or of each pair.
@@ -313,9 +313,9 @@ def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> 
     values = F.as_array(F.along(x._array, indices, axis, keepdim))
     kept = indices if keepdim else F.as_array(indices.squeeze(axis))
     if recorders:
-        followed(values, F.along, x._array, indices, axis, keepdim)
+        note_result(values, F.along, x._array, indices, axis, keepdim)
         if kept is not indices:
-            followed(kept, np.squeeze, indices, axis)
+            note_result(kept, np.squeeze, indices, axis)
     out = getattr(R, name)(x, values, indices, axis, keepdim)
     places = leaf(name, kept, x._metadata.device)
     if out._edge is not None:
@@ -354,7 +354,7 @@ def _arg_extreme(name: str, greatest: str) -> Callable[..., Tensor]:
         else:
             array = F.as_array(getattr(x._array, name)(axis))
         if recorders:
-            followed(array, reduce, x, dim, keepdim)
+            note_result(array, reduce, x, dim, keepdim)
         return leaf(name, array, metadata.device)
 
     doc = f"""The index of the {greatest} element, the first of several; no gradient.
@@ -394,7 +394,7 @@ def _logical(name: str) -> Callable[..., Tensor]:
         if metadata.dtype == np.uint8:
             array = array.astype(np.uint8)
         if recorders:
-            followed(array, reduce, x, dim, keepdim)
+            note_result(array, reduce, x, dim, keepdim)
         return leaf(name, array, metadata.device)
 
     doc = f"""Whether {name} elements are nonzero; no gradient.

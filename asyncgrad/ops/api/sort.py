@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from asyncgrad.core.recording import followed, recorders
+from asyncgrad.core.recording import note_result, recorders
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.reduction import selected
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
@@ -69,7 +69,7 @@ def _ordered(name: str, input: Tensor, dim: int, descending: bool) -> tuple[Any,
     axis = one_dim(name, dim, len(metadata.shape))
     order = _order(metadata.F, x._array, axis, descending)
     if recorders:
-        followed(order, argsort, x, dim, descending)
+        note_result(order, argsort, x, dim, descending)
     return x, order, axis
 
 
@@ -123,7 +123,7 @@ def topk(
 
     indices = places(x._array)
     if recorders:
-        followed(indices, places, x._array)
+        note_result(indices, places, x._array)
     return return_types.topk(*selected(x, "topk", indices, axis, True))
 
 
@@ -176,7 +176,7 @@ def _found(
 
     indices = found(x._array)
     if recorders:
-        followed(indices, found, x._array)
+        note_result(indices, found, x._array)
     return kind(*selected(x, op, indices, axis, keepdim))
 
 

@@ -18,7 +18,7 @@ from asyncgrad.core.history import rebase_history
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, as_edge, init_node, next_sequence_nr
 from asyncgrad.core.node_streams import note_streams
-from asyncgrad.core.recording import copied
+from asyncgrad.core.recording import note_copy
 from asyncgrad.core.saved import restored
 from asyncgrad.core.saved_values import keep_old_values, watch_result
 from asyncgrad.core.variable import (
@@ -129,7 +129,7 @@ def _as_before(tensor: Any) -> Any:
         return tensor
     metadata = tensor._metadata
     old = restored(metadata.F.clone(tensor._array), metadata, edge)
-    copied(tensor._array, old._array)
+    note_copy(tensor._array, old._array)
     level = current().dual_level
     if level is not None:
         level.copy(tensor._array, old._array)

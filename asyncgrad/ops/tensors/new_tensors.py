@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.recording import made
+from asyncgrad.core.recording import note_constant
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.devices import CPU, Device
 from asyncgrad.ops.arguments import check_bool, one_shape
@@ -51,7 +51,7 @@ def new_beside(name: str, x: Any, make: str, *arguments: Any, dtype: Any = None)
     metadata = x._metadata
     dtype = metadata.dtype if dtype is None else dtype
     array = getattr(metadata.F.xp, make)(*arguments, dtype=dtype)
-    made(array)
+    note_constant(array)
     return leaf(name, array, metadata.device)
 
 

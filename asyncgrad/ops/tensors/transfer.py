@@ -9,7 +9,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.node_streams import stream_of
-from asyncgrad.core.recording import again, looked, recorders
+from asyncgrad.core.recording import again, note_look, recorders
 from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
 from asyncgrad.devices.discovery import accelerators
@@ -47,7 +47,7 @@ def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = Fa
 def on_host(x: Any) -> Any:
     """A tensor's values as a NumPy array; values on a device are copied and waited for."""
     if recorders:
-        looked("item(), bool(), printing or the like")
+        note_look("item(), bool(), printing or the like")
     device = x._metadata.device
     return moved(x._array, device, CPU) if device.streamed else x._array
 
