@@ -120,7 +120,7 @@ def commit_staged(task: PassState, wait: bool) -> bool:
     return bool(task.within(commit, staged, task.recorded, wait))
 
 
-def conclude(task: PassState) -> Generator[Any, Any, None]:
+def commit_and_call_back(task: PassState) -> Generator[Any, Any, None]:
     """Commit a pass that has callbacks, or that must wait for devices, and call its callbacks.
 
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the

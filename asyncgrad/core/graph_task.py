@@ -23,7 +23,7 @@ from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.aliases import NodeGradient, Owned, Value
-from asyncgrad.core.conclude import ask, conclude
+from asyncgrad.core.conclude import ask, commit_and_call_back
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
 from asyncgrad.core.modes import current
@@ -31,7 +31,7 @@ from asyncgrad.core.node import Ending, Freed, Node, stored_edges
 from asyncgrad.core.node_streams import host_cost
 from asyncgrad.core.parallel_nodes import Helpers, share, waits_for_helpers
 from asyncgrad.core.pass_state import PassState, close
-from asyncgrad.core.run_node import evaluate, in_own_dtypes, secure, wanted_rule
+from asyncgrad.core.run_node import in_own_dtypes, run_node, secure, wanted_rule
 from asyncgrad.core.saved_values import check_saved, run_rule
 from asyncgrad.core.states import (
     CANCELLED,
@@ -140,7 +140,7 @@ class GraphTask(PassState):
             if careful or rule is None or node.extras is not None:
                 if rule is not None and not thread:
                     budget -= LONG_WAY_NS
-                self._evaluate(node, gradient, owned)
+                self._run_node(node, gradient, owned)
                 node = None
                 continue
             if captures is not None and node in captures:
@@ -246,7 +246,7 @@ class GraphTask(PassState):
                 continue
             if left is None:
                 _, _, node, gradient, owned = heappop(ready)
-                self._evaluate(node, gradient, owned)
+                self._run_node(node, gradient, owned)
             else:
                 budget = left
             if budget < 0:
@@ -262,7 +262,7 @@ class GraphTask(PassState):
             self.inbox.append(lambda: None)
         return streams
 
-    def _evaluate(self, node: Node, gradient: NodeGradient, owned: Owned) -> None:
+    def _run_node(self, node: Node, gradient: NodeGradient, owned: Owned) -> None:
         """Start a node that is not ordinary, or continue one that has waited."""
         if gradient.__class__ is Resumed:
             self.launched[node] = node.sequence_nr
@@ -285,15 +285,15 @@ class GraphTask(PassState):
             else:
                 deliver(self, node, stored_edges(node), received, node.fresh)
         elif self.streams is None:
-            self._resume(node, evaluate(self, node, gradient, owned), None)
+            self._resume(node, run_node(self, node, gradient, owned), None)
         else:
-            self._resume(node, self.streams.evaluate(self, node, gradient, owned), None)
+            self._resume(node, self.streams.run_node(self, node, gradient, owned), None)
 
     def _resume(
         self, node: Node, evaluation: Generator[Any, Any, Any], result: Value, *,
         throw: bool = False,
     ) -> None:  # fmt: skip
-        """Run a node's evaluation until it ends or waits for something."""
+        """Advance the generator that runs a node until it ends or waits for something."""
         step: Any = evaluation.throw if throw else evaluation.send
         streams = self.streams
         if streams is not None:
@@ -389,6 +389,6 @@ class GraphTask(PassState):
         elif self.callbacks or (self.streams is not None and self.streams.shares(self)):
             if self.future is not None and not thread and self.is_large():
                 return HEAVY
-            self._resume(_CALLBACKS, conclude(self), None)
+            self._resume(_CALLBACKS, commit_and_call_back(self), None)
             return self.outcome(thread=thread)
         return FINISHED

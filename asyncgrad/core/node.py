@@ -160,9 +160,9 @@ class Node:
             self.guard = None if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
-    def conclude(self, received: Value, task: Value) -> Any:
+    def check_received(self, received: Value, task: Value) -> tuple[Any, ...]:
         """Check what `apply` or its coroutine has returned, and make it a tuple of gradients."""
-        return received
+        return received  # type: ignore[no-any-return]
 
     def prefetch(self) -> Generator[Any, Any, None]:
         """Called before `apply`: yields what must be awaited to load the saved values."""

@@ -99,7 +99,7 @@ class PassState:
         self.freed = Freed().remember(DEPTH + accumulate)
         #: Notified of every node; None if there is no observer.
         self.observer: Any = None
-        #: Every node is run by `evaluate`: the pass records itself, is observed, or checks for NaN.
+        #: Every node is run by `run_node`: the pass records itself, is observed, or checks for NaN.
         self.careful = recorded is not None
         #: Computes the result of the pass after its gradients are committed.
         self.collect: Callable[[Any, Callable[..., Any]], Any] | None = None
@@ -331,5 +331,8 @@ def running_pass(task: PassState | None) -> PassState | None:
 
 
 def close(evaluation: Generator[Any, Any, Any]) -> None:
-    """End an evaluation early: the modes that it puts back are the pass's, and not the caller's."""
+    """End the generator of a node early.
+
+    It restores modes of its pass, so it runs in a copy of the context: they are not the caller's.
+    """
     copy_context().run(evaluation.close)

@@ -1,7 +1,7 @@
 """Runs one node in the general way: hooks, captures, Functions, passes that record themselves.
 
-`evaluate` is a generator. It yields what a coroutine hook or node wants awaited and is sent the
-result; a node without coroutines runs to its end in one go. For one node the order is PyTorch's:
+`run_node` is a generator. It yields what a coroutine hook or node wants awaited, and is sent the
+result. A node without coroutines runs to its end in one go. For one node the order is PyTorch's:
 hooks of each output, `retain_grad`, the capture, hooks before the node, the node, hooks after it.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SAFE = {AccumulateGrad, GraphRoot, Ending}
 
 
-def evaluate(
+def run_node(
     task: PassState, node: Node, gradient: NodeGradient, owned: Owned
 ) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
     """Run one node; the gradients for its next edges and whether they are fresh, or None."""
@@ -75,12 +75,12 @@ def evaluate(
             observer.leave(task, node, token)
         return None
     if task.careful and current().anomaly:
-        received, fresh = yield from _apply_watched(task, node, gradients)
+        received, fresh = yield from _apply_checked(task, node, gradients)
     elif node.rule is None:
-        received = yield from _reported(task, node, apply_own, gradients)
+        received = yield from _reported(task, node, call_apply, gradients)
         fresh = node.fresh
     else:
-        received, fresh = yield from _apply(task, node, gradients)  # type: ignore[arg-type]
+        received, fresh = yield from _apply_unpacked(task, node, gradients)  # type: ignore[arg-type]
     if observer is not None:
         observer.leave(task, node, token)
     if extras is not None and extras.post:
@@ -97,10 +97,10 @@ def _reported(
     if watch is None:
         steps: Generator[Any, Any, Any] = function(task, node, *args)
         return steps
-    return _told(watch, task, node, function, args)
+    return _reported_to(watch, task, node, function, args)
 
 
-def _told(
+def _reported_to(
     watch: Any, task: PassState, node: Node, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> Generator[Any, Any, Any]:
     noted = watch.began(task, node, function, args)
@@ -150,7 +150,7 @@ def modes_within(task: PassState) -> Modes:
     return modes.replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
 
 
-def _apply(
+def _apply_unpacked(
     task: PassState, node: OpNode, gradients: list[Gradient]
 ) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
     """Compute a table node's gradients for the next edges, as a tuple."""
@@ -183,7 +183,7 @@ def _has_several(node: Node) -> bool:
     return node.output_metadata.__class__ is tuple
 
 
-def apply_own(
+def call_apply(
     task: PassState, node: Node, gradients: Sequence[Gradient]
 ) -> Generator[Any, Any, tuple[Gradient, ...]]:
     """Compute the gradients of a node that has no rule."""
@@ -191,11 +191,10 @@ def apply_own(
     received = node.apply(tuple(gradients), task)
     if received.__class__ is not tuple:
         received = yield from awaited(received)
-    received = node.conclude(received, task)
+    checked = node.check_received(received, task)
     if not task.keep_graph:
         node.release_saved(task.freed)
-    concluded: tuple[Gradient, ...] = received
-    return concluded
+    return checked
 
 
 def wanted_rule(task: PassState, node: OpNode) -> Run:
@@ -222,7 +221,7 @@ def some_pulls(rule: Rule, wanted: Sequence[bool]) -> Run:
     )
 
 
-def _apply_watched(
+def _apply_checked(
     task: PassState, node: Node, gradients: list[Gradient]
 ) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
     """Run a node in anomaly mode: new nodes note this one, and NaN is an error."""
@@ -230,10 +229,10 @@ def _apply_watched(
     install(modes.replace(node=node))
     try:
         if node.rule is None:
-            received = yield from apply_own(task, node, gradients)
+            received = yield from call_apply(task, node, gradients)
             fresh = node.fresh
         else:
-            received, fresh = yield from _apply(task, node, gradients)  # type: ignore[arg-type]
+            received, fresh = yield from _apply_unpacked(task, node, gradients)  # type: ignore[arg-type]
         if modes.check_nan:
             check_nan(node, received)
     except Exception as error:
@@ -263,8 +262,7 @@ def call_node(
             commit([(node.variable, gradients[0]._array, False)], None, wait=True)
         return ()
     if not isinstance(node, OpNode):
-        concluded: tuple[Any, ...] = node.conclude(node.apply(gradients, None), None)
-        return concluded
+        return node.check_received(node.apply(gradients, None), None)
     rule = node.rule
     if all(gradient is None for gradient in gradients):
         return (None,) * rule.arity

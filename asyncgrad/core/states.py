@@ -56,7 +56,7 @@ class Suspended(NamedTuple):
     """A node that waits for something that only an event loop can provide."""
 
     node: Any
-    #: The generator of the node's evaluation, to be resumed with the result of `waiting`.
+    #: The generator that runs the node, to be resumed with the result of `waiting`.
     evaluation: Any
     waiting: Any
 
@@ -73,7 +73,7 @@ class Ended(NamedTuple):
 class Resumed(NamedTuple):
     """Takes the place of the gradient of a ready node that has waited and can go on."""
 
-    #: The rest of the node's evaluation.
+    #: The generator that runs the node.
     evaluation: Any
     #: The result of the wait.
     result: Any

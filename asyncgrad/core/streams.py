@@ -33,7 +33,7 @@ from asyncgrad.core.node import Edge, GraphRoot, Node, OpNode, as_edge, metadata
 from asyncgrad.core.node_streams import stream_of
 from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.prepared import Prepared, prepare
-from asyncgrad.core.run_node import apply_rule, evaluate, modes_within, wanted_rule
+from asyncgrad.core.run_node import apply_rule, modes_within, run_node, wanted_rule
 from asyncgrad.core.states import Resumed
 from asyncgrad.core.variable import AccumulateGrad, Variable, gradient_edge
 
@@ -175,7 +175,7 @@ class PassStreams:
             self._ahead.setdefault(stream, []).append(stream.record_event())
         self._issued[stream] = issued
 
-    def evaluate(
+    def run_node(
         self, task: PassState, node: Node, gradient: NodeGradient, owned: Owned
     ) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
         """Run one node on its stream; wait first if the device is too far behind."""
@@ -191,7 +191,7 @@ class PassStreams:
                 ahead[:] = [mark for mark in ahead if not mark.query()]
         # Held until the node has issued its work, which may read memory of another stream.
         saved = node.saved
-        received = yield from evaluate(task, node, gradient, owned)
+        received = yield from run_node(task, node, gradient, owned)
         _keep(node, stream, gradient, saved)
         if stream is not None:
             self._note_issued(stream)

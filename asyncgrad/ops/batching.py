@@ -103,7 +103,9 @@ def level_of(values: Any) -> Level | None:
     return found
 
 
-def evaluate(op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
+def compute_batched(
+    op: Op, function: Any, inputs: tuple[Any, ...], attributes: tuple[Any, ...]
+) -> Any:
     """Compute an op on batched tensors; None if none of its inputs is batched."""
     level = level_of(inputs)
     if level is None:

@@ -57,7 +57,7 @@ def instead(
 ) -> Any:
     """An op's result if a mode computes it in its own way; `function` is its dispatch function."""
     if modes.batch is not None:
-        batched = batching.evaluate(op, function, inputs, attributes)
+        batched = batching.compute_batched(op, function, inputs, attributes)
         if batched is not None:
             return batched
     if modes.selection is not None and not op.view and op.inputs != ("*xs",):

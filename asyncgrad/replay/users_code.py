@@ -16,7 +16,7 @@ from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.hook_calls import post_hooks, pre_hooks, tensor_hooks
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import Edge, Node, as_edge, as_stored, init_node, stored_edges
-from asyncgrad.core.run_node import accumulate_now, apply_own
+from asyncgrad.core.run_node import accumulate_now, call_apply
 from asyncgrad.core.variable import AccumulateGrad, Variable, requires_grad, view_of
 from asyncgrad.nn.backward_hooks import BackwardHooks, Passage
 from asyncgrad.replay.anew import apply_function, versions_of, within
@@ -201,7 +201,7 @@ class UsersCode:
             What `ended` takes, None where nothing is to be noted.
         """
         recorder = self._recorder
-        if function is apply_own and not isinstance(node, (FunctionNode, Passage)):
+        if function is call_apply and not isinstance(node, (FunctionNode, Passage)):
             return None
         if recorder.reason is not None or task.recorded is not None:
             recorder.refuse(f"{node.name()}: code of the user's runs in a pass that records itself")
@@ -239,7 +239,7 @@ class UsersCode:
     def _target(self, node: Any, function: Any) -> Any:
         """The template of the node that a replay calls the function with."""
         recorder = self._recorder
-        if function is apply_own:
+        if function is call_apply:
             if isinstance(node, Passage):
                 return None
             known = recorder.known.get(id(node))
@@ -289,14 +289,14 @@ class UsersCode:
             result = [None if x is None else np.asarray(x).view() for x in result]
             places = [None if x is None else recorder.new(x) for x in result]
             outs = tuple([Same(None) if x is None else x for x in places])
-            if function is apply_own or function is post_hooks:
+            if function is call_apply or function is post_hooks:
                 watch.left(node, places)
                 result = tuple(result)
             else:
                 watch.replaced(node, places)
-        wanted = node.wants_grad if function is apply_own else None
+        wanted = node.wants_grad if function is call_apply else None
         step = Again(
-            node.name() if function is apply_own else f"hooks of {node.name()}",
+            node.name() if function is call_apply else f"hooks of {node.name()}",
             within,
             (Same(function), noted.target, Same(wanted), *noted.arguments),
             {},

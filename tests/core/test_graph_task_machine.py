@@ -221,7 +221,7 @@ class Interleavings(RuleBasedStateMachine):
         if entry is not None:
             assert self.task.state is State.RUNNING
             if entry.gradient.__class__ is Resumed:
-                self.task._evaluate(*entry[2:])
+                self.task._run_node(*entry[2:])
             else:
                 self.out.append((entry.node, entry.gradient))
 

@@ -83,7 +83,7 @@ MUTANTS = {
         core_streams, "_keep", "stream.keep(gradient, saved)", programs.gradient_is_kept,
     ),
     "the pass waits for its nodes' streams": (
-        S, "evaluate", "self.used[stream] = None", programs.work_without_gradient,
+        S, "run_node", "self.used[stream] = None", programs.work_without_gradient,
     ),
     "saved values are kept": (
         core_streams, "_keep", "stream.keep(gradient, saved)", programs.saved_is_kept,
