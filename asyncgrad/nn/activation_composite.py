@@ -8,7 +8,6 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.activation import _AlongAxis, _InPlace
 from asyncgrad.nn.function_module import FunctionModule
-from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
@@ -87,7 +86,7 @@ class PReLU(FunctionModule, function=F.prelu, members=("weight",), shown=("num_p
         dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         self._keep(locals())
-        self.weight = new_parameter(num_parameters, device=device, dtype=dtype)
+        self._add_parameters({"weight": (num_parameters,)}, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

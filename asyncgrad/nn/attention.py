@@ -7,7 +7,6 @@ from typing import Any
 from asyncgrad.nn import init
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import Parameter, new_parameter
 from asyncgrad.ops.api.multihead_attention import attention_of_heads
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
@@ -65,26 +64,21 @@ class MultiheadAttention(Module):
         self.batch_first = batch_first
         self.head_dim = embed_dim // num_heads
         self.add_zero_attn = add_zero_attn
-
-        def new(wanted: bool, *shape: int) -> Parameter | None:
-            return new_parameter(*shape, device=device, dtype=dtype) if wanted else None
-
         same = self._qkv_same_embed_dim
-        if not same:
-            self.q_proj_weight = new(True, embed_dim, embed_dim)
-            self.k_proj_weight = new(True, embed_dim, self.kdim)
-            self.v_proj_weight = new(True, embed_dim, self.vdim)
-            self.register_parameter("in_proj_weight", None)
-        else:
-            self.in_proj_weight = new(True, 3 * embed_dim, embed_dim)
-            for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight"):
-                self.register_parameter(name, None)
-        self.register_parameter("in_proj_bias", new(bias, 3 * embed_dim))
+        element = (1, 1, embed_dim) if add_bias_kv else None
+        shapes = {
+            "q_proj_weight": None if same else (embed_dim, embed_dim),
+            "k_proj_weight": None if same else (embed_dim, self.kdim),
+            "v_proj_weight": None if same else (embed_dim, self.vdim),
+            "in_proj_weight": (3 * embed_dim, embed_dim) if same else None,
+            "in_proj_bias": (3 * embed_dim,) if bias else None,
+            "bias_k": element,
+            "bias_v": element,
+        }
+        self._add_parameters(shapes, device, dtype)
         self.out_proj = NonDynamicallyQuantizableLinear(
             embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
         )
-        self.register_parameter("bias_k", new(add_bias_kv, 1, 1, embed_dim))
-        self.register_parameter("bias_v", new(add_bias_kv, 1, 1, embed_dim))
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:

@@ -10,7 +10,6 @@ from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import clone, reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
@@ -86,14 +85,14 @@ class _Cell(Module):
         self.hidden_size = hidden_size
         self.bias = bias
         width = GATES[mode] * hidden_size
-
-        def new(*shape: int) -> Any:
-            return new_parameter(*shape, device=device, dtype=dtype)
-
-        self.weight_ih = new(width, input_size)
-        self.weight_hh = new(width, hidden_size)
-        self.register_parameter("bias_ih", new(width) if bias else None)
-        self.register_parameter("bias_hh", new(width) if bias else None)
+        added = (width,) if bias else None
+        self._add_parameters(
+            {
+                "weight_ih": (width, input_size), "weight_hh": (width, hidden_size),
+                "bias_ih": added, "bias_hh": added,
+            },
+            device, dtype,
+        )  # fmt: skip
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

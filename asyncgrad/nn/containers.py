@@ -42,17 +42,23 @@ class _Sequence(Module, Generic[M]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self._of(list(self._modules.items())[index])
-        return self._modules[member_name(self, index)]
+        return list(self._modules.values())[place_of(self, index)]
 
     def _of(self, pairs: list[tuple[str, M]]) -> Self:
         """A container of the same kind."""
         raise NotImplementedError
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, member_name(self, index), module)
+        setattr(self, list(self._modules)[place_of(self, index)], module)
 
     def __delitem__(self, index: int | slice) -> None:
-        _delete(self, index)
+        """Remove modules; later ones move forward."""
+        members = list(self._modules.items())
+        del members[index]
+        numbered = all(name.isdigit() for name in self._modules)
+        self._modules.clear()
+        for place, (name, module) in enumerate(members):
+            self._modules[str(place) if numbered else name] = module
 
     def append(self, module: M) -> Self:
         """Add a module at the end."""
@@ -64,6 +70,18 @@ class _Sequence(Module, Generic[M]):
         for module in modules:
             self.append(module)
         return self
+
+    def _insert(self, index: int, module: Module) -> None:
+        """Insert a module before an index; later ones move back."""
+        if not isinstance(module, Module):
+            raise AssertionError(f"module should be of type: Module, got {type(module).__name__}")
+        length = len(self)
+        if not -length <= index <= length:
+            raise IndexError(f"Index out of range: {index} of {length} members")
+        members = list(self._modules.values())
+        members.insert(index, module)
+        self._modules.clear()
+        self._modules.update({str(place): member for place, member in enumerate(members)})
 
     def pop(self, key: int | slice) -> Any:
         """Remove and return a module."""
@@ -115,7 +133,7 @@ class Sequential(_Sequence[Module]):
 
     def insert(self, index: int, module: Module) -> Self:
         """Add a module before a place."""
-        _insert(self, index, module)
+        self._insert(index, module)
         return self
 
 
@@ -144,7 +162,7 @@ class ModuleList(_Sequence[M]):
 
     def insert(self, index: int, module: Module) -> None:
         """Add a module before a place."""
-        _insert(self, index, module)
+        self._insert(index, module)
 
     def __repr__(self) -> str:
         """The modules; consecutive ones with equal `repr` are shown as one."""
@@ -256,33 +274,3 @@ def place_of(container: Any, index: SupportsIndex) -> int:
     if not -length <= place < length:
         raise IndexError(f"index {place} is out of range of {length} members")
     return place % length
-
-
-def member_name(container: Module, index: SupportsIndex) -> str:
-    """The name of the module at a place."""
-    place = place_of(container, index)
-    names: list[str] = list(container._modules)
-    return names[place]
-
-
-def _delete(container: Module, index: int | slice) -> None:
-    """Remove members; later ones move forward."""
-    members = list(container._modules.items())
-    del members[index]
-    numbered = all(name.isdigit() for name in container._modules)
-    container._modules.clear()
-    for place, (name, module) in enumerate(members):
-        container._modules[str(place) if numbered else name] = module
-
-
-def _insert(container: Module, index: int, module: Module) -> None:
-    """Insert a member before an index; later ones move back."""
-    if not isinstance(module, Module):
-        raise AssertionError(f"module should be of type: Module, got {type(module).__name__}")
-    length = len(container._modules)
-    if not -length <= index <= length:
-        raise IndexError(f"Index out of range: {index} of {length} members")
-    members = list(container._modules.values())
-    members.insert(index, module)
-    container._modules.clear()
-    container._modules.update({str(place): member for place, member in enumerate(members)})

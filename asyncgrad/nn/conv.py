@@ -10,7 +10,6 @@ from asyncgrad.choices import ConvPadding, ConvPaddingMode, words
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Ints, Tensor
 
 _Value = TypeVar("_Value")
@@ -32,6 +31,7 @@ class _Convolution(Module):
     transposed: bool
     in_channels: int
     out_channels: int
+    weight: Any
     bias: Any
     #: A tuple, or a string with which `conv1d` and its kin choose it.
     padding: Any
@@ -76,12 +76,9 @@ class _Convolution(Module):
         first, second = (
             (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         )
-        self.weight = new_parameter(
-            first, second // groups, *self.kernel_size, device=device, dtype=dtype
-        )
-        self.register_parameter(
-            "bias", new_parameter(out_channels, device=device, dtype=dtype) if bias else None
-        )
+        weight = first, second // groups, *self.kernel_size
+        shapes = {"weight": weight, "bias": (out_channels,) if bias else None}
+        self._add_parameters(shapes, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -9,7 +9,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.function_module import FunctionModule
-from asyncgrad.nn.parameter import Parameter, new_parameter
+from asyncgrad.nn.parameter import Parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
@@ -29,6 +29,8 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
         device, dtype: those of the table.
     """
 
+    weight: Parameter
+
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
@@ -44,7 +46,7 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
             padding_idx %= num_embeddings
         self._keep(locals())
         if _weight is None:
-            self.weight = new_parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            self._add_parameters({"weight": (num_embeddings, embedding_dim)}, device, dtype)
             self.weight.requires_grad_(not _freeze)
             self.reset_parameters()
         else:

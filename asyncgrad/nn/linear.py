@@ -10,7 +10,6 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.function_module import FunctionModule
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import flatten, unflatten
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
@@ -26,21 +25,7 @@ class Identity(Module):
         return input
 
 
-class _Affine(FunctionModule):
-    """The base of maps with a weight and perhaps a bias."""
-
-    def _add_parameters(
-        self, shape: tuple[int, ...], bias: bool, device: DeviceLike | None, dtype: DTypeLike | None
-    ) -> None:
-        """Create a weight whose first axis is that of the outputs, and a bias."""
-        self.weight = new_parameter(*shape, device=device, dtype=dtype)
-        self.register_parameter(
-            "bias", new_parameter(shape[0], device=device, dtype=dtype) if bias else None
-        )
-        self.reset_parameters()
-
-
-class Linear(_Affine, shown=("in_features", "out_features", "bias")):
+class Linear(FunctionModule, shown=("in_features", "out_features", "bias")):
     """`x @ weight.T + bias`.
 
     Args:
@@ -55,7 +40,9 @@ class Linear(_Affine, shown=("in_features", "out_features", "bias")):
         device: DeviceLike | None = None, dtype: DTypeLike | None = None,
     ) -> None:  # fmt: skip
         self._keep(locals())
-        self._add_parameters((out_features, in_features), bias, device, dtype)
+        shapes = {"weight": (out_features, in_features), "bias": (out_features,) if bias else None}
+        self._add_parameters(shapes, device, dtype)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
@@ -70,7 +57,7 @@ class Linear(_Affine, shown=("in_features", "out_features", "bias")):
 
 
 class Bilinear(
-    _Affine, function=F.bilinear, members=("weight", "bias"),
+    FunctionModule, function=F.bilinear, members=("weight", "bias"),
     shown=("in1_features", "in2_features", "out_features", "bias"),
 ):  # fmt: skip
     """`x1 @ weight @ x2 + bias`, for each of several matrices.
@@ -93,7 +80,10 @@ class Bilinear(
         if in1_features <= 0:
             raise ValueError(f"in1_features must be > 0, but got {in1_features}")
         self._keep(locals())
-        self._add_parameters((out_features, in1_features, in2_features), bias, device, dtype)
+        weight = out_features, in1_features, in2_features
+        shapes = {"weight": weight, "bias": (out_features,) if bias else None}
+        self._add_parameters(shapes, device, dtype)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""

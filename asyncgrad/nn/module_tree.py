@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from asyncgrad.creation import zeros
 from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.tensor import Tensor
+from asyncgrad.types import DeviceLike, DTypeLike
 
 #: The dictionaries in which a module keeps its parameters, buffers and submodules.
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -125,6 +127,15 @@ class Members:
                 f"compute the value in the forward() method."
             )
         self._parameters[name] = param
+
+    def _add_parameters(
+        self, shapes: Mapping[str, tuple[int, ...] | None], device: DeviceLike | None,
+        dtype: DTypeLike | None,
+    ) -> None:  # fmt: skip
+        """Register parameters of zeros by their names, and None where there is no shape."""
+        for name, shape in shapes.items():
+            made = None if shape is None else Parameter(zeros(shape, dtype=dtype, device=device))
+            self.register_parameter(name, made)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that belongs to the module's state but is not trained.

@@ -10,22 +10,11 @@ from asyncgrad.creation import ones, tensor, zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.function_module import FunctionModule
-from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.types import DeviceLike, DTypeLike, Tensor
 
 
 class _Scaled(FunctionModule, members=("weight", "bias")):
     """The base of norms with a learnt scale and perhaps a shift."""
-
-    def _add_parameters(
-        self, shape: tuple[int, ...], wanted: dict[str, bool], device: DeviceLike | None,
-        dtype: DTypeLike | None,
-    ) -> None:  # fmt: skip
-        """Register the parameters by their names, None for those that are not wanted."""
-        for name, has in wanted.items():
-            made = new_parameter(*shape, device=device, dtype=dtype) if has else None
-            self.register_parameter(name, made)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set the scale to ones and the shift to zeros."""
@@ -61,8 +50,9 @@ class _BatchNorm(
             }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
-        wanted = {"weight": affine, "bias": affine and bias}
-        self._add_parameters((num_features,), wanted, device, dtype)
+        weight = (num_features,) if affine else None
+        self._add_parameters({"weight": weight, "bias": weight if bias else None}, device, dtype)
+        self.reset_parameters()
 
     def _check_input_dim(self, input: Tensor) -> None:
         if self._axes and input.ndim not in self._axes:
@@ -249,8 +239,9 @@ class LayerNorm(
     ) -> None:  # fmt: skip
         normalized_shape = _shape(normalized_shape)
         self._keep(locals())
-        wanted = {"weight": elementwise_affine, "bias": elementwise_affine and bias}
-        self._add_parameters(normalized_shape, wanted, device, dtype)
+        weight = normalized_shape if elementwise_affine else None
+        self._add_parameters({"weight": weight, "bias": weight if bias else None}, device, dtype)
+        self.reset_parameters()
 
 
 class GroupNorm(
@@ -276,8 +267,9 @@ class GroupNorm(
                 f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
             )
         self._keep(locals())
-        wanted = {"weight": affine, "bias": affine and bias}
-        self._add_parameters((num_channels,), wanted, device, dtype)
+        weight = (num_channels,) if affine else None
+        self._add_parameters({"weight": weight, "bias": weight if bias else None}, device, dtype)
+        self.reset_parameters()
 
 
 class RMSNorm(
@@ -301,7 +293,9 @@ class RMSNorm(
     ) -> None:  # fmt: skip
         normalized_shape = _shape(normalized_shape)
         self._keep(locals())
-        self._add_parameters(normalized_shape, {"weight": elementwise_affine}, device, dtype)
+        weight = normalized_shape if elementwise_affine else None
+        self._add_parameters({"weight": weight}, device, dtype)
+        self.reset_parameters()
 
 
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

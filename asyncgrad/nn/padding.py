@@ -129,9 +129,7 @@ class _ZeroPad(_ConstantPad):
     def __init__(self, padding: Ints) -> None:
         super().__init__(padding, 0.0)
 
-    def extra_repr(self) -> str:
-        """The widths, as `repr` shows them."""
-        return f"{self.padding}"
+    extra_repr = _Pad.extra_repr
 
 
 class ZeroPad1d(_ZeroPad, axes=1):

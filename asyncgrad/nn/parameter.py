@@ -12,7 +12,6 @@ from asyncgrad.ops.api.shape import clone
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.tensors.copies import _rebuilt, pickled
 from asyncgrad.tensor import Tensor
-from asyncgrad.types import DeviceLike, DTypeLike
 
 
 def _values(kind: str, data: Tensor | None) -> Tensor:
@@ -121,14 +120,6 @@ def _rebuild(kind: type[Parameter], *given: Any) -> Parameter:
     """Restore a pickled parameter on its former device."""
     data = _rebuilt(*given)
     return kind(data.detach(), requires_grad(data))
-
-
-def new_parameter(
-    *shape: int, device: DeviceLike | None = None, dtype: DTypeLike | None = None
-) -> Parameter:
-    """A parameter of zeros, to be initialised."""
-    data = zeros(shape, dtype=dtype)
-    return Parameter(data if device is None else data.to(device))
 
 
 def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:

@@ -13,7 +13,6 @@ from asyncgrad.creation import zeros
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.nn.utils.rnn import PackedSequence
 from asyncgrad.ops.api.index import index_select
 from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
@@ -55,9 +54,8 @@ class _Recurrent(Module):
                     shapes |= {"bias_ih": (width,), "bias_hh": (width,)}
                 if proj_size:
                     shapes["weight_hr"] = (proj_size, hidden_size)
-                for name, shape in shapes.items():
-                    parameter = new_parameter(*shape, device=device, dtype=dtype)
-                    self.register_parameter(name + ending, parameter)
+                named = {name + ending: shape for name, shape in shapes.items()}
+                self._add_parameters(named, device, dtype)
         self.reset_parameters()
 
     def _endings(self, layer: int) -> tuple[str, ...]:
