@@ -9,7 +9,6 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
-    Array,
     Group,
     Params,
     Rate,
@@ -18,7 +17,7 @@ from asyncgrad.optim.updates import (
     host_number,
     refuse_complex,
 )
-from asyncgrad.types import Tensor
+from asyncgrad.types import Array, Tensor
 
 
 class Adafactor(Optimizer):

@@ -36,7 +36,7 @@ class Adam(ElementwiseOptimizer):
     """
 
     _entries = ("exp_avg", "exp_avg_sq")
-    _moving = frozenset({"lr", "betas"})
+    _changing = frozenset({"lr", "betas"})
 
     def __init__(
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
@@ -51,16 +51,16 @@ class Adam(ElementwiseOptimizer):
             _refuse_tensors(lr, betas)
         self._declare(locals())
 
-    def _wanted(self, group: Group) -> tuple[str, ...]:
+    def _entries_of(self, group: Group) -> tuple[str, ...]:
         return (*self._entries, "max_exp_avg_sq") if group["amsgrad"] else self._entries
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = map(float, group["betas"])
         # What corrects the mean square is multiplied into numbers instead of its elements.
         correction = math.sqrt(1 - beta2**step)
         length = float(group["lr"]) / (1 - beta1**step) * correction
-        values = length, 1 - beta1, beta2, 1 - beta2, group["eps"] * correction
-        return "adam_amsgrad" if group["amsgrad"] else "adam", values, ()
+        numbers = length, 1 - beta1, beta2, 1 - beta2, group["eps"] * correction
+        return Step("adam_amsgrad" if group["amsgrad"] else "adam", numbers)
 
 
 def _check_kinds(betas: Betas) -> None:
@@ -118,10 +118,10 @@ class Adamax(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = group["betas"]
         length = float(group["lr"]) / (1 - beta1**step)
-        return "adamax", (length, 1 - beta1, beta2, group["eps"]), ()
+        return Step("adamax", (length, 1 - beta1, beta2, group["eps"]))
 
 
 class NAdam(ElementwiseOptimizer):
@@ -134,7 +134,7 @@ class NAdam(ElementwiseOptimizer):
     """
 
     _entries = ("exp_avg", "exp_avg_sq")
-    _alike = False
+    _same_for_all = False
 
     def __init__(
         self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
@@ -145,7 +145,7 @@ class NAdam(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay", "momentum_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         lr = float(group["lr"])
         beta1, beta2 = group["betas"]
         now, ahead = (
@@ -159,8 +159,8 @@ class NAdam(ElementwiseOptimizer):
         length = lr * (1.0 - now) / (1.0 - float(product))
         length_ahead = lr * ahead / (1.0 - float(product) * ahead)
         correction = 1 - beta2**step
-        values = length, length_ahead, correction, 1 - group["betas"][0], beta2, 1 - beta2
-        return "nadam", (*values, group["eps"]), ()
+        numbers = length, length_ahead, correction, 1 - beta1, beta2, 1 - beta2, group["eps"]
+        return Step("nadam", numbers)
 
 
 class RAdam(ElementwiseOptimizer):
@@ -180,12 +180,12 @@ class RAdam(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "betas", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         beta1, beta2 = group["betas"]
         rectification = _rectification(step, beta2)
         length = float(group["lr"]) / (1 - beta1**step)
-        values = length * (rectification or 1.0), 1 - beta1, beta2, 1 - beta2, group["eps"]
-        return "radam", values, (rectification > 0,)
+        numbers = length * (rectification or 1.0), 1 - beta1, beta2, 1 - beta2, group["eps"]
+        return Step("radam", numbers, (rectification > 0,))
 
 
 def _rectification(step: int, beta2: float) -> float:

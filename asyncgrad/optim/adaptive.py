@@ -41,9 +41,9 @@ class Adadelta(ElementwiseOptimizer):
         check_options(locals(), "eps", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         rho = group["rho"]
-        return "adadelta", (float(group["lr"]), rho, 1 - rho, group["eps"]), ()
+        return Step("adadelta", (float(group["lr"]), rho, 1 - rho, group["eps"]))
 
 
 class Adagrad(ElementwiseOptimizer):
@@ -79,9 +79,9 @@ class Adagrad(ElementwiseOptimizer):
     def _initial(self, name: str, group: Group, parameter: Tensor) -> Tensor:
         return filled_like(parameter, group["initial_accumulator_value"])
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         length = float(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
-        return "adagrad", (length, group["eps"]), ()
+        return Step("adagrad", (length, group["eps"]))
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
@@ -90,7 +90,7 @@ class Adagrad(ElementwiseOptimizer):
         state, step, arrays = self._operands(group, parameter, None)
         values, _, total = arrays
         parts = [values[rows.indices], rows.values.copy(), total[rows.indices]]
-        self._apply(group, parameter, self._all_numbers(group, state, step), parts)
+        self._apply(group, parameter, self._full_step(group, state, step), parts)
         values[rows.indices], _, total[rows.indices] = parts
 
 
@@ -115,7 +115,7 @@ class RMSprop(ElementwiseOptimizer):
         check_options(locals(), "lr", "eps", "momentum", "weight_decay", "alpha")
         self._declare(locals())
 
-    def _wanted(self, group: Group) -> tuple[str, ...]:
+    def _entries_of(self, group: Group) -> tuple[str, ...]:
         wanted = ["square_avg"]
         if group["momentum"] > 0:
             wanted.append("momentum_buffer")
@@ -123,12 +123,12 @@ class RMSprop(ElementwiseOptimizer):
             wanted.append("grad_avg")
         return tuple(wanted)
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         alpha, momentum = group["alpha"], group["momentum"]
         momenta = (momentum,) if momentum > 0 else ()
         name = "rmsprop_momentum" if momenta else "rmsprop"
-        values = float(group["lr"]), 1 - alpha, alpha, 1 - alpha, group["eps"], *momenta
-        return f"{name}_centered" if group["centered"] else name, values, ()
+        numbers = float(group["lr"]), 1 - alpha, alpha, 1 - alpha, group["eps"], *momenta
+        return Step(f"{name}_centered" if group["centered"] else name, numbers)
 
 
 class Rprop(ElementwiseOptimizer):
@@ -159,5 +159,5 @@ class Rprop(ElementwiseOptimizer):
             return zeros_like(parameter)
         return filled_like(parameter, float(group["lr"]))
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
-        return "rprop", (*group["etas"], *group["step_sizes"]), ()
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
+        return Step("rprop", (*group["etas"], *group["step_sizes"]))

@@ -12,7 +12,7 @@ from typing import Any
 from asyncgrad.core.array_holders import is_held
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import Device
-from asyncgrad.optim.elementwise import ElementwiseOptimizer, Numbers
+from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.updates import Group, State, host_number
 from asyncgrad.records import NamedTuple
 from asyncgrad.types import Array, Tensor
@@ -60,8 +60,8 @@ class Looked(NamedTuple):
     fixed: list[Any]
     #: What it needs to be equal.
     equal: list[Any]
-    #: The numbers, and for each parameter that has a gradient its group and which numbers it uses.
-    numbers: list[Numbers]
+    #: The steps, and for each parameter that has a gradient its group and which step it takes.
+    steps: list[Step]
     members: list[tuple[Group, Tensor, int]]
 
     def fits(self, known: Looked) -> bool:
@@ -80,7 +80,7 @@ class CapturedStep:
     def __init__(self, optimizer: ElementwiseOptimizer, device: Device) -> None:
         self._optimizer = optimizer
         self._device = device
-        self._members: list[tuple[Group, Tensor, Numbers]] = []
+        self._members: list[tuple[Group, Tensor, Step]] = []
         self._slots: list[dict[Any, Slots]] = []
 
     def look(self, graded: Set[Tensor]) -> Looked | None:
@@ -95,7 +95,7 @@ class CapturedStep:
         optimizer._check_awaited("step")
         looked = Looked([], [], [], [])
         for group in optimizer.param_groups:
-            free = _OTHERS | optimizer._moving
+            free = _OTHERS | optimizer._changing
             options = [value for name, value in group.items() if name not in free]
             looked.equal.extend(options)
             if any(map(_is_tensor, options)):
@@ -117,21 +117,23 @@ class CapturedStep:
         """Add what a parameter's step uses; False if its state is not there yet."""
         optimizer = self._optimizer
         state = optimizer.state.get(parameter, {})
-        wanted = optimizer._wanted(group)
+        wanted = optimizer._entries_of(group)
         entries: list[Any] = [state.get(name) for name in wanted]
         if parameter._metadata.device is not self._device or any(x is None for x in entries):
             return False
-        if not optimizer._alike and any(_is_away(state[name]) for name in state.keys() - wanted):
+        if not optimizer._same_for_all and any(
+            _is_away(state[name]) for name in state.keys() - wanted
+        ):
             # A number of the state, which `load_state_dict` has put beside the parameter.
             return False
-        step = optimizer._coming(state)
-        key = step if optimizer._alike else parameter
+        step = optimizer._next_number(state)
+        key = step if optimizer._same_for_all else parameter
         number = known.get(key)
         if number is None:
-            number = known[key] = len(looked.numbers)
-            # The state itself changes after the launch.
-            found = optimizer._all_numbers(group, _copied(state), step)
-            looked.numbers.append(found)
+            number = known[key] = len(looked.steps)
+            # A copy, because planning a step may change the state, which happens after the launch.
+            found = optimizer._full_step(group, _copied(state), step)
+            looked.steps.append(found)
             looked.equal.append((found.update, found.flags))
         looked.equal.append(number)
         looked.fixed.extend([parameter, parameter._array, *[one._array for one in entries]])
@@ -140,23 +142,23 @@ class CapturedStep:
 
     def begin(self, looked: Looked) -> None:
         """Make room for numbers, and have kernels compiled that take them from there."""
-        self._slots = [{} for _ in looked.numbers]
+        self._slots = [{} for _ in looked.steps]
         self._members = []
         zeros = self._device.xp.zeros_like
         for group, parameter, number in looked.members:
             dtype = parameter._array.real.dtype
             slots = self._slots[number].get(dtype)
             if slots is None:
-                count = len(looked.numbers[number].values)
+                count = len(looked.steps[number].numbers)
                 slots = self._slots[number][dtype] = Slots(self._device, count, dtype)
-            numbers = looked.numbers[number]._replace(values=slots)
-            self._members.append((group, parameter, numbers))
+            step = looked.steps[number]._replace(numbers=slots)
+            self._members.append((group, parameter, step))
             arrays = self._arrays(group, parameter, parameter._array)
-            self._put(group, parameter, numbers, list(map(zeros, arrays)))
+            self._put(group, parameter, step, list(map(zeros, arrays)))
 
     def _arrays(self, group: Group, parameter: Tensor, gradient: Array) -> list[Array]:
         state = self._optimizer.state.get(parameter, {})
-        entries = [state[name]._array for name in self._optimizer._wanted(group)]
+        entries = [state[name]._array for name in self._optimizer._entries_of(group)]
         return [parameter._array, gradient, *entries]
 
     def _put(self, *what: Any) -> None:
@@ -164,15 +166,15 @@ class CapturedStep:
 
     def put(self, gradients: Mapping[Tensor, Array]) -> None:
         """Put the step into the current stream."""
-        for group, parameter, numbers in self._members:
+        for group, parameter, step in self._members:
             arrays = self._arrays(group, parameter, gradients[parameter])
-            self._put(group, parameter, numbers, arrays)
+            self._put(group, parameter, step, arrays)
 
     def fill(self, looked: Looked) -> None:
         """Write the numbers of a step to the device."""
-        for of_dtypes, numbers in zip(self._slots, looked.numbers, strict=True):
+        for of_dtypes, step in zip(self._slots, looked.steps, strict=True):
             for slots in of_dtypes.values():
-                slots.fill(numbers.values)
+                slots.fill(step.numbers)
 
     def finish(self, looked: Looked) -> None:
         """Count a step that was launched."""
@@ -180,9 +182,9 @@ class CapturedStep:
         for group, parameter, _ in looked.members:
             bump_version(parameter)
             state = optimizer.state.get(parameter, {})
-            step = optimizer._count(state)
-            if not optimizer._alike:
-                optimizer._numbers(group, state, step)
+            step = optimizer._count_step(state)
+            if not optimizer._same_for_all:
+                optimizer._planned_step(group, state, step)
         optimizer.steps_taken += 1
 
 

@@ -10,27 +10,23 @@ from asyncgrad.devices import CPU
 from asyncgrad.optim.array_updates import array_update
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.together import Part, Together, is_small, joined
-from asyncgrad.optim.updates import Array, Group, State, count_step, in_tiles, zeros_like
+from asyncgrad.optim.updates import Group, State, count_step, in_tiles, zeros_like
 from asyncgrad.records import NamedTuple
-from asyncgrad.types import Tensor
+from asyncgrad.types import Array, Tensor
 
 #: What changes arrays and returns what is to be subtracted from the first.
 Change: TypeAlias = Callable[..., Array]
 
 
-#: The name of an update in `devices.updates`, its numbers and its flags.
-Step: TypeAlias = tuple[str, tuple[float, ...], tuple[bool, ...]]
-
-
-class Numbers(NamedTuple):
-    """What a step does, beside its arrays."""
+class Step(NamedTuple):
+    """What a step does to the arrays that it is given."""
 
     #: The name of an update in `devices.updates`.
     update: str
-    #: Its numbers, and last the factor of a decoupled weight decay: floats, or arrays without
-    #: dimensions on the device.
-    values: Sequence[Any]
-    flags: tuple[bool, ...]
+    #: The update's numbers: floats, or arrays without dimensions on the device.
+    numbers: Sequence[Any]
+    #: The update's flags.
+    flags: tuple[bool, ...] = ()
 
 
 class ElementwiseOptimizer(Optimizer):
@@ -38,17 +34,18 @@ class ElementwiseOptimizer(Optimizer):
 
     #: Tensors of the state that have the parameter's shape, in the order of the declaration.
     _entries: tuple[str, ...] = ()
-    #: Options of which only the values of `_numbers` depend.
-    _moving = frozenset({"lr"})
-    #: The step depends on the options and its number, and not on a parameter's state or values.
-    _alike = True
+    #: Options that may change from step to step, because only a step's numbers depend on them.
+    _changing = frozenset({"lr"})
+    #: Parameters with the same number of steps take the same step: it depends on the options and
+    #: that number, and not on a parameter's state or values.
+    _same_for_all = True
 
     def _declare(self, given: Mapping[str, Any]) -> None:
         #: By the number of a group: where the states of its small parameters lie.
         self._together: dict[int, Together] = {}
         super()._declare(given)
 
-    def _wanted(self, group: Group) -> tuple[str, ...]:
+    def _entries_of(self, group: Group) -> tuple[str, ...]:
         """The entries that the group's options ask for."""
         return self._entries
 
@@ -56,16 +53,16 @@ class ElementwiseOptimizer(Optimizer):
         """An entry of the state before the first step."""
         return zeros_like(parameter)
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
-        """What a step does."""
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
+        """What the step of a number does, apart from a decoupled weight decay."""
         raise NotImplementedError
 
-    def _coming(self, state: State) -> int:
+    def _next_number(self, state: State) -> int:
         """The number of a parameter's next step."""
         step = state.get("step")
         return 1 if step is None else int(step._array) + 1
 
-    def _count(self, state: State) -> int:
+    def _count_step(self, state: State) -> int:
         """Count a step of a parameter; returns its number."""
         return count_step(state)
 
@@ -74,9 +71,9 @@ class ElementwiseOptimizer(Optimizer):
     ) -> tuple[State, int, list[Array]]:
         """Count the step; returns the state, the step's number and the arrays of the update."""
         state = self.state[parameter]
-        step = self._count(state)
+        step = self._count_step(state)
         arrays: list[Any] = [self._values(parameter), gradient]
-        for name in self._wanted(group):
+        for name in self._entries_of(group):
             if name not in state:
                 state[name] = self._initial(name, group, parameter)
             arrays.append(state[name]._array)
@@ -85,10 +82,10 @@ class ElementwiseOptimizer(Optimizer):
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         """Update one parameter, or leave it for all small ones of the group."""
         state, step, arrays = self._operands(group, parameter, gradient)
-        if self._alike and is_small(*arrays[:2]):
+        if self._same_for_all and is_small(*arrays[:2]):
             self._small.append((step, parameter, state, arrays))
         else:
-            self._apply(group, parameter, self._all_numbers(group, state, step), arrays)
+            self._apply(group, parameter, self._full_step(group, state, step), arrays)
 
     def _update_group(self, number: int, group: Group, beside: bool) -> None:
         if not beside and self._update_at_once(number, group):
@@ -105,7 +102,7 @@ class ElementwiseOptimizer(Optimizer):
         parameters = group["params"]
         if together is None:
             return False
-        gradients = together.gradients(parameters, self.state, self._wanted(group))
+        gradients = together.gradients(parameters, self.state, self._entries_of(group))
         if gradients is None:
             return False
         for parameter in parameters:
@@ -117,7 +114,7 @@ class ElementwiseOptimizer(Optimizer):
     def _finish(self, number: int, group: Group) -> None:
         """Update the small parameters that were left, together if they can be."""
         small, self._small = self._small, []
-        together = joined(self._together, number, small, self._wanted(group))
+        together = joined(self._together, number, small, self._entries_of(group))
         if together is None:
             for step in dict.fromkeys(step for step, _, _, _ in small):
                 self._apply_all(group, step, [part for part in small if part[0] == step])
@@ -127,35 +124,33 @@ class ElementwiseOptimizer(Optimizer):
 
     def _apply_all(self, group: Group, step: int, small: list[Part]) -> None:
         """Update small parameters that have the same number of a step."""
-        numbers = self._all_numbers(group, {}, step)
-        compiled = CPU.compiled.get(numbers.update)
+        full = self._full_step(group, {}, step)
+        compiled = CPU.compiled.get(full.update)
         if compiled is not None:
             lists = [list(arrays) for arrays in zip(*[part[3] for part in small], strict=True)]
-            if _run(compiled, group, numbers, lists):
+            if _run(compiled, group, full, lists):
                 return
         for _, parameter, _, arrays in small:
-            self._apply(group, parameter, numbers, arrays)
+            self._apply(group, parameter, full, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what a copy makes anew: hooks, and the common memory of states."""
         return {**super().__getstate__(), "_together": {}}
 
-    def _all_numbers(self, group: Group, state: State, step: int) -> Numbers:
-        """What a step does, with the factor of a decoupled weight decay."""
+    def _full_step(self, group: Group, state: State, step: int) -> Step:
+        """What a step does; the factor of a decoupled weight decay is the last of its numbers."""
         shrink = 1.0
         if _is_decoupled(group):
             shrink -= float(group["lr"]) * group["weight_decay"]
-        update, values, flags = self._numbers(group, state, step)
-        return Numbers(update, (*values, shrink), flags)
+        update, numbers, flags = self._planned_step(group, state, step)
+        return Step(update, (*numbers, shrink), flags)
 
-    def _apply(
-        self, group: Group, parameter: Tensor, numbers: Numbers, arrays: list[Array]
-    ) -> None:
+    def _apply(self, group: Group, parameter: Tensor, step: Step, arrays: list[Array]) -> None:
         """Update one parameter by itself."""
-        compiled = parameter._metadata.device.compiled.get(numbers.update)
-        if compiled is not None and _run(compiled, group, numbers, arrays):
+        compiled = parameter._metadata.device.compiled.get(step.update)
+        if compiled is not None and _run(compiled, group, step, arrays):
             return
-        kept, _, descend = self._descent(group, numbers)
+        kept, _, descend = self._descent(group, step)
 
         def change(p: Array, *others: Array) -> None:
             if kept is not None:
@@ -164,15 +159,15 @@ class ElementwiseOptimizer(Optimizer):
 
         in_tiles(change, arrays)
 
-    def _descent(self, group: Group, numbers: Numbers) -> tuple[Any, bool, Change]:
+    def _descent(self, group: Group, step: Step) -> tuple[Any, bool, Change]:
         """A step as a function of arrays: the values, the gradient, and the entries.
 
         Returns:
             The factor that the values shrink by before, or None, whether the function uses them,
             and the function.
         """
-        *values, shrink = numbers.values
-        function = array_update(numbers.update, numbers.flags)
+        *numbers, shrink = step.numbers
+        function = array_update(step.update, step.flags)
         weight_decay, maximize = group.get("weight_decay"), group["maximize"]
         kept = None
         if _is_decoupled(group):
@@ -184,25 +179,25 @@ class ElementwiseOptimizer(Optimizer):
                 g = -g
             if weight_decay:
                 g = g + weight_decay * p
-            change: Array = function(p, g, *entries, *values)
+            change: Array = function(p, g, *entries, *numbers)
             return change
 
-        return kept, bool(weight_decay) or not self._alike, descend
+        return kept, bool(weight_decay) or not self._same_for_all, descend
 
     def _run_together(
         self, group: Group, together: Together, step: int, targets: list[Array],
         gradients: list[Array],
     ) -> None:  # fmt: skip
         """Update small parameters by one call."""
-        numbers = self._all_numbers(group, {}, step)
-        compiled = CPU.compiled.get(numbers.update)
+        full = self._full_step(group, {}, step)
+        compiled = CPU.compiled.get(full.update)
         if compiled is not None:
             prepared = together.prepared(compiled, targets)
             if prepared is not None:
-                done = prepared(gradients, _compiled_numbers(group, numbers))
+                done = prepared(gradients, _compiled_numbers(group, full))
                 if done is not NotImplemented:
                     return
-        kept, uses_values, descend = self._descent(group, numbers)
+        kept, uses_values, descend = self._descent(group, full)
         if uses_values:
             together.gather(0, targets)
         together.gather(1, gradients)
@@ -222,14 +217,12 @@ def _is_decoupled(group: Group) -> Any:
     return group.get("weight_decay") and group.get("decoupled_weight_decay")
 
 
-def _run(
-    compiled: Callable[..., Any], group: Group, numbers: Numbers, arrays: Sequence[Any]
-) -> bool:
-    """Let a compiled kernel take a step, which takes its arrays or none; whether it did."""
-    return compiled(*arrays, *_compiled_numbers(group, numbers)) is not NotImplemented
+def _run(compiled: Callable[..., Any], group: Group, step: Step, arrays: Sequence[Any]) -> bool:
+    """Let a compiled kernel take a step, unless it does not support an array; whether it did."""
+    return compiled(*arrays, *_compiled_numbers(group, step)) is not NotImplemented
 
 
-def _compiled_numbers(group: Group, numbers: Numbers) -> tuple[Any, ...]:
+def _compiled_numbers(group: Group, step: Step) -> tuple[Any, ...]:
     """The numbers that a compiled kernel takes."""
     decay = 0.0 if _is_decoupled(group) else float(group.get("weight_decay", 0.0))
-    return (*numbers.values, decay, float(group["maximize"]), *map(float, numbers.flags))
+    return (*step.numbers, decay, float(group["maximize"]), *map(float, step.flags))

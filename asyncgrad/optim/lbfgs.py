@@ -15,9 +15,9 @@ from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.line_search import Point, strong_wolfe
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import Array, Params, Rate, check_option, put_values
+from asyncgrad.optim.updates import Params, Rate, check_option, put_values
 from asyncgrad.scheduler import offload
-from asyncgrad.types import Tensor
+from asyncgrad.types import Array, Tensor
 
 #: `step_async` uses a thread if it expects more nanoseconds than this between two losses.
 _WORTH_A_THREAD = 250_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 
-from asyncgrad.optim.updates import Array
 from asyncgrad.records import NamedTuple
+from asyncgrad.types import Array
 
 #: Sufficient decrease: the loss has to fall by this fraction of what the slope predicts.
 _FALL = 1e-4

@@ -11,7 +11,6 @@ import numpy as np
 from asyncgrad.choices import MuonLength, words
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
-    Array,
     Group,
     Params,
     Rate,
@@ -19,7 +18,7 @@ from asyncgrad.optim.updates import (
     refuse_complex,
     zeros_like,
 )
-from asyncgrad.types import Tensor
+from asyncgrad.types import Array, Tensor
 
 #: By `adjust_lr_fn`: the factor of the learning rate for a matrix of a given shape.
 _LENGTHS: dict[MuonLength, Callable[[int, int], float]] = {

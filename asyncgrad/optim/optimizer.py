@@ -22,9 +22,9 @@ from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import HOOKS, Hooked
-from asyncgrad.optim.updates import Array, Group, Params, check_manner, copied_beside
+from asyncgrad.optim.updates import Group, Params, check_manner, copied_beside
 from asyncgrad.scheduler import check_awaited, offload
-from asyncgrad.types import Tensor
+from asyncgrad.types import Array, Tensor
 
 _T = TypeVar("_T")
 #: `step_async` uses a thread if it expects a step to take more nanoseconds than this.

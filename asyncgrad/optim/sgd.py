@@ -9,8 +9,8 @@ from asyncgrad.devices import CPU
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.elementwise import ElementwiseOptimizer, Step
 from asyncgrad.optim.together import is_small
-from asyncgrad.optim.updates import Array, Group, Params, Rate, State, check_options, host_number
-from asyncgrad.types import Tensor
+from asyncgrad.optim.updates import Group, Params, Rate, State, check_options, host_number
+from asyncgrad.types import Array, Tensor
 
 
 class SGD(ElementwiseOptimizer):
@@ -34,16 +34,16 @@ class SGD(ElementwiseOptimizer):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         self._declare(locals())
 
-    _moving = frozenset({"lr", "momentum"})
+    _changing = frozenset({"lr", "momentum"})
 
-    def _wanted(self, group: Group) -> tuple[str, ...]:
+    def _entries_of(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _coming(self, state: State) -> int:
+    def _next_number(self, state: State) -> int:
         # Steps are not counted; only the first one differs from the others.
         return 2
 
-    _count = _coming
+    _count_step = _next_number
 
     def _update(self, group: Group, parameter: Tensor, gradient: Array) -> None:
         arrays = [self._values(parameter), gradient]
@@ -59,14 +59,14 @@ class SGD(ElementwiseOptimizer):
         if CPU.compiled and is_small(*arrays[:2]):
             self._small.append((step, parameter, {}, arrays))
         else:
-            self._apply(group, parameter, self._all_numbers(group, {}, step), arrays)
+            self._apply(group, parameter, self._full_step(group, {}, step), arrays)
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         lr, momentum, dampening = float(group["lr"]), group["momentum"], group["dampening"]
         if not momentum:
-            return "sgd", (lr,), ()
+            return Step("sgd", (lr,))
         flags = step == 1, dampening != 0, bool(group["nesterov"])
-        return "sgd_momentum", (lr, momentum, 1 - dampening), flags
+        return Step("sgd_momentum", (lr, momentum, 1 - dampening), flags)
 
     def _update_rows(self, group: Group, parameter: Tensor, gradient: Rows) -> None:
         if group["weight_decay"]:
@@ -99,7 +99,7 @@ class ASGD(ElementwiseOptimizer):
     """
 
     _entries = ("ax",)
-    _alike = False
+    _same_for_all = False
 
     def __init__(
         self, params: Params, lr: Rate = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
@@ -109,7 +109,7 @@ class ASGD(ElementwiseOptimizer):
         check_options(locals(), "lr", "weight_decay")
         self._declare(locals())
 
-    def _numbers(self, group: Group, state: State, step: int) -> Step:
+    def _planned_step(self, group: Group, state: State, step: int) -> Step:
         lr, lambd = float(group["lr"]), group["lambd"]
         if "eta" not in state:
             state["eta"] = host_number(lr)
@@ -119,4 +119,4 @@ class ASGD(ElementwiseOptimizer):
         # The next step uses these. As in PyTorch, they have single precision.
         eta[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
         mu[...] = np.float32(1 / max(1, step - group["t0"]))
-        return "asgd", (length, 1 - lambd * length, weight), (weight != 1,)
+        return Step("asgd", (length, 1 - lambd * length, weight), (weight != 1,))

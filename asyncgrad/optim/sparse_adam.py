@@ -9,7 +9,6 @@ import numpy as np
 from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
-    Array,
     Betas,
     Group,
     Params,
@@ -18,7 +17,7 @@ from asyncgrad.optim.updates import (
     check_options,
     zeros_like,
 )
-from asyncgrad.types import Tensor
+from asyncgrad.types import Array, Tensor
 
 
 class SparseAdam(Optimizer):

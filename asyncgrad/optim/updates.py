@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncgrad import types
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.array_holders import is_held, rebind
 from asyncgrad.core.variable import Variable, bump_version, wrap
@@ -15,10 +14,8 @@ from asyncgrad.devices import CPU
 from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
-from asyncgrad.types import Tensor
+from asyncgrad.types import Array, Tensor
 
-#: An array of a device.
-Array: TypeAlias = "types.Array"
 #: A group of parameters: the list `params`, and options by their names.
 Group: TypeAlias = dict[str, Any]
 #: A parameter's state by the names of its entries.

@@ -14,6 +14,7 @@ from asyncgrad.optim.optimizer import Optimizer
 class Schedule:
     """What every schedule has: the rates that it has set last, and a state."""
 
+    optimizer: Any
     _last_lr: list[float]
 
     def get_last_lr(self) -> list[float]:
@@ -27,6 +28,10 @@ class Schedule:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state returned by `state_dict()`."""
         vars(self).update(state_dict)
+
+    def _note_rates(self) -> None:
+        """Remember the present rates as those that the last step has set."""
+        self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
 
 
 class LRScheduler(Schedule):
@@ -97,7 +102,7 @@ class LRScheduler(Schedule):
     def _set(self, rates: list[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             set_rate(group, rate)
-        self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
+        self._note_rates()
 
     def _rates(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]

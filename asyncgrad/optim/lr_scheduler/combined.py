@@ -120,22 +120,22 @@ class ChainedScheduler(_Combined):
                 "scheduler."
             )
         super().__init__(optimizer or schedulers[0].optimizer, schedulers)
-        self._last_lr = self._rates()
+        self._note_rates()
 
     def _begin(self) -> None:
         """Take the first step of each schedule."""
         for scheduler in self._schedulers:
             scheduler._begin()
-        self._last_lr = self._rates()
+        self._note_rates()
 
     def _restart(self) -> None:
         """Go back to epoch 0 and the initial rates."""
         for scheduler in self._schedulers:
             scheduler._restart()
-        self._last_lr = self._rates()
+        self._note_rates()
 
     def step(self) -> None:
         """Advance each schedule by one step; call this after the optimiser's step."""
         for scheduler in self._schedulers:
             scheduler.step()
-        self._last_lr = self._rates()
+        self._note_rates()

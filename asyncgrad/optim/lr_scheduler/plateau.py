@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asyncgrad.choices import PlateauMode, ThresholdMode, words
-from asyncgrad.optim.lr_scheduler.base import Schedule, apart, checked, for_groups, set_rate
+from asyncgrad.optim.lr_scheduler.base import Schedule, checked, for_groups, set_rate
 from asyncgrad.optim.optimizer import Optimizer
 
 
@@ -52,7 +52,7 @@ class ReduceLROnPlateau(Schedule):
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = 0
         self.cooldown_counter = 0
-        self._last_lr = [apart(group["lr"]) for group in optimizer.param_groups]
+        self._note_rates()
 
     @property
     def in_cooldown(self) -> bool:
@@ -85,7 +85,7 @@ class ReduceLROnPlateau(Schedule):
                     set_rate(group, rate)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
-        self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
+        self._note_rates()
 
     def _least(self) -> list[Any]:
         """The lowest rate of each group."""
