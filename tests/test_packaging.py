@@ -190,6 +190,14 @@ def test_the_metadata_has_the_addresses(metadata: Message) -> None:
     assert named == PROJECT["urls"]
 
 
+def test_every_dependency_has_its_reason() -> None:
+    page = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    rows = " ".join(line for line in page.splitlines() if line.startswith("|"))
+    required = PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()
+    names = {re.match(r"[\w-]+", line)[0] for lines in required for line in lines} - {"asyncgrad"}
+    assert {name for name in names if not re.search(rf"\b{name}\b", rows)} == set()
+
+
 def test_floors_that_are_tested_are_the_floors_that_are_declared() -> None:
     """`make test-floors` installs from tools/floors.txt."""
     lines = (ROOT / "tools" / "floors.txt").read_text().splitlines()
