@@ -195,7 +195,7 @@ class Arena:
         number = turns[turn] if turn < len(turns) else None
         if number is None or alive[number]:
             return POOL.lease(rounded(size))
-        # First the note, then the look: a finaliser may take memory in between.
+        # Noted before the others are checked, because a finaliser may take memory in between.
         alive[number] = True
         for other in places.overlapping[number]:
             if alive[other]:

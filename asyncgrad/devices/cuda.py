@@ -128,7 +128,7 @@ class CudaDevice(Device):
     draws = True
 
     def draw(self, *what: Value) -> Any:
-        return self._within(current_stream(self).raw, self._draws, what, {})
+        return self.launching(self._draws)(*what)
 
     # -- the current stream -----------------------------------------------------------------------
 
@@ -312,9 +312,7 @@ class CudaDevice(Device):
 
     def exported(self, array: Array, stream: Stream, options: dict[str, Any]) -> Any:
         """A DLPack capsule of an array; the consumer's stream waits for our current one."""
-        return self._within(
-            current_stream(self).raw, array.__dlpack__, (), {"stream": stream, **options}
-        )
+        return self.launching(array.__dlpack__)(stream=stream, **options)
 
     def imported(self, external: Any) -> Any:
         """Import another library's array by DLPack; our current stream waits for the library's."""

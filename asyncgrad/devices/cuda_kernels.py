@@ -97,7 +97,7 @@ class Kernels:
         try:
             with self._device:
                 arrays = [
-                    # Not 1 as a place, which may lie outside.
+                    # Integers are places, of which only 0 is sure to exist.
                     (self._cupy.ones if of[1].kind == "f" else self._cupy.zeros)(*of)
                     if isinstance(of, tuple)
                     else []

@@ -30,15 +30,17 @@ SOURCES: dict[str, Elementwise | Lines] = {
     **POINTWISE,
     "softmax": Lines("x", _EXPONENTIALS, (("y", "exp(x - top) / total"),)),
     "softmax_gradient": Lines("g y", (("total", "sum", "g * y"),), (("d", "y * (g - total)"),)),
-    # Not minus both at once: the greatest number may be large, and the logarithm is small.
+    # The maximum and the logarithm are subtracted one by one: their sum would lose the logarithm,
+    # which is small, beside a large maximum.
     "log_softmax": Lines(
         "x", (*_EXPONENTIALS, ("log_total", "let", "log(total)")), (("y", "x - top - log_total"),)
     ),
     "log_softmax_gradient": Lines("g y", (("total", "sum", "g"),), (("d", "g - exp(y) * total"),)),
     "log_sums": Lines("x", _LOG_SUM, results="log_total"),
     "weighted_share": Elementwise("T x, T sums, T factor", "T p", "p = exp(x - sums) * factor"),
-    # Not -inf is subtracted. The total is 0 where all is masked and at least 1 elsewhere, or NaN,
-    # which C++'s `max` would drop.
+    # Where everything is masked, `lowest` is subtracted instead of the maximum, -inf, and the total
+    # is 0. Elsewhere the total is at least 1, or NaN. To replace a total of 0 by 1, `max(total, 1)`
+    # would not do: in C++ it drops NaN.
     "attention_shares": Lines(
         "x",
         (
@@ -55,7 +57,7 @@ SOURCES: dict[str, Elementwise | Lines] = {
     "attention_exponentials": Elementwise("T x, T sums", "T y", "y = exp(x - sums)"),
     "attention_slopes": Elementwise("T x, T total, T y", "T d", "d = (x - total) * y"),
     "row_products": Lines("x y", (("total", "sum", "x * y"),), results="total"),
-    # Of ignored lines the count is 0, and of classes out of range NaN.
+    # `count` is 0 for ignored labels, and NaN for labels that are no class.
     "class_counts": Elementwise(
         "L label, int64 classes, int64 ignored, T unknown",
         "int64 place, T count",
@@ -331,5 +333,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-#: Those of which some arrays hold integers.
+#: Functions some of whose arrays hold integers.
 OF_INTEGERS = frozenset({"class_counts", "class_losses", "class_slopes"})

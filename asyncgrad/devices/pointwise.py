@@ -38,7 +38,8 @@ _A, _B = math.sqrt(2 / math.pi), 0.044715 * math.sqrt(2 / math.pi)
 _CUBIC = f"T t = tanh(x * (x * x * T({_B!r}) + T({_A!r})))"
 _LOGISTIC = "T s = T(1) / (T(1) + exp(-x))"
 _SOFTPLUS = "T top = z > T(0) ? z : T(0); T rest = log1p(exp(-abs(z)))"
-#: It is upper / lower, from an exponential up to 1; rest / lower is what is left to 1.
+#: tanh(softplus(x)) is `upper / lower`, and `rest / lower` its distance from 1. Both come from an
+#: exponential that is at most 1, so that nothing overflows.
 _TANH_OF_SOFTPLUS = (
     "T w = exp(-abs(x)); T upper = x > T(0) ? T(1) + T(2) * w : w * (w + T(2));"
     "T rest = x > T(0) ? T(2) * w * w : T(2); T lower = upper + rest"

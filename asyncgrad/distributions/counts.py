@@ -168,7 +168,7 @@ class NegativeBinomial(_Counted):
     def _log_prob(self, value: Tensor) -> Tensor:
         n, logits = self.total_count, self.logits
         ways = (n + value).lgamma() - (value + 1).lgamma() - n.lgamma()
-        # Without failures to wait for there are no successes, in one way.
+        # If no failure is waited for, the count is 0 for certain; `lgamma(0)` would give NaN.
         ways = where(n + value == 0, 0.0, ways)
         return ways - n * softplus(logits) - value * softplus(-logits)
 
@@ -218,7 +218,7 @@ class Multinomial(Categorical):
 
     def _log_prob(self, value: Tensor) -> Tensor:
         logits, value = broadcast_tensors(self.logits, value)
-        # What never occurs has the chance 1 not to.
+        # A class of probability 0 that does not occur adds nothing; `-inf * 0` would be NaN.
         logits = where((value == 0) & (logits == -math.inf), 0.0, logits)
         ways = math.lgamma(self.total_count + 1) - (value + 1).lgamma().sum(-1)
         return ways + (logits * value).sum(-1)

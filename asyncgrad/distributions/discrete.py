@@ -159,7 +159,7 @@ class Geometric(_OneChance):
 
     def _log_prob(self, value: Tensor) -> Tensor:
         value, probs = broadcast_tensors(value, self.probs)
-        # What never fails has no logarithm to be counted.
+        # Without failures, certain success has probability 1; `0 * log(0)` would be NaN.
         probs = where((probs == 1) & (value == 0), 0.0, probs)
         return value * (-probs).log1p() + self.probs.log()
 

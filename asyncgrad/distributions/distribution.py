@@ -50,7 +50,7 @@ def sum_rightmost(value: Any, count: int) -> Any:
 
 
 def all_good(name: str, good: Any, value: Any) -> bool:
-    """Whether all are true. If so, the replay of a compiled call raises an error if they are not.
+    """Whether all are true. A compiled call for which they were raises if they are not in a replay.
 
     Args:
         name: what is checked, for that error.
@@ -241,7 +241,10 @@ class Distribution:
         return out
 
     def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
-        """An object for `expand` of a class of users to fill, whose arguments it has to know."""
+        """An empty object that the `expand` of a user's class fills.
+
+        A subclass whose `__init__` takes other arguments has to define its own `expand`.
+        """
         if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
             raise NotImplementedError(
                 f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "

@@ -30,6 +30,7 @@ from asyncgrad.distributions.multivariate import (
 from asyncgrad.ops.api.activation import softplus
 from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.matrices import solve_triangular
+from asyncgrad.ops.api.shape import broadcast_tensors
 from asyncgrad.special import xlogy
 from asyncgrad.types import Tensor
 
@@ -149,14 +150,10 @@ def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor
             "KL-divergence between two Multivariate Normals with different event shapes cannot be "
             "computed"
         )
-    ratio = solve_triangular(*_alike(q._lower, p._lower), upper=False)
+    ratio = solve_triangular(*broadcast_tensors(q._lower, p._lower), upper=False)
     sizes = q._half_log_det - p._half_log_det
     distance = squared_distances(q._lower, p.loc - q.loc)
     return sizes + 0.5 * ((ratio**2).sum((-2, -1)) + distance - p.event_shape[0])
-
-
-def _alike(x: Tensor, y: Tensor) -> tuple[Any, Any]:
-    return x + y * 0, y + x * 0
 
 
 @register_kl(Bernoulli, Bernoulli)

@@ -171,11 +171,12 @@ class MultivariateNormal(Distribution):
         if name == "covariance_matrix":
             self._lower = cholesky(self.covariance_matrix)
         elif name == "precision_matrix":
-            # The triangle of the inverse, from the other end.
-            turned = cholesky(self.precision_matrix.flip((-2, -1)))
-            upper = turned.flip((-2, -1)).mT
+            # With an upper triangular U, the precision matrix is `U @ U.T`, and `inverse(U.T)` is a
+            # lower factor of the covariance matrix. U is the factor of the flipped matrix, flipped.
+            flipped = cholesky(self.precision_matrix.flip((-2, -1)))
+            lower = flipped.flip((-2, -1)).mT
             one = matrix.new_zeros(tuple(matrix.shape[-2:])).fill_diagonal_(1.0)
-            self._lower = solve_triangular(upper, one.expand(tuple(upper.shape)), upper=False)
+            self._lower = solve_triangular(lower, one.expand(tuple(lower.shape)), upper=False)
         else:
             self._lower = self.scale_tril
 

@@ -88,10 +88,7 @@ class Embedding(FunctionModule, function=F.embedding, members=("weight",)):
         return _shown(self, "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
 
-class EmbeddingBag(
-    FunctionModule, function=F.embedding_bag, members=("weight",),
-
-):  # fmt: skip
+class EmbeddingBag(FunctionModule, function=F.embedding_bag, members=("weight",)):
     """A table of vectors, whose rows are summed in bags.
 
     Args:

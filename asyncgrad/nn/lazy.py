@@ -123,9 +123,9 @@ class _Lazy:
 
     cls_to_become: Any
     #: The attribute whose value comes from the first input, such as `in_features`.
-    _told: str
-    #: Options that are True by default, whatever the default of `cls_to_become` is.
-    _wanted: tuple[str, ...] = ()
+    _inferred: str
+    #: Options that are True by default: lazy instance norms have parameters and statistics.
+    _true_by_default: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Set the class to become, and a signature without its first argument."""
@@ -142,9 +142,7 @@ class _Lazy:
         _, *rest = known.parameters.values()
         return known.replace(
             parameters=[
-                # Lazy instance norms have parameters and statistics unless told otherwise.
-                p.replace(default=True) if p.name in cls._wanted else p
-                for p in rest
+                p.replace(default=True) if p.name in cls._true_by_default else p for p in rest
             ]
         )
 
@@ -154,7 +152,7 @@ class _Lazy:
         given = bound.arguments
         self.cls_to_become.__init__(self, given.get("groups", 1), **given)
         self._arguments = given
-        setattr(self, self._told, 0)
+        setattr(self, self._inferred, 0)
         for table, kind in (
             (self._parameters, UninitializedParameter),
             (self._buffers, UninitializedBuffer),
@@ -164,7 +162,7 @@ class _Lazy:
                     table[name] = kind(tensor.requires_grad, tensor.device, tensor.dtype)
 
     def _count(self: Any, input: Tensor) -> int:
-        """The value of the attribute `_told`, from the first input."""
+        """The value of the attribute `_inferred`, from the first input."""
         raise NotImplementedError
 
     def has_uninitialized_params(self: Any) -> bool:
@@ -187,7 +185,7 @@ class _Lazy:
             for name, tensor in getattr(self, table).items():
                 if is_lazy(tensor):
                     tensor._become(getattr(made, table)[name].data)
-        setattr(self, self._told, count)
+        setattr(self, self._inferred, count)
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Create the parameters, change the class and call the module."""
@@ -219,7 +217,7 @@ class _Lazy:
 class LazyLinear(_Lazy, Linear):
     """A `Linear` that takes `in_features` from its first input."""
 
-    _told = "in_features"
+    _inferred = "in_features"
 
     def _count(self, input: Tensor) -> int:
         return int(input.shape[-1])
@@ -228,7 +226,7 @@ class LazyLinear(_Lazy, Linear):
 class _LazyConvolution(_Lazy):
     """The base of lazy convolutions."""
 
-    _told = "in_channels"
+    _inferred = "in_channels"
 
     def _count(self: Any, input: Tensor) -> int:
         axes = self._ndim
@@ -243,8 +241,8 @@ class _LazyConvolution(_Lazy):
 class _LazyNorm(_Lazy):
     """The base of lazy norms."""
 
-    _told = "num_features"
-    _wanted = ("affine", "track_running_stats")
+    _inferred = "num_features"
+    _true_by_default = ("affine", "track_running_stats")
 
     def _count(self: Any, input: Tensor) -> int:
         self._check_input_dim(input)
@@ -253,7 +251,7 @@ class _LazyNorm(_Lazy):
 
 def _lazy(base: type[Module], kind: type[_Lazy]) -> Any:
     name = f"Lazy{base.__name__}"
-    words = f"A `{base.__name__}` that takes `{kind._told}` from its first input."
+    words = f"A `{base.__name__}` that takes `{kind._inferred}` from its first input."
     return type(name, (kind, base), {"__doc__": words, "__module__": __name__})
 
 

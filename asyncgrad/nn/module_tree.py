@@ -21,7 +21,7 @@ class Members:
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Any]
     _non_persistent_buffers_set: set[str]
-    #: A call is one of another module, for which hooks of all modules are called.
+    #: Whether calls go on to another module, for which the hooks of all modules are called.
     _stands_for_another = False
 
     # -- attributes -------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class CapturedStep:
                     continue
                 if is_held(parameter) or not self._add(looked, group, parameter, known):
                     return None
-        # Each parameter is counted once.
+        # Parameters that are listed twice are updated twice, which one captured step does not do.
         if len({id(parameter) for _, parameter, _ in looked.members}) < len(looked.members):
             return None
         return looked

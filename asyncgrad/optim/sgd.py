@@ -40,7 +40,7 @@ class SGD(ElementwiseOptimizer):
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def _next_number(self, state: State) -> int:
-        # Steps are not counted; only the first one differs from the others.
+        # Steps are not counted: only the first one differs from the others, of which 2 is one.
         return 2
 
     _count_step = _next_number

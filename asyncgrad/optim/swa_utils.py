@@ -85,7 +85,8 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None
 def _moved(means: list[Tensor], values: list[Tensor], share: float) -> bool:
     """Move means on the host towards values by a compiled kernel; whether there is one.
 
-    It is that of SGD, for the difference as gradient: a weight decay of 1, less the values.
+    The kernel is that of SGD. With the values as gradients to ascend and a weight decay of 1, its
+    direction of descent is `mean - value`.
     """
     kernel = CPU.compiled.get("sgd")
     if kernel is None or not modes.current().plain:

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.aliases import Array
-from asyncgrad.devices.host_kernels.calls import DTYPES, empty
+from asyncgrad.devices.host_kernels.calls import DTYPES, PIECE, empty
 from asyncgrad.devices.host_kernels.compiling import compiled, kernel
 from asyncgrad.devices.host_kernels.functions import ADDED, line_squares, line_sum
 from asyncgrad.devices.host_kernels.vectors import address, copy
 from asyncgrad.devices.pieces import in_pieces
 
-#: Elements of a piece that idle threads take.
-_PIECE = 1 << 18
 #: Channels are computed if they have so many elements beside one another.
 _BESIDE = 8
 
@@ -171,7 +169,7 @@ def _call(compute: Any, eps: float, x: Array, *others: Array) -> Any:
             return NotImplemented
     outs = empty(x.shape, x.dtype, x.size), np.empty(count, x.dtype), np.empty(count, x.dtype)
     flat = [np.ascontiguousarray(array).reshape(-1) for array in (*arrays, *outs)]
-    step = max(1, _PIECE // (runs * beside))
+    step = max(1, PIECE // (runs * beside))
 
     def of_channels(low: int) -> None:
         compute(low, min(low + step, count), runs, beside, count, eps, *flat)

@@ -13,9 +13,10 @@ from asyncgrad.devices.pieces import in_pieces
 from asyncgrad.devices.pointwise import NUMBERS, Elementwise
 from asyncgrad.devices.pool import POOL
 
-#: Elements of a piece that idle threads take, and how many make three pieces: fewer are not cut.
-_PIECE = 1 << 18
-_FEW = 3 * _PIECE
+#: Elements of a piece that idle threads take.
+PIECE = 1 << 18
+#: Fewer elements, those of three pieces, are not cut.
+_FEW = 3 * PIECE
 _ARRAY = np.ndarray
 #: What kernels are compiled for: not numbers of another order of bytes.
 DTYPES = frozenset({np.dtype("f"), np.dtype("d")})
@@ -41,7 +42,7 @@ def ranges(count: int, size: int) -> list[tuple[int, int]]:
     """How `count` lines, which have so many elements in all, are cut into pieces."""
     if size < _FEW:
         return [(0, count)]
-    step = max(1, _PIECE * count // size)
+    step = max(1, PIECE * count // size)
     return [(low, min(low + step, count)) for low in range(0, count, step)]
 
 

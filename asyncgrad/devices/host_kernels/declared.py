@@ -47,8 +47,6 @@ from asyncgrad.devices.kernels import ALONE, FUNCTIONS, OF_INTEGERS, SOURCES
 from asyncgrad.devices.pointwise import CDF, LOSSES, NUMBERS, Elementwise
 from asyncgrad.devices.updates import UPDATES
 
-#: So many elements are added up in the kernel's dtype; their sums are added in double precision.
-_ADDED = 512
 #: Kernels of single elements that NumPy or other modules compute on the host. The derivative of
 #: tanh would gain a third on large arrays, and take twice as long on small ones.
 _LEFT = OF_INTEGERS | {
@@ -137,8 +135,8 @@ def _total(name: str, declared: Elementwise) -> str:
         f"@kernel(integer, integer, {', '.join(kinds)})",
         f"def {name}_total(low, high, {', '.join(given)}):",
         "    total = 0.0",
-        f"    for start in range(low, high, {_ADDED}):",
-        f"        stop = min(start + {_ADDED}, high)",
+        f"    for start in range(low, high, {functions.ADDED}):",
+        f"        stop = min(start + {functions.ADDED}, high)",
         *(f"        {n}_part = {n}_[start:stop]" for n in arrays),
         "        part = T(0)",
         "        for at in range(stop - start):",
@@ -186,9 +184,7 @@ class Kernels:
         for name in LOSSES:
             totals = {dtype: getattr(module, f"{name}_total") for dtype, module in modules.items()}
             self.functions[f"{name}_total"] = supported(partial(total, totals))
-        for module in (
-            attention, batch_norm, convolution, norms, softmax,
-        ):  # fmt: skip
+        for module in (attention, batch_norm, convolution, norms, softmax):
             self.functions |= module.FUNCTIONS
 
     def for_steps(self, name: str, *arrays: Array) -> Any:

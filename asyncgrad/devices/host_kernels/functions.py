@@ -265,13 +265,13 @@ value = _of_dtype(value_f, value_d, types.int32)
 
 # -- of rows --------------------------------------------------------------------------------------
 
-#: Elements of a row that are added up in the arrays' dtype.
+#: So many elements are added up in the arrays' dtype; such sums are added in double precision.
 ADDED = 512
 
 
 @compiled()
 def line_sum(values: Any) -> Any:
-    """The sum of an array: of its parts in double precision."""
+    """The sum of an array's elements."""
     total = 0.0
     for start in range(0, values.size, ADDED):
         part = values[start : start + ADDED]
@@ -284,7 +284,7 @@ def line_sum(values: Any) -> Any:
 
 @compiled()
 def line_dot(values: Any, others: Any) -> Any:
-    """The sum of products, in the same way."""
+    """The sum of the products of two arrays' elements."""
     total = 0.0
     for start in range(0, values.size, ADDED):
         part = values[start : start + ADDED]

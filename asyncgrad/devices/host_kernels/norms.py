@@ -159,7 +159,7 @@ def _layer_norm_gradient(
 def _rms_gradient(
     g: Any, x: Any, inverse: Any, dim: int, weight: Any, sums: list[Any] | None
 ) -> Any:
-    """The same of a norm that takes no mean away."""
+    """The gradient by `x` of a norm that subtracts no mean."""
     mean = np.zeros(inverse.shape, x.dtype)
     return _layer_norm_gradient(g, x, mean, inverse, dim, weight, sums, False)
 

@@ -20,7 +20,7 @@ _SOFTMAX, _LOG_SOFTMAX, _LOG_SUMS = range(3)
 
 @kernel("ii ii x yy")
 def _softmax(low: int, high: int, length: int, how: int, x_: Any, y_: Any, sums_: Any) -> None:
-    """One of three functions along the last axis."""
+    """Softmax, its logarithm or the logarithm of the sum of exponentials, along the last axis."""
     T = x_.dtype.type
     own = np.empty(length, x_.dtype)
     for line in range(low, high):
@@ -55,7 +55,7 @@ def _softmax(low: int, high: int, length: int, how: int, x_: Any, y_: Any, sums_
 def _softmax_gradient(
     low: int, high: int, length: int, how: int, g_: Any, y_: Any, d_: Any
 ) -> None:
-    """The gradient of the first two."""
+    """The gradient of softmax, or of its logarithm, along the last axis."""
     T = g_.dtype.type
     for line in range(low, high):
         g = g_[line * length : (line + 1) * length]
@@ -87,7 +87,7 @@ def _lines_of(group: int, beside: int) -> tuple[int, int, int]:
 def _softmax_beside(
     low: int, high: int, length: int, beside: int, how: int, x_: Any, y_: Any, sums_: Any
 ) -> None:
-    """One of the three along another axis; "rows" are groups of lines."""
+    """What `_softmax` computes, along another axis; `low` and `high` are groups of lines."""
     T = x_.dtype.type
     top_ = np.empty(_WIDTH, x_.dtype)
     for group in range(low, high):
@@ -133,7 +133,7 @@ def _softmax_beside(
 def _softmax_gradient_beside(
     low: int, high: int, length: int, beside: int, how: int, g_: Any, y_: Any, d_: Any
 ) -> None:
-    """The gradient of the same."""
+    """What `_softmax_gradient` computes, along another axis."""
     T = g_.dtype.type
     total_ = np.empty(_WIDTH, g_.dtype)
     for group in range(low, high):
@@ -216,7 +216,7 @@ def _along_axis(
 
 
 def _along(how: int) -> Callable[..., Any]:
-    """A function of `_softmax_beside`."""
+    """Softmax, its logarithm or the logarithm of the sum of exponentials, along any axis."""
 
     def call(x: Any, dim: int) -> Any:
         of_lines, before, length, beside = _parts(x, dim)
@@ -231,7 +231,7 @@ def _along(how: int) -> Callable[..., Any]:
 
 
 def _gradient_along(how: int) -> Callable[..., Any]:
-    """A function of `_softmax_gradient_beside`."""
+    """The gradient of softmax, or of its logarithm, along any axis."""
 
     def call(g: Any, y: Any, dim: int) -> Any:
         _, before, length, beside = _parts(y, dim)

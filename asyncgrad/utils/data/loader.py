@@ -244,7 +244,7 @@ class _Ahead:
         self._timeout = loader.timeout or None
         self._seed = seed
         self._loads: Iterator[tuple[int, Any]] = enumerate(loader._loads())
-        #: Those that were not begun when a caller was cancelled; the next one is the last.
+        #: Loads that had not begun when a caller was cancelled, the next one last.
         self._again: list[tuple[int, Any]] = []
         #: In order: the batch's number, the function that loads it, and the future of its result.
         self._pending: deque[tuple[int, Callable[[], Any], Future[Any]]] = deque()
@@ -334,7 +334,7 @@ class _Ahead:
     def _close(self) -> None:
         self._loads = enumerate(())
         self._again.clear()
-        # Those that other tasks wait for are no longer here, and are loaded.
+        # Batches that other tasks wait for have left `_pending`; they are still loaded.
         for _, _, future in self._pending:
             future.cancel()
         self._pending.clear()
