@@ -55,3 +55,22 @@ def test_examples_are_scanned_alone():
     for one, alone in zip(found, x, strict=True):
         expected = ag.func.grad(lambda x: (ag.logcumsumexp(x, 1) ** 2).sum())(alone)
         np.testing.assert_allclose(one.numpy(), expected.numpy(), rtol=1e-12)
+
+
+def test_gradients_of_long_products_take_no_more_memory_than_their_operand():
+    """A matrix of factors for each pair of elements would take 80 GB."""
+    results = []
+    for T in (torch, ag):
+        x = T.linspace(0.999, 1.001, 100_000, dtype=T.float64).requires_grad_()
+        results.append(T.autograd.grad(x.cumprod(0).sum(), x)[0].numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2, 4])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_derivatives_of_running_products_are_exact_at_zeros(zeros, dim):
+    array = np.random.default_rng(zeros).standard_normal((4, 5))
+    array.reshape(-1)[[3, 8, 7, 13][:zeros]] = 0
+    x = ag.tensor(array, requires_grad=True)
+    assert ag.autograd.gradcheck(lambda x: x.cumprod(dim), x, check_forward_ad=True)
+    assert ag.autograd.gradgradcheck(lambda x: x.cumprod(dim), x)

@@ -66,7 +66,6 @@ RUNS_AGAIN = {
     "scatter_add": "without axes it is a sum",
     "index_copy": "without axes it is a copy",
     "index_fill": "without axes it is a copy",
-    "cumprod": "without axes it is a copy",
 }
 #: And that can't where PyTorch's can: they are made of functions that keep what is constant.
 RUNS_ONCE = {

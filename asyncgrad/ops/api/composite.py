@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from asyncgrad.core import recording
-from asyncgrad.core.modes import current
-from asyncgrad.core.variable import Variable, requires_grad, wrap
+from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api.complex_parts import real
 from asyncgrad.ops.api.elementwise import add, check_factor, where
 from asyncgrad.ops.api.linalg import bmm, dot, mv, of_one_dtype, outer
-from asyncgrad.ops.api.reduction import amax, amin, mean, norm, prod, std, sum, var, vector_norm
-from asyncgrad.ops.api.shape import cat, expand, narrow, tril, unsqueeze
+from asyncgrad.ops.api.reduction import amax, amin, mean, norm, std, sum, var, vector_norm
+from asyncgrad.ops.api.shape import cat, expand, narrow
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
@@ -357,11 +355,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 
 @accumulates
-@one_node("CumprodBackward0")
 def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative products along an axis; gradients are exact even at zeros.
-
-    If a gradient is recorded, memory grows with the square of the axis' length.
 
     Args:
         dtype: converted to first, not bool; if None, int64 for integers and booleans.
@@ -371,23 +366,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tenso
     if dtype is not None or category(kind) < 2:
         x = cast(x, np.dtype("int64" if dtype is None else dtype))
     check_dtype("cumprod", x._metadata.dtype, f"{REAL}c")
-    axis = one_dim("cumprod", dim, len(x._metadata.shape))
-    if not x._metadata.shape or not x._metadata.size:
-        return R.clone(x)
-    modes = current()
-    if modes.batch is None and modes.dual_level is None and not (modes.grad and requires_grad(x)):
-        F = x._metadata.F
-        array = recording.again(F.xp.cumprod, x._array, axis, x._array.dtype)
-        return wrap(array, F.metadata_of(array))
-    length = x._metadata.shape[axis]
-    last = R.permute(x, (*(i for i in range(x.ndim) if i != axis), axis))
-    before = tril(x.new_ones((length, length), dtype=bool))
-    rows = expand(unsqueeze(last, -2), (*last.shape[:-1], length, length))
-    products = prod(where(before, rows, x.new_ones(())), -1)
-    back = [*range(x.ndim - 1)]
-    back.insert(axis, x.ndim - 1)
-    # A copy, since `prod` saves its result, and users may change this one in place.
-    return R.clone(R.permute(products, tuple(back)))
+    return R.cumprod(x, one_dim("cumprod", dim, len(x._metadata.shape)))
 
 
 @writes

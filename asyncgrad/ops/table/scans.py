@@ -13,7 +13,9 @@ import numpy as np
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_rules
 from asyncgrad.ops.dtype import INEXACT, check_dtype
+from asyncgrad.ops.fused import widening
 from asyncgrad.ops.op import operation
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
 
 
@@ -58,8 +60,8 @@ def _logcumsumexp(xp: Library, x: Array, dim: int) -> Any:
     if not x.ndim:
         return x.copy()
     if x.__class__ is np.ndarray and x.dtype.kind == "f":
-        return np.logaddexp.accumulate(x, axis=dim, dtype=x.dtype)
-    out = xp.array(x)
+        return in_order(np.logaddexp.accumulate(x, axis=dim, dtype=x.dtype))
+    out = xp.array(x, order="C")
     lines = xp.moveaxis(out, dim, 0)
     for i in range(1, len(lines)):
         lines[i] = _log_of_two(xp, lines[i - 1], lines[i])
@@ -87,7 +89,41 @@ def _logcumsumexp_push(F: Namespace, t: Value, x: Value, out: Value, dim: int) -
     return F.recurrence(moved, _ratios(F, out, dim), dim)
 
 
+@widening
+def _cumprod(xp: Library, x: Array, dim: int) -> Any:
+    return in_order(xp.cumprod(x, dim, x.dtype)) if x.ndim else x.copy()
+
+
+def _product_before(F: Namespace, out: Value, dim: int) -> Any:
+    """The product of all previous elements, 1 for the first."""
+    first = F.zero(F.narrow(out, dim, 0, 1)) + 1
+    return F.cat((first, F.narrow(out, dim, 0, out.shape[dim] - 1)), dim)
+
+
+def _cumprod_pull(F: Namespace, g: Value, x: Value, out: Value, dim: int) -> Any:
+    """The gradient, by division on the host if no product is 0."""
+    if not x.shape or not x.shape[dim]:
+        return F.clone(g)
+    if F.fused and out.__class__ is np.ndarray and np.count_nonzero(out) == out.size:
+        return F.div(F.cumsum_back(F.mul(g, out), dim), x)
+    return F.chain(_recurrence_back(F, g, x, dim), _product_before(F, out, dim))
+
+
+def _cumprod_push(F: Namespace, t: Value, x: Value, out: Value, dim: int) -> Any:
+    if not x.shape or not x.shape[dim]:
+        return F.clone(t)
+    return F.recurrence(F.mul(t, _product_before(F, out, dim)), x, dim)
+
+
 OPS = (
+    operation(
+        "cumprod",
+        _cumprod,
+        pulls={"x": _cumprod_pull},
+        pushes={"x": _cumprod_push},
+        renews=True,
+        batch=batch_rules.line,
+    ),
     operation(
         "recurrence",
         _recurrence,
