@@ -43,7 +43,8 @@ from asyncgrad.replay.unchanged import VALUES
 _CONSTANTS = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(Ellipsis), np.dtype, DType, type,
 })  # fmt: skip
-_ONE_ARRAY = "two of its tensors are one array"
+#: Why a call can't be repeated that is given such tensors.
+ONE_ARRAY = "two of its tensors are one array"
 
 
 class Recorded(NamedTuple):
@@ -191,7 +192,7 @@ class KnownArrays:
         array = source.tensor._array
         if place is None or place.sample is not array:
             if id(array) in self._shared and id(array) in self.known:
-                raise UnrepeatableError(_ONE_ARRAY)
+                raise UnrepeatableError(ONE_ARRAY)
             place = self.loaded[source] = self.new(array)
             self.steps.append(Load(source, place, False))
         return place
@@ -216,7 +217,7 @@ class KnownArrays:
                     "before the call"
                 )
             if id(array) in self._shared:
-                raise UnrepeatableError(_ONE_ARRAY)
+                raise UnrepeatableError(ONE_ARRAY)
             return self._load(source)
         return place
 

@@ -23,7 +23,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.nn.module import Module
 from asyncgrad.ops.promotion import default_dtype
 from asyncgrad.replay.anew import BailError
-from asyncgrad.replay.arrays import Recorded
+from asyncgrad.replay.arrays import ONE_ARRAY, Recorded
 from asyncgrad.replay.awaited import replay, replay_blocking
 from asyncgrad.replay.division import Divider, Division
 from asyncgrad.replay.entry import Entry, Recording
@@ -33,7 +33,7 @@ from asyncgrad.replay.program import Program
 from asyncgrad.replay.reach import Reached
 from asyncgrad.replay.recorder import Recorder
 from asyncgrad.replay.signature import Signature
-from asyncgrad.replay.steps import CHANGED, UnrepeatableError
+from asyncgrad.replay.steps import CHANGED, IN_PLACE, UnrepeatableError
 from asyncgrad.scheduler import engine_of, run_multi_pass, turn_of_caller, waits
 from asyncgrad.scheduler.reentrant import is_in_node
 
@@ -516,6 +516,10 @@ class Compiled(Generic[_P, _R]):
                 where = self._divider_of().changes() if recorder.reason == CHANGED else ""
                 raise AutogradError(f"compile(fullgraph=True): {error}{where}") from None
         finally:
+            if ONE_ARRAY in str(recorder.reason) or (
+                entry.program is not None and IN_PLACE in entry.program.anew
+            ):
+                signature.tell_shared(reached)
             recorder.forget()
             signature.forget()
         entry.reason = recorder.reason

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -93,6 +94,13 @@ class Signature:
         known.difference_update(self.tensors)
         if known and self.tensors:
             self._refuse_if(f"not {self._constant(known)}.isdisjoint({self._last[7:]})")
+
+    def tell_shared(self, reached: Reached) -> None:
+        """Compare at each call, too, which tensors share memory: a change of one changes others."""
+        shares = partial(_sharing, reached.tensors)
+        if self.tensors:
+            known = self._constant(shares(self.tensors))
+            self._refuse_if(f"{self._constant(shares)}({self._last[7:]}) != {known}")
 
     def holds(self) -> bool:
         """Whether the arguments are still as they were when they were described."""
@@ -236,6 +244,18 @@ def _state(tensor: Any) -> tuple[Any, ...]:
     meta = tensor._autograd
     state = None if meta is None else meta_state(meta)
     return tensor._metadata, tensor._edge, tensor._array.strides, state, requires_grad(tensor)
+
+
+def _sharing(reached: list[Any], tensors: Sequence[Any]) -> list[int]:
+    """For each tensor, the number of the first one with its memory, among those reached, too."""
+    first: dict[Any, int] = {}
+    for number, tensor in enumerate(reached):
+        meta = tensor._autograd
+        for one in (tensor, None if meta is None else meta.grad):
+            if one is not None:
+                first.setdefault(one._counter or id(one), number)
+    start = len(reached)
+    return [first.setdefault(x._counter or id(x), n) for n, x in enumerate(tensors, start)]
 
 
 def _is_constant(tensor: Any, inference: bool) -> bool:

@@ -248,6 +248,48 @@ def test_an_index_out_of_range_changes_nothing():
     assert (w.tolist(), w._version) == ([3, 2, 3], 0)
 
 
+def test_changes_of_arguments_that_share_memory():
+    """They are counted for the tensors that share it in this call, not in the recorded one."""
+    w = ag.ones(3, requires_grad=True)
+    x = ag.ones(6)
+    pairs = [
+        lambda: (ag.ones(3), ag.ones(3)),
+        lambda: (x[:3], x.view(6)[:3]),
+        lambda: tuple(x.view(2, 3)),
+        lambda: (ag.ones(3), w.detach()),
+        lambda: (w.grad, w.grad.detach()),
+        lambda: (ag.ones(3), ag.ones(3)),
+    ]
+
+    def saved(a, b):
+        loss = (a * w).sum()
+        b.mul_(2)
+        loss.backward()
+
+    def changed(a, b):
+        a.mul_(2)
+        b.add_(1)
+
+    def outcome(function, pair):
+        w.data, w.grad = ag.ones(3), ag.zeros(3)
+        x.data = ag.ones(6)
+        a, b = pair()
+        before = a._version, b._version
+        try:
+            function(a, b)
+        except RuntimeError as error:
+            return type(error)
+        versions = a._version - before[0], b._version - before[1]
+        return w.grad.tolist(), w.tolist(), a.tolist(), b.tolist(), versions
+
+    for function in (saved, changed):
+        fast = ag.compile(function)
+        for _ in range(2):
+            for pair in pairs:
+                assert outcome(fast, pair) == outcome(function, pair)
+        assert int(fast.explain().split()[3]) >= 3, fast.explain()
+
+
 def test_a_saved_value_that_was_changed_is_an_error():
     """In a pass outside of the call, as eagerly."""
     w = ag.ones(3, requires_grad=True)
