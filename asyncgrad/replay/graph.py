@@ -30,7 +30,7 @@ from asyncgrad.core.node_streams import note_streams
 from asyncgrad.core.run_node import some_pulls
 from asyncgrad.core.saved import values_as_tensors
 from asyncgrad.core.saved_values import run_rule
-from asyncgrad.core.variable import counter_of, gradient_edge, is_inference
+from asyncgrad.core.variable import AccumulateGrad, counter_of, gradient_edge, is_inference
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.ops.registry import RECORDED
 from asyncgrad.replay.arrays import KnownArrays, Recorded
@@ -169,7 +169,7 @@ class Graph:
             raise UnrepeatableError("it returns a part of a tensor that it has split")
         while todo:
             node: Any = todo.pop()
-            if node in found:
+            if node in found or _is_unseen_leaf(node):
                 continue
             found[node] = None
             if node.rule is None and node._form is None:
@@ -182,6 +182,8 @@ class Graph:
                     slots.append((-node.sequence_nr, number, source))
                 elif stored is not None:
                     todo.append(as_edge(stored).node)
+        if not slots:
+            raise UnrepeatableError("what it returns has a graph that leads to no other tensor")
         self._slots = [source for *_, source in sorted(slots, key=lambda slot: slot[:2])]
         nodes = sorted(found, key=lambda node: node.sequence_nr)
         numbers = {node: number for number, node in enumerate(nodes)}
@@ -495,6 +497,17 @@ class Graph:
 def tensor_of(source: Source, arguments: Any) -> Any:
     """The tensor of a source in this call."""
     return source.tensor if source.argument is None else arguments[source.argument]
+
+
+def _is_unseen_leaf(node: Any) -> bool:
+    """Whether a node, which leads to no source, leads to a leaf of the call's own.
+
+    Nobody sees the gradient that a pass outside of the call would give to that leaf.
+    """
+    if node.__class__ is not AccumulateGrad or node.extras is not None:
+        return False
+    meta: Any = node.variable._autograd
+    return meta.extras is None and meta.grad is None
 
 
 def _counter(tensor: Any) -> VersionCounter:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -28,7 +30,7 @@ from asyncgrad.ops.device_check import device_of
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.replay.arrays import KnownArrays
 from asyncgrad.replay.device_arrays import is_array
-from asyncgrad.replay.memory import like_first, like_second
+from asyncgrad.replay.memory import sum_in
 from asyncgrad.replay.steps import Again, Compute, Place, Same, UnrepeatableError
 from asyncgrad.replay.watched_rule import WatchedRule, behind, set_rule, steps_of
 
@@ -237,9 +239,10 @@ class WatchedPass:
                 value = function(total.sample, place.sample)
                 target = like if last else self._added_into(total, place)
                 if target is not None and value.strides != target.strides:
-                    first = total.sample.strides == target.strides
-                    function = like_first if first else like_second
-                    value = function(total.sample, place.sample)
+                    placed = partial(sum_in, target.dtype, target.strides)
+                    # For a part of a larger array, this fails; its layout may not matter.
+                    with suppress(ValueError):
+                        value, function = placed(total.sample, place.sample), placed
             else:
                 # The pass has made this sum already. Its result is the sample, so that the device
                 # need not add once more.
@@ -247,7 +250,9 @@ class WatchedPass:
             made = recorder.new(value)
             self._owned.add(made)
             cost = metadata_at(node, position).cost
-            recorder.steps.append(Compute(function.__name__, function, (total, place), made, cost))
+            recorder.steps.append(
+                Compute("a sum of gradients", function, (total, place), made, cost)
+            )
             total = made
         self.arrived[node, position] = [(0, 0, total)]
         return total

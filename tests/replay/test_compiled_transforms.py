@@ -175,6 +175,31 @@ def test_a_change_of_what_a_transform_reads_is_followed():
     assert "2 recorded, 6 replayed" in fast.explain()
 
 
+@pytest.mark.parametrize(
+    "transform",
+    [func.grad, func.hessian, lambda f: lambda x: func.vmap(func.grad(f))(x.expand(2, 3))],
+)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_results_of_transforms_have_a_graph_to_weights(transform, create_graph):
+    """Where the function reads weights that require grad, and x by a leaf that nobody sees."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    made = transform(lambda x: (model(x) ** 2).sum())
+    fast = ag.compile(made)
+    for number in range(4):
+        found = []
+        for call in (made, fast):
+            x = (ag.arange(3.0) / (number + 1)).requires_grad_()
+            loss = (call(x) ** 2).sum()
+            if create_graph:
+                slopes = ag.grad(loss, [x, *model.parameters()], create_graph=True)
+                loss = sum((slope**2).sum() for slope in slopes)
+            model.zero_grad()
+            loss.backward()
+            found.append(leaves([loss.detach(), x.grad, *[p.grad for p in model.parameters()]]))
+        assert found[0] == found[1]
+    assert "1 recorded, 3 replayed" in fast.explain(), fast.explain()
+
+
 def test_tensors_that_share_an_array_are_told_apart():
     """A weight and what `detach` of it has returned; later they are two arrays."""
     model = nn.Linear(3, 3)

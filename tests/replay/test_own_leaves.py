@@ -10,6 +10,7 @@ import asyncgrad as ag
 from asyncgrad import nn
 
 F = nn.functional
+SEEN: list[Any] = []
 WEIGHT = nn.Parameter(ag.arange(12.0).reshape(3, 4) / 9)
 
 
@@ -129,6 +130,40 @@ def test_gradients_of_own_leaves(function: Any) -> None:
     assert all(bits(result) == known for result, known in results)
     if function in REPLAYED:
         assert "1 recorded, 3 replayed" in fast.explain(), fast.explain()
+
+
+def hook_on_leaf(leaf: Any, y: Any) -> Any:
+    leaf.register_hook(lambda g: SEEN.append(g.tolist()))
+    return y
+
+
+def gradient_of_leaf(leaf: Any, y: Any) -> Any:
+    y.sum().backward(retain_graph=True)
+    return y, leaf.grad
+
+
+@pytest.mark.parametrize(
+    "use", [lambda leaf, y: y, lambda leaf, y: leaf * 2, hook_on_leaf, gradient_of_leaf]
+)
+def test_a_pass_outside_to_own_leaves(use: Any) -> None:
+    """What it does there is seen by a hook, and in the leaf's gradient if that was returned."""
+
+    def function(x: Any) -> Any:
+        leaf = x.detach().requires_grad_()
+        return use(leaf, (leaf @ WEIGHT).tanh())
+
+    fast = ag.compile(function)
+    for number in range(4):
+        found = []
+        for call in (function, fast):
+            SEEN.clear()
+            WEIGHT.grad = None
+            result = call(ag.arange(6.0).reshape(2, 3) / (number + 1))
+            first = result[0] if isinstance(result, tuple) else result
+            first.sum().backward()
+            grad = () if WEIGHT.grad is None else (WEIGHT.grad,)
+            found.append((bits(result), bits(grad), SEEN[:]))
+        assert found[0] == found[1]
 
 
 def test_own_leaves_on_a_device_with_streams() -> None:

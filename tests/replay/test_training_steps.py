@@ -127,6 +127,25 @@ def test_changes_between_steps_are_followed():
     assert replays(fast) >= 9, fast.explain()
 
 
+def test_products_of_the_hessian_with_a_vector():
+    """A vector times a matrix is a row whose gradients are added in the layout of the first."""
+    w, v = ag.randn(3).requires_grad_(), ag.randn(3, 3).requires_grad_()
+
+    def step(x):
+        slopes = ag.grad((ag.tanh(x * w) @ v).pow(2).sum(), [w, v], create_graph=True)
+        sum((slope * slope).sum() for slope in slopes).backward()
+        return [slope.detach() for slope in slopes]
+
+    fast = ag.compile(step)
+    for number in range(4):
+        found = []
+        for call in (step, fast):
+            w.grad = v.grad = None
+            found.append(bits([call(ag.arange(3.0) - number), w.grad, v.grad]))
+        assert found[0] == found[1]
+    assert replays(fast) == 3, fast.explain()
+
+
 def test_gradients_of_other_passes_are_added_to():
     """A replay adds to what is there, in the same memory; new gradients are not those of before."""
     w = ag.ones(3, requires_grad=True)
