@@ -131,20 +131,22 @@ async def _call(pool: Any, address: str, key: str, message: Message) -> tuple[bo
 class DaskPeers:
     """Calls hosts from a worker."""
 
-    def __init__(self, addresses: Sequence[str], keys: Sequence[str]) -> None:
-        """Know where the hosts are."""
+    def __init__(self, addresses: Sequence[str], keys: Sequence[str], pool: Any) -> None:
+        """Know where the hosts are, and what connects to them."""
         self._addresses = addresses
         self._keys = keys
-        self._worker: Any = None
+        self._pool = pool
 
     def __reduce__(self) -> Any:
-        return DaskPeers, (self._addresses, self._keys)
+        return _peers_on_worker, (self._addresses, self._keys)
 
     async def call(self, rank: int, message: Message) -> tuple[bool, Any]:
         """Await `take(message)` of a host."""
-        if self._worker is None:
-            self._worker = distributed.get_worker()
-        return await _call(self._worker.rpc, self._addresses[rank], self._keys[rank], message)
+        return await _call(self._pool, self._addresses[rank], self._keys[rank], message)
+
+
+def _peers_on_worker(addresses: Sequence[str], keys: Sequence[str]) -> DaskPeers:
+    return DaskPeers(addresses, keys, distributed.get_worker().rpc)
 
 
 class DaskEngine:
@@ -271,7 +273,7 @@ class DaskEngine:
 
     def peers(self) -> DaskPeers:
         """What hosts call one another with."""
-        return DaskPeers(self._addresses, self._keys)
+        return DaskPeers(self._addresses, self._keys, self._client.rpc)
 
     async def close(self) -> None:
         """Drop the hosts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from itertools import count
 from typing import Any
 
@@ -127,9 +127,14 @@ class Site:
             await self._gate.acquire()
             self.loop.call_soon(self._gate.release)
         if not fence.done():
-            # A task of its own also for this host, whose `take` can't be cancelled.
-            taken = self.host.take(message) if own else self._peers.call(rank, message)
-            calling: asyncio.Future[tuple[bool, Any]] = asyncio.ensure_future(taken)
+            # A task of its own also for this host, whose `take` can't be cancelled. In a context of
+            # its own: a connection that is made in it stays, and keeps the context, which refers to
+            # this site and what runs here.
+            calling: asyncio.Task[tuple[bool, Any]] = (
+                self.loop.create_task(self.host.take(message))
+                if own
+                else self.loop.create_task(self._peers.call(rank, message), context=Context())
+            )
             calling.add_done_callback(retrieve)
             try:
                 # If this wait is cancelled, the host does not notice. So another message asks it to

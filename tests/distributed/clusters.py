@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def cluster(workers: int, *, processes: bool) -> AsyncIterator[Client]:
+async def cluster(
+    workers: int, *, processes: bool, protocol: str | None = None
+) -> AsyncIterator[Client]:
     async with (
         LocalCluster(
             n_workers=workers,
             processes=processes,
+            protocol=protocol,
             threads_per_worker=1,
             # Another cluster may run beside it.
             dashboard_address=":0",

@@ -29,6 +29,7 @@ from reference_examples import run_examples
 from worlds import leaf, passes_as_one_process
 
 from asyncgrad.distributed.dask_engine import DaskEngine, DaskPeers
+from asyncgrad.distributed.host import Host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,25 @@ class _Adds:
 
 def test_a_cluster_in_one_process() -> None:
     asyncio.run(in_one_process())
+
+
+async def exchanges() -> int:
+    return len(await dist.all_gather(dist.get_rank()))
+
+
+async def over_sockets() -> None:
+    """What asyncio calls when a socket can be read keeps the context that the socket came from."""
+    async with cluster(2, processes=False, protocol="tcp://") as client:
+        async with dist.connect(client, grace=0.1) as world:
+            assert await world.run(exchanges) == [2, 2]
+        async with asyncio.timeout(20):
+            while any(type(one) is Host for one in gc.get_objects()):
+                await client.scheduler.identity()
+                gc.collect()
+
+
+def test_connections_between_workers_keep_nothing_of_a_world() -> None:
+    asyncio.run(over_sockets())
 
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "distributed.md"
