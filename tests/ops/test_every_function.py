@@ -7,6 +7,7 @@ neither is compared nor stands below with a reason fails.
 from __future__ import annotations
 
 import contextlib
+import math
 
 import numpy as np
 import oracle
@@ -248,6 +249,30 @@ IN_ORDER = {
     "roll": lambda T, x: x.roll(1, 0),
     "tril": lambda T, x: x.tril(),
     "triu": lambda T, x: x.triu(),
+    **{
+        f"{name} over {axes}": lambda T, x, name=name, axes=axes: getattr(T, name)(x, axes)
+        for name in ("sum", "mean", "std", "amax", "logsumexp", "nansum", "all", "count_nonzero")
+        for axes in (0, 1)
+    },
+    "prod": lambda T, x: x.prod(0),
+    "norm": lambda T, x: T.linalg.vector_norm(x, 3, dim=0, keepdim=True),
+    "greatest size": lambda T, x: T.linalg.vector_norm(x, math.inf, dim=1),
+    "cosine_similarity": lambda T, x: T.nn.functional.cosine_similarity(x, x, 0),
+    "cumsum": lambda T, x: x.cumsum(0),
+    "cumprod": lambda T, x: x.cumprod(1),
+    "logcumsumexp": lambda T, x: x.logcumsumexp(1),
+    "cummax": lambda T, x: x.cummax(0).indices,
+    "layer_norm": lambda T, x: T.nn.functional.layer_norm(x, x.shape[2:]),
+    "layer_norm of a matrix": lambda T, x: T.nn.functional.layer_norm(x[0], x.shape[2:]),
+    "matmul": lambda T, x: T.matmul(x[:, None].transpose(0, 1), x.transpose(1, 2)),
+    "rfft": lambda T, x: T.fft.rfft(x),
+    "irfft": lambda T, x: T.fft.irfft(x + 0j),
+    "masked_fill": lambda T, x: x.masked_fill(x[0, 0] > 0, 1),
+    "scatter": lambda T, x: x.scatter(0, T.tensor([[[1]]]), 2.0),
+    "index_add": lambda T, x: x.index_add(0, T.tensor([1]), x[:1]),
+    "index_copy": lambda T, x: x.index_copy(0, T.tensor([1]), x[:1]),
+    "repeat": lambda T, x: x.repeat(1, 2, 1),
+    "one_hot": lambda T, x: T.nn.functional.one_hot((x > 0.5).long(), 2),
 }
 
 

@@ -663,17 +663,17 @@ def index_put_(
 
 
 def copied(input: Tensor, name: str, *others: Any) -> Any:
-    """A copy of `input` to be changed in place, batched if one of `others` is."""
+    """A contiguous copy of `input` to be changed in place, batched if one of `others` is."""
     x = as_tensor_operand(input, name, 1)
     modes = current()
     if modes.plain and modes.grad:
         # The copy is not recorded, since the following in-place change records one node for both.
-        out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
+        out = wrap(x._metadata.kernels["clone"](x._array, "C"), x._metadata, gradient_edge(x))
         out._counter = VersionCounter()
         if recorders:
-            note_result(out._array, x._metadata.kernels["clone"], x._array)
+            note_result(out._array, x._metadata.kernels["clone"], x._array, "C")
         return out
-    return functools.reduce(for_each, others, R.clone(x))
+    return functools.reduce(for_each, others, R.clone(x, "C"))
 
 
 @writes_exactly
@@ -1035,4 +1035,4 @@ def _greatest(array: Array) -> int:
 
 
 def _hot(xp: Library, array: Array, classes: int) -> Any:
-    return (array[..., None] == xp.arange(classes)).astype(np.int64)
+    return (array[..., None] == xp.arange(classes)).astype(np.int64, "C")

@@ -21,6 +21,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view
 from asyncgrad.ops.promotion import as_tensor_operand, constant
 from asyncgrad.ops.signatures import named
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import computed_on_host
@@ -56,7 +57,7 @@ def _scanned(ufunc: Any, axis: int, array: Array) -> Any:
     shape = [1] * array.ndim
     shape[axis] = -1
     places = np.where(hits, np.arange(array.shape[axis]).reshape(shape), 0)
-    return np.maximum.accumulate(places, axis=axis)
+    return in_order(np.maximum.accumulate(places, axis=axis))
 
 
 def _so_far(name: str, greatest: str) -> Callable[..., Any]:

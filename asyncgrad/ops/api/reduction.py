@@ -28,6 +28,7 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import accumulates, writes, writes_exactly
 from asyncgrad.types import Array, DTypeLike, Ints, Tensor
@@ -388,7 +389,7 @@ def _logical(name: str) -> Callable[..., Tensor]:
             return mapped(lambda batch: reduce(batch, shifted, keepdim), x)
         if F.array_type is np.ndarray:
             # `np.all` and `np.any` call this in the end.
-            array = F.as_array(ufunc.reduce(x._array, dims, bool, None, keepdim))
+            array = in_order(F.as_array(ufunc.reduce(x._array, dims, bool, None, keepdim)))
         else:
             array = getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim)
         if metadata.dtype == np.uint8:

@@ -111,7 +111,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
             f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
             f"indices should be equal to source.size(dim), and all else to that of self"
         )
-    out = for_each(R.clone(x), y)
+    out = for_each(R.clone(x, "C"), y)
     out[_at(axis, at)] = y
     return out
 

@@ -32,6 +32,7 @@ from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import Op, Over, Refused, binary, factor, linear, operation, tangent, unary
 from asyncgrad.ops.quotients import exact
 from asyncgrad.ops.special import erf
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Number, Value
 
 _LN2 = math.log(2)
@@ -912,7 +913,7 @@ OPS = (
     ),
     operation(
         "masked_fill",
-        lambda xp, x, mask, value: xp.where(mask, value, x),
+        lambda xp, x, mask, value: in_order(xp.where(mask, value, x)),
         "x mask",
         pulls={"x": lambda F, g, mask: F.mask(g, ~mask)},
         linear=True,

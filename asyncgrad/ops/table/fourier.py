@@ -10,6 +10,7 @@ from typing import Any
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.fused import silent
 from asyncgrad.ops.op import linear
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Value
 
 
@@ -28,7 +29,7 @@ def _halved(xp: Library, x: Array, dim: int, scale: float) -> Any:
     out = xp.fft.rfft(x, axis=dim)
     if scale != 1:
         out *= scale
-    return out.astype(xp.result_type(x.dtype, xp.complex64), copy=False)
+    return in_order(out.astype(xp.result_type(x.dtype, xp.complex64), copy=False))
 
 
 def _halved_back(F: Namespace, g: Value, x_shape: tuple[int, ...], dim: int, scale: float) -> Any:
@@ -41,7 +42,7 @@ def _joined(xp: Library, x: Array, dim: int, length: int, scale: float) -> Any:
     out = xp.fft.irfft(x, length, axis=dim, norm="forward")
     if scale != 1:
         out *= scale
-    return out.astype(x.real.dtype, copy=False)
+    return in_order(out.astype(x.real.dtype, copy=False))
 
 
 def _joined_back(

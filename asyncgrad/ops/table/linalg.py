@@ -14,6 +14,7 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops import batch_products, batch_rules
 from asyncgrad.ops.fused import widening
 from asyncgrad.ops.op import fused, linear, operation
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Number, Shape, Value
 
 #: A conservative estimate of a core's floating-point operations in a nanosecond.
@@ -168,7 +169,7 @@ def _contract_cost(
 
 
 def _products(xp: Library, x: Array, y: Array) -> Any:
-    out = xp.matmul(x, y)
+    out = in_order(xp.matmul(x, y))
     # NumPy's products of bfloat16 have dtype float32.
     return out if out.dtype == x.dtype else out.astype(x.dtype)
 

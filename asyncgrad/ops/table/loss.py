@@ -17,7 +17,7 @@ from asyncgrad.ops.fused import along, compiled, elementwise, log_one_plus, mask
 from asyncgrad.ops.op import Op, Part, fused, linear, operation
 from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
 from asyncgrad.ops.table.elementwise import signs_of
-from asyncgrad.ops.table.shape import kept_shape
+from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.types import Array, Library, Namespace, Value
 
 #: The lower bound of logarithms of probabilities, as in PyTorch.
@@ -439,8 +439,8 @@ def _nll_spread(
 def _dots(xp: Library, x: Array, y: Array, dim: int) -> Any:
     """The dot products along an axis, which stays with length 1."""
     if dim == x.ndim - 1 and x.dtype.kind != "V" and xp.ndarray is np.ndarray:
-        return np.einsum("...i,...i->...", x, y)[..., None]
-    return (x * y).sum(axis=dim, keepdims=True)
+        return in_order(np.einsum("...i,...i->...", x, y))[..., None]
+    return in_order((x * y).sum(axis=dim, keepdims=True))
 
 
 def _cosine(xp: Library, x: Array, y: Array, dim: int, eps: float) -> Any:

@@ -23,6 +23,7 @@ from asyncgrad.ops.fused import (
 from asyncgrad.ops.op import fused, linear, operation
 from asyncgrad.ops.table.activation import line_total
 from asyncgrad.ops.table.linalg import total_of_rows
+from asyncgrad.ops.table.shape import in_order
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: BLAS adds up products line by line if there are few elements or the lines are long.
@@ -40,7 +41,7 @@ def _rows(x: Array, count: int) -> Any:
     """The array as a matrix: each row is normalised by itself and holds the last axes."""
     shape = x.shape
     if len(shape) == 2 and count == 1:
-        return x
+        return in_order(x)
     return x.reshape(prod(shape[:-count]), prod(shape[-count:]))
 
 

@@ -19,7 +19,7 @@ from asyncgrad.ops.dtype import is_half
 from asyncgrad.ops.fused import masked, widening
 from asyncgrad.ops.op import Op, fused, linear, operation
 from asyncgrad.ops.table.elementwise import sgn
-from asyncgrad.ops.table.shape import kept_shape
+from asyncgrad.ops.table.shape import in_order, kept_shape
 from asyncgrad.types import Array, Library, Namespace, Shape, Value
 
 #: How many pairs of shapes are cached, with the axes along which one is broadcast.
@@ -34,9 +34,11 @@ _SMALL = 4096
 def _total(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     """The sum; half precision is added up in float32."""
     dtype = x.dtype
-    if is_half(dtype):
-        return xp.add.reduce(x, dims, xp.float32, None, keepdim).astype(dtype)
-    return xp.add.reduce(x, dims, dtype, None, keepdim)
+    half = is_half(dtype)
+    out = xp.add.reduce(x, dims, xp.float32 if half else dtype, None, keepdim)
+    if out.ndim > 1:
+        out = in_order(out)
+    return out.astype(dtype) if half else out
 
 
 def _sum_to(xp: Library, x: Array, shape: tuple[int, ...]) -> Any:
@@ -78,6 +80,8 @@ def _mean(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> Any:
     count = _count(x.shape, dims)
     half = x.dtype.itemsize == 2
     total = xp.add.reduce(x, dims, xp.float32 if half else x.dtype, None, keepdim)
+    if total.ndim > 1:
+        total = in_order(total)
     mean = total / count if count else total * math.nan
     return mean.astype(x.dtype) if half else mean
 
@@ -137,7 +141,7 @@ def _square_totals(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) 
         and dims[0] == x.ndim - 1
         and x.dtype.itemsize > 2
     ):
-        out = np.vecdot(x, x).real
+        out = in_order(np.vecdot(x, x).real)
         return out[..., None] if keepdim else out
     squares = xp.square(x.real) + xp.square(x.imag) if x.dtype.kind == "c" else xp.square(x)
     return _total(xp, squares, dims, keepdim)
@@ -338,7 +342,7 @@ def _extreme_push(F: Namespace, t: Value, x: Value, out: Value, dims: Shape, kee
 def _extreme(name: str, method: str) -> Op:
     return operation(
         name,
-        lambda xp, x, dims, keepdim: getattr(x, method)(dims, None, keepdim),
+        lambda xp, x, dims, keepdim: in_order(getattr(x, method)(dims, None, keepdim)),
         of_real=True,
         pulls={"x": fused(_extreme_gradient, _extreme_pull)},
         pushes={"x": _extreme_push},
@@ -481,7 +485,7 @@ def _logsumexp(xp: Library, x: Array, dims: tuple[int, ...], keepdim: bool) -> A
     real: Any = x.real if x.dtype.kind == "c" else x
     for token in fp_errors_ignored:
         try:
-            peak = real.max(dims, None, keep)
+            peak = in_order(real.max(dims, None, keep))
             finite = xp.isfinite(peak)
             # An infinite peak is not subtracted: inf - inf would be NaN.
             if x.__class__ is not np.ndarray or xp.count_nonzero(finite) < peak.size:
@@ -539,13 +543,13 @@ def _vector_norm(xp: Library, x: Array, ord: float, dims: tuple[int, ...], keepd
                 return xp.sqrt(_square_totals(xp, x, dims, keepdim))
             size = xp.abs(x)
             if ord == math.inf:
-                return size.max(dims, None, keepdim)
+                return in_order(size.max(dims, None, keepdim))
             if ord == -math.inf:
-                return size.min(dims, None, keepdim)
+                return in_order(size.min(dims, None, keepdim))
             if ord == 1:
                 return _total(xp, size, dims, keepdim)
             if ord == 0:
-                return xp.add.reduce(size != 0, dims, size.dtype, None, keepdim)
+                return in_order(xp.add.reduce(size != 0, dims, size.dtype, None, keepdim))
             result = xp.power(_total(xp, xp.power(size, ord), dims, keepdim), 1 / ord)
         finally:
             restore_fp_errors(token)
@@ -671,7 +675,7 @@ def _nuclear_push(F: Namespace, t: Value, x: Value) -> Any:
 
 @widening
 def _accumulated(xp: Library, x: Array, dim: int) -> Any:
-    return xp.add.accumulate(x, dim, x.dtype) if x.ndim else x.copy()
+    return in_order(xp.add.accumulate(x, dim, x.dtype)) if x.ndim else x.copy()
 
 
 @widening
@@ -742,7 +746,7 @@ OPS = (
     ),
     operation(
         "prod",
-        lambda xp, x, dims, keepdim: xp.multiply.reduce(x, dims, x.dtype, None, keepdim),
+        lambda xp, x, dims, keepdim: in_order(xp.multiply.reduce(x, dims, x.dtype, None, keepdim)),
         pulls={"x": _prod_pull},
         pushes={"x": _prod_push},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),

@@ -407,7 +407,7 @@ OPS = (
     ),
     linear(
         "repeat",
-        lambda xp, x, repeats: xp.tile(x, repeats),
+        lambda xp, x, repeats: in_order(xp.tile(x, repeats)),
         _repeat_adjoint,
         fresh=False,
         batch=batch_rules.repeat,
