@@ -158,3 +158,36 @@ def test_sums_over_several_tiles_begin_with_the_first(queries, causal):
             found[m] = [leaf.grad.numpy() for leaf in leaves]
     for ours, theirs in zip(found[ag], found[torch], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 2, 3, 3), (3, 2, 3, 3)])
+@pytest.mark.parametrize("dtype", ["bool", "float32"])
+@pytest.mark.parametrize("learned", [False, True])
+def test_masks_of_another_shape_are_refused(shape, dtype, learned):
+    """Rows that no query has would be left out without a word."""
+    for T in (torch, ag):
+        mask = T.ones(shape, dtype=getattr(T, dtype))
+        q = T.ones(1, 2, 3, 4)
+        with pytest.raises(RuntimeError):
+            T.nn.functional.scaled_dot_product_attention(
+                q, q, q, mask.requires_grad_() if learned and dtype != "bool" else mask
+            )
+
+
+@pytest.mark.parametrize("boolean", [True, False])
+def test_each_example_has_a_mask_of_its_own(boolean):
+    """Also one that leaves a query no key."""
+    array = np.random.default_rng(0).standard_normal((2, 3, 4))
+    seen = np.array([[[1, 0, 1], [0, 0, 0], [1, 1, 1]], [[1, 1, 0], [1, 1, 1], [0, 1, 0]]], bool)
+    results = []
+    for T in (torch, ag):
+        x = T.tensor(array, requires_grad=True)
+        mask = T.tensor(seen if boolean else np.where(seen, 0.5, -np.inf))
+
+        def call(x, mask, T=T):
+            return T.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None], mask)
+
+        results.append((T.func.vmap(call)(x, mask), x))
+    (expected, theirs), (found, ours) = results
+    oracle.compare(expected, found)
+    oracle.compare_derivatives(expected, found, [(theirs, ours)], 2)

@@ -51,6 +51,10 @@ CALLS = {
     "a bool as the shape to expand to": lambda T, x: x.expand(True, 2, 3),
     "a bool among counts": lambda T, x: x.repeat(True, 2),
     "a bool as the first axis": lambda T, x: x.permute(False, True),
+    "a value of reflected padding": lambda T, x: T.nn.functional.pad(x, (1, 1), "reflect", 2.0),
+    "smooth lines": lambda T, x: T.nn.functional.interpolate(
+        x[None], 5, mode="bilinear", antialias=True
+    ),
     "a bool as padding": lambda T, x: T.nn.functional.pad(x, (True, 0)),
     "a bool as a window": lambda T, x: T.nn.functional.avg_pool1d(x, True),
     "a bool as a stride": lambda T, x: T.nn.functional.conv1d(x, x[:, None], stride=True),

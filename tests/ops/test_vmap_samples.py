@@ -27,8 +27,8 @@ NAMES += [
     for name in (
         "diagonal_scatter", "frexp", "histogram", "index_copy", "linalg.lstsq",
         "linalg.matrix_rank", "linspace", "logspace", "masked_scatter", "nanquantile",
-        "nn.functional.ctc_loss", "put", "quantile", "repeat_interleave", "select_scatter",
-        "slice_scatter", "take",
+        "nn.functional.ctc_loss", "nn.functional.embedding_bag", "put", "quantile",
+        "repeat_interleave", "select_scatter", "slice_scatter", "take",
     )
     if name not in NAMES
 ]  # fmt: skip
@@ -48,6 +48,7 @@ LEFT_OUT = {
 FIXED = {
     "narrow": {1},
     "nn.functional.embedding": {1},
+    "nn.functional.embedding_bag": {2},
     "nn.functional.batch_norm": {0},
 }
 

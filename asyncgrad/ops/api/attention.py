@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import requires_grad
+from asyncgrad.ops.api.elementwise import where
 from asyncgrad.ops.api.linalg import matmul
 from asyncgrad.ops.dtype import FLOATING, check_dtype
 from asyncgrad.ops.float32_compute import in_float32
@@ -40,16 +41,23 @@ def attention(
         scale = 1 / math.sqrt(shapes[0][-1]) if shapes[0][-1] else 1.0
     alike = shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]
     batched = len(shapes[0]) > 2
-    if alike and batched and dropout is None and (mask is None or not requires_grad(mask)):
-        array = None if mask is None else mask._array
+    constant = mask is None or not (requires_grad(mask) or mask._batched)
+    if alike and batched and dropout is None and constant:
+        array = None
+        if mask is not None:
+            _check_shape(name, mask, (*shapes[0][:-1], shapes[1][-2]))
+            array = mask._array
         return R.attention(q, k, v, array, is_causal, scale, [])
     scores = R.mul_scalar(matmul(q, R.adjoint(k)), scale)
     array = None
     if mask is not None:
-        if mask._metadata.dtype.kind == "b":
-            array = mask._array
-        else:
+        _check_shape(name, mask, scores._metadata.shape)
+        if mask._metadata.dtype.kind != "b":
             scores = R.add(scores, mask)
+        elif mask._batched:
+            scores = where(mask, scores, -math.inf)
+        else:
+            array = mask._array
     weights = R.attention_weights(scores, array, is_causal)
     return matmul(weights if dropout is None else dropout(weights), v)
 
@@ -87,6 +95,17 @@ def _check(
         raise RuntimeError(
             f"{name}: Expected attn_mask dtype to be bool or to match query dtype, but got "
             f"{mask._metadata.dtype} and {dtype}."
+        )
+
+
+def _check_shape(name: str, mask: Tensor, scores: tuple[int, ...]) -> None:
+    """Raise unless a mask can be broadcast to the shape of the scores."""
+    shape = mask._metadata.shape
+    pairs = zip(shape[::-1], scores[::-1], strict=False)
+    if len(shape) > len(scores) or any(n not in {1, wanted} for n, wanted in pairs):
+        raise RuntimeError(
+            f"{name}: attn_mask of shape {shape} can't be broadcast to {scores}, the shape of the "
+            f"scores of queries and keys."
         )
 
 

@@ -15,6 +15,7 @@ from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.api.creation import zeros
 from asyncgrad.ops.api.index import embedding, gather, index_add
 from asyncgrad.ops.api.shape import reshape
+from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.dtype import FLOATING
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import as_tensor_operand, category
@@ -64,6 +65,12 @@ def embedding_bag(
         )
     if table.ndim != 2:
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {table.ndim}")
+    read = (index, offsets, table if mode == "max" else None)
+    if any(getattr(part, "_batched", False) for part in read):
+        return by_parts(
+            embedding_bag, index, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode,
+            sparse, shares, include_last_offset, padding_idx,
+        )  # fmt: skip
     numbers = on_host(index)
     starts = _starts(numbers, offsets)
     _check_mode(mode, scale_grad_by_freq, sparse, shares)

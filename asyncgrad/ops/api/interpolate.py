@@ -69,10 +69,10 @@ def interpolate(
             "align_corners option can only be set with the interpolating modes: linear | bilinear "
             "| bicubic | trilinear"
         )
-    if antialias and mode not in _SMOOTH:
+    if antialias and (mode not in _SMOOTH or axes != 2):
         raise ValueError(
             f"Anti-alias option is restricted to the modes bilinear and bicubic, and requires a "
-            f"4-D tensor as input: got {mode!r}"
+            f"4-D tensor as input: got {mode!r} and {axes + 2} axes"
         )
     old = x._metadata.shape[2:]
     new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))

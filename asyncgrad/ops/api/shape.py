@@ -711,7 +711,7 @@ def pad(
     if mode == "constant":
         return _constant_pad(x, widths, 0 if value is None else value)
     if value is not None and value != 0:
-        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if mode not in words(PadMode):
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(pairs) not in {1, 2, 3} or len(shape) not in {len(pairs) + 1, len(pairs) + 2}:
