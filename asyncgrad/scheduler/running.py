@@ -282,7 +282,7 @@ class RunningPasses(Host):
             self._resolve(task)
             return
         task.drain()
-        if outcome is None or outcome is WAITING or task.state is not RUNNING:
+        if outcome is None or outcome is WAITING:
             # Reports that it waited for may have come since the segment ended.
             outcome = task.outcome()
         self._arrange_next(task, outcome)
@@ -291,7 +291,7 @@ class RunningPasses(Host):
 
     def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
         """Take the report of a coroutine node."""
-        node, evaluation, _ = suspended
+        node, steps, _ = suspended
         if ended.error is not None and is_stop(ended.error):
             # asyncio has raised the error from the loop. What is left is to end the passes.
             self.fail_all(ended.error)
@@ -299,9 +299,9 @@ class RunningPasses(Host):
         self.log(task, f"{node.name()} has ended")
         if ended.cancelled:
             task.inbox.append(task.cancel)
-        task.inbox.append(partial(task.resume, node, evaluation, ended.result, ended.error))
+        task.inbox.append(partial(task.resume, node, steps, ended.result, ended.error))
         # The error's traceback will hold this frame, which must not hold the error.
-        del suspended, ended, node, evaluation
+        del suspended, ended, node, steps
         self.read_inbox(task)
 
     # -- ending ---------------------------------------------------------
