@@ -1,13 +1,15 @@
 """Names for what is handled without looking inside, so that signatures say what is meant.
 
-They stand for `Any`: arrays are duck-typed, because the core knows no array library, and the hot
-paths tell the forms of the others apart by `__class__`, which type checkers do not follow.
+All but `Steps` stand for `Any`: arrays are duck-typed, because the core knows no array library, and
+hot paths tell the forms of the others apart by `__class__`, which type checkers do not follow.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Generator
+from typing import Any, TypeAlias, TypeVar
 
+_T = TypeVar("_T")
 #: An array of a device's library.
 Array: TypeAlias = Any
 #: The gradient of one output: an array, a tensor where the pass records itself, None if undefined.
@@ -34,3 +36,5 @@ Stream: TypeAlias = Any
 StreamScope: TypeAlias = Any
 #: What a function of the user may take, return or await.
 Value: TypeAlias = Any
+#: A generator that yields what has to be awaited and is sent the result; it returns a `_T`.
+Steps: TypeAlias = Generator[Any, Any, _T]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from asyncgrad.aliases import Gradient, StoredEdge, Value
+from asyncgrad.aliases import Gradient, Steps, StoredEdge, Value
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.hook_calls import as_tensor
 from asyncgrad.core.metadata import Metadata
@@ -179,7 +178,7 @@ class FunctionNode(FunctionCtx, Node):
         """Whether the gradients are new arrays, so that a leaf may take them without a copy."""
         return bool(self._forward_cls.fresh_gradients)
 
-    def prefetch(self) -> Generator[Any, Any, None]:
+    def prefetch(self) -> Steps[None]:
         """Unpack saved tensors whose hooks are coroutine functions, before `apply`."""
         kept = self._kept
         if kept.__class__ is Freed or not any(one is not None and one.waits for one, _ in kept):

@@ -13,7 +13,7 @@ from asyncgrad.aliases import Gradient, StoredEdge
 from asyncgrad.core.commit import commit
 from asyncgrad.core.node import Edge, Freed, OpNode
 from asyncgrad.core.saved_values import check_saved
-from asyncgrad.core.variable import AccumulateGrad, Variable
+from asyncgrad.core.variable import AccumulateGrad, Staged
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import note_failure
 
@@ -59,9 +59,9 @@ def is_chain(edge: StoredEdge) -> bool:
 
 def run_chain(
     node: OpNode, gradient: Gradient, keep_graph: bool
-) -> tuple[list[tuple[Variable, Gradient, bool]], BaseException | None]:
+) -> tuple[list[Staged], BaseException | None]:
     """Run a chain from its root: what `commit` has to add to the leaves, and the error, if any."""
-    staged: list[tuple[Variable, Gradient, bool]] = []
+    staged: list[Staged] = []
     freed: Freed | None = None
     owned = False
     received: Any = None
@@ -113,7 +113,7 @@ def run_chain(
     return staged, None
 
 
-def commit_chain(staged: list[tuple[Variable, Gradient, bool]]) -> BaseException | None:
+def commit_chain(staged: list[Staged]) -> BaseException | None:
     """Commit what a chain has staged; return the error, if there is one."""
     try:
         commit(staged, None, True)

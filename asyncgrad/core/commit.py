@@ -18,6 +18,7 @@ from asyncgrad.core.locks import acquiring, lasting_lock
 from asyncgrad.core.prepared import Prepared, exchange, recorded_sum, refuse, restoring
 from asyncgrad.core.variable import (
     AutogradMeta,
+    Staged,
     Variable,
     autograd_meta,
     bump_version,
@@ -37,7 +38,7 @@ _LARGE = 1 << 18
 
 
 def commit(
-    staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace, wait: bool,
+    staged: Sequence[Staged], recorded: Namespace, wait: bool,
     prepared: Sequence[Prepared] = (), begin: Callable[[], None] | None = None,
     end: Callable[[], None] | None = None,
 ) -> bool:  # fmt: skip
@@ -84,7 +85,7 @@ def commit(
     return True
 
 
-def check_staged(staged: Sequence[tuple[Variable, Any, bool]]) -> None:
+def check_staged(staged: Sequence[Staged]) -> None:
     """Raise what `commit` would raise, for those who must not fail once others rely on them."""
     for variable, gradient, _ in staged:
         metadata = variable._metadata
@@ -97,7 +98,7 @@ def check_staged(staged: Sequence[tuple[Variable, Any, bool]]) -> None:
             metadata.F.check_writeable(grad._array)
 
 
-def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, Any]:
+def _changes(staged: Sequence[Staged]) -> tuple[Any, Any, Any]:
     """The arguments for `_apply`. Everything that can fail or allocates memory happens here."""
     fresh = []
     added: list[tuple[Variable, Any, Any]] = []
@@ -203,9 +204,7 @@ def _apply(
         bump_version(grad)
 
 
-def _made_anew(
-    staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace
-) -> list[tuple[AutogradMeta, Any]]:
+def _made_anew(staged: Sequence[Staged], recorded: Namespace) -> list[tuple[AutogradMeta, Any]]:
     """Sums that can be differentiated: every `.grad` becomes a new tensor."""
     sums: dict[AutogradMeta, Any] = {}
     for variable, gradient, _ in staged:
@@ -220,9 +219,8 @@ def _made_anew(
 
 
 def commit_revocably(
-    staged: Sequence[tuple[Variable, Any, bool]], recorded: Namespace, wait: bool,
-    prepared: Sequence[Prepared] = (),
-) -> Callable[[bool], bool] | None:  # fmt: skip
+    staged: Sequence[Staged], recorded: Namespace, wait: bool, prepared: Sequence[Prepared] = ()
+) -> Callable[[bool], bool] | None:
     """Commit gradients, and return a function that undoes it; None where `commit` returns False.
 
     `revoke(wait)` restores every `.grad` that nobody has changed since the commit. `revoke(False)`

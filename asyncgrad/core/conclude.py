@@ -8,16 +8,17 @@ the pass can't be cancelled any more. Then the gradients are committed here, and
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from asyncgrad.aliases import Steps
 from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.node import Ending
 from asyncgrad.core.pass_state import PassState
 from asyncgrad.core.run_node import commit_in_turn
 from asyncgrad.core.streams import PassStreams
-from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, wrap
+from asyncgrad.core.variable import Staged, Variable, autograd_meta, requires_grad, wrap
 from asyncgrad.errors import AutogradError
 
 
@@ -48,13 +49,13 @@ class Member(Ending):
         self.given: frozenset[Any] = frozenset()
 
 
-def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[tuple[Any, Any, bool]]:
+def staged_given(given: Mapping[Any, Any], *, recorded: bool) -> list[Staged]:
     """Convert gradients by leaf, which a participant or the user has given, for `commit`."""
     # The commit adds in place. A gradient that shares memory with a `.grad` would change while it
     # is added, so it is copied.
     grads = [grad for leaf in given if (grad := autograd_meta(leaf).grad) is not None]
     changing = {id(known) for grad in grads for known in (grad, grad._counter) if known is not None}
-    staged: list[tuple[Any, Any, bool]] = []
+    staged: list[Staged] = []
     for leaf, gradient in given.items():
         if gradient is None:
             continue
@@ -120,7 +121,7 @@ def commit_staged(task: PassState, wait: bool) -> bool:
     return bool(task.within(commit, staged, task.recorded, wait))
 
 
-def commit_and_call_back(task: PassState) -> Generator[Any, Any, None]:
+def commit_and_call_back(task: PassState) -> Steps[None]:
     """Commit a pass that has callbacks, or that must wait for devices, and call its callbacks.
 
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
@@ -140,7 +141,7 @@ def commit_and_call_back(task: PassState) -> Generator[Any, Any, None]:
         yield from awaited(task.callbacks.pop(0)())
 
 
-def ask(task: PassState, member: Member) -> Generator[Any, Any, None]:
+def ask(task: PassState, member: Member) -> Steps[None]:
     """Ask a participant; gradients that it returns replace the staged ones of the same leaves."""
     if task.streams is not None:
         # Participants may read the gradients in any stream, or on the host.

@@ -17,12 +17,11 @@ States: NEW -> RUNNING -> (DRAINING ->) DONE, FAILED or CANCELLED.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.aliases import NodeGradient, Owned, Value
+from asyncgrad.aliases import NodeGradient, Owned, Steps, Value
 from asyncgrad.core.conclude import ask, commit_and_call_back
 from asyncgrad.core.delivery import deliver, pass_on, stage_leaf
 from asyncgrad.core.dependencies import count, count_needed
@@ -266,7 +265,7 @@ class GraphTask(PassState):
         """Start a node that is not ordinary, or continue one that has waited."""
         if gradient.__class__ is Resumed:
             self.launched[node] = node.sequence_nr
-            self._resume(node, gradient.evaluation, gradient.result)
+            self._resume(node, gradient.steps, gradient.result)
         elif (
             # To run the node means to call its `apply`, and nothing else.
             node.direct
@@ -289,12 +288,9 @@ class GraphTask(PassState):
         else:
             self._resume(node, self.streams.run_node(self, node, gradient, owned), None)
 
-    def _resume(
-        self, node: Node, evaluation: Generator[Any, Any, Any], result: Value, *,
-        throw: bool = False,
-    ) -> None:  # fmt: skip
+    def _resume(self, node: Node, steps: Steps[Any], result: Value, *, throw: bool = False) -> None:
         """Advance the generator that runs a node until it ends or waits for something."""
-        step: Any = evaluation.throw if throw else evaluation.send
+        step: Any = steps.throw if throw else steps.send
         streams = self.streams
         if streams is not None:
             step = partial(streams.step, self, node, step)
@@ -327,14 +323,13 @@ class GraphTask(PassState):
         else:
             self.stepping = False
             self.launched[node] = node.sequence_nr
-            self.suspended.append(Suspended(node, evaluation, waiting))
+            self.suspended.append(Suspended(node, steps, waiting))
 
     # -- reports --------------------------------------------------------------------------------
 
     def resume(
-        self, node: Node, evaluation: Generator[Any, Any, Any], result: Value,
-        error: BaseException | None,
-    ) -> None:  # fmt: skip
+        self, node: Node, steps: Steps[Any], result: Value, error: BaseException | None
+    ) -> None:
         """Take the result that a suspended node waited for, and continue the node.
 
         A heavy node becomes ready again instead: the caller may be the loop, and `run` hands heavy
@@ -342,18 +337,18 @@ class GraphTask(PassState):
         """
         if self.state is not RUNNING:
             self.launched.pop(node, None)
-            close(evaluation)
+            close(steps)
             if error is not None:
                 self.later_errors += (error,)
         elif error is not None:
-            self._resume(node, evaluation, error, throw=True)
+            self._resume(node, steps, error, throw=True)
             # The error's traceback holds this frame, which must not hold the error.
             error = None
         elif (node.cost if self.streams is None else host_cost(node)) > HEAVY_NS:
             self.launched.pop(node, None)
-            self.make_ready(node, Resumed(evaluation, result), False)
+            self.make_ready(node, Resumed(steps, result), False)
         else:
-            self._resume(node, evaluation, result)
+            self._resume(node, steps, result)
 
     # -- ending ---------------------------------------------------------------------------------
 

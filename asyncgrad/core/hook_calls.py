@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from inspect import isawaitable
 from typing import Any
 
-from asyncgrad.aliases import Gradient, Value
+from asyncgrad.aliases import Gradient, Steps, Value
 from asyncgrad.core.hooks import Hooks
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import Node, extras_of, metadata_at
@@ -15,9 +14,7 @@ from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.errors import AutogradError
 
 
-def tensor_hooks(
-    task: PassState, node: Node, gradients: list[Any]
-) -> Generator[Any, Any, list[Any]]:
+def tensor_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[list[Any]]:
     """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
     extras = extras_of(node)
     for position, hooks in extras.tensor.items():
@@ -38,7 +35,7 @@ def tensor_hooks(
 
 def _call_hooks(
     task: PassState, hooks: Hooks, gradient: Gradient, metadata: Metadata
-) -> Generator[Any, Any, Any]:
+) -> Steps[Any]:
     """Pass a gradient through hooks, each of which may replace it unless it `only_sees` it."""
     value = as_tensor(gradient, metadata)
     for hook in tuple(hooks.values()):
@@ -49,7 +46,7 @@ def _call_hooks(
     return _from_tensor(task, value)
 
 
-def pre_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
+def pre_hooks(task: PassState, node: Node, gradients: list[Any]) -> Steps[list[Any]]:
     """Call the hooks that run before the node, and may replace its gradients."""
     values = tuple(as_tensor(g, metadata_at(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(extras_of(node).pre.values()):
@@ -61,7 +58,7 @@ def pre_hooks(task: PassState, node: Node, gradients: list[Any]) -> Generator[An
 
 def post_hooks(
     task: PassState, node: Node, received: Value, gradients: list[Any]
-) -> Generator[Any, Any, tuple[Any, ...]]:
+) -> Steps[tuple[Any, ...]]:
     """Call the hooks that run after the node, and may replace the gradients it returned."""
     following = node.next_edges
     rule = node.rule
@@ -83,7 +80,7 @@ def post_hooks(
     return tuple(_from_tensor(task, inputs[place]) for place in places)
 
 
-def post_accumulate_hooks(variable: Variable) -> Generator[Any, Any, None]:
+def post_accumulate_hooks(variable: Variable) -> Steps[None]:
     """Call the hooks on a leaf whose `.grad` has just been changed."""
     # While the commit waited for its turn, they may all have been removed.
     for hook in tuple((autograd_meta(variable).post_accumulate or {}).values()):
@@ -98,7 +95,7 @@ def post_accumulate_hooks(variable: Variable) -> Generator[Any, Any, None]:
             )
 
 
-def awaited(result: Value) -> Generator[Any, Any, Any]:
+def awaited(result: Value) -> Steps[Any]:
     """The value that a hook or node returned; awaited if it is awaitable."""
     if isawaitable(result) and not isinstance(result, Variable):
         result = yield result

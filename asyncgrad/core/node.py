@@ -7,12 +7,12 @@ object less per operation. `next_edges` and other public attributes show all as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
 from asyncgrad._unbound import unbound
-from asyncgrad.aliases import Following, Gradient, StoredEdge, Value
+from asyncgrad.aliases import Following, Gradient, Steps, StoredEdge, Value
 from asyncgrad.core.frames import CallSite
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
 from asyncgrad.core.rule import Rule
@@ -164,7 +164,7 @@ class Node:
         """Check what `apply` or its coroutine has returned, and make it a tuple of gradients."""
         return received  # type: ignore[no-any-return]
 
-    def prefetch(self) -> Generator[Any, Any, None]:
+    def prefetch(self) -> Steps[None]:
         """Called before `apply`: yields what must be awaited to load the saved values."""
         yield from ()
 

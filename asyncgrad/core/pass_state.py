@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, StoredEdge
+from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Steps, StoredEdge
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import DEPTH, clear_frames
 from asyncgrad.core.node import Edge, Freed, GraphRoot, Node, as_edge
@@ -28,7 +28,7 @@ from asyncgrad.core.states import (
     State,
     Suspended,
 )
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import Staged
 from asyncgrad.errors import add_note, described, note_failure
 
 if TYPE_CHECKING:
@@ -116,17 +116,17 @@ class PassState:
         self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
         #: Counts pushes to the heap: a tie breaker, so that nodes are never compared.
         self.order = 0
-        #: Leaves with hooks that got a gradient before nodes with greater numbers had reported. A
-        #: leaf runs after its producer with the least sequence number: that number, a tie breaker.
+        #: Leaves with hooks that got a gradient before nodes with greater numbers had reported, and
+        #: must not run before these. For each: the least sequence number of its producers so far,
+        #: by which it is put in order, and a tie breaker.
         self.postponed: dict[Node, tuple[int, int]] = {}
         #: Nodes that were handed out and have not reported, with their sequence number.
         self.launched: dict[Node, int] = {}
         #: Launched nodes for which the owner still has to arrange a wait.
         self.suspended: list[Suspended] = []
-        #: Whether a hook or a user's node may be running, so that a pass started now is nested.
-        #: The context alone does not tell: tasks that such code starts have a copy of it, and may
-        #: outlive the code.
-        #: None until the first has run.
+        #: Whether a hook or a user's node may be running, so that a pass started now is nested in
+        #: this one; None until the first has run. The context alone does not tell: tasks that such
+        #: code starts have a copy of it, and may outlive the code.
         self.stepping: bool | None = None
         #: Reports from code that is not the owner: calls without arguments.
         self.inbox: list[Callable[[], Any]] = []
@@ -141,13 +141,14 @@ class PassState:
                 self.captures = self.exec_info.captures
                 self.captured = [None] * len(inputs)
         #: What `commit` will add to the leaves: (variable, gradient, owned).
-        self.staged: list[tuple[Variable, Gradient, bool]] = []
-        #: How many of the first of them share no memory any more with what user code can see.
+        self.staged: list[Staged] = []
+        #: How many of the first staged gradients share no memory any more with what users see.
         self.secured = 0
         #: A leaf with post-accumulate hooks was reached, whose gradient is not staged.
         self.committed_early = False
-        #: The participants of the pass, and how many of the first of them have been asked.
-        self.members: Sequence[Any] = ()  # `Member`, which knows this class
+        #: The participants of the pass, each a `Member` (`core/conclude.py`), and how many of the
+        #: first have been asked.
+        self.members: Sequence[Any] = ()
         self.asked = 0
         #: Functions to call after the last node.
         self.callbacks: list[Callable[[], Any]] = []
@@ -165,17 +166,17 @@ class PassState:
         self.future: Any = None
         #: The timer for the deadline, or for the grace period of cancelled nodes.
         self.timer: Any = None
-        #: The last events, unless the pass ended in its first slice.
+        #: The last events (`EventLog`); None while the pass is in its first slice.
         self.event_log: Any = None
-        #: It waits in a queue.
+        #: The pass waits in a queue.
         self.queued = False
-        #: A slice of it is running.
+        #: A slice of the pass is running.
         self.running = False
-        #: It was asked to end.
+        #: The pass was asked to end.
         self.cancelling = False
-        #: Its gradients are being committed.
+        #: The gradients are being committed, or are about to be: the pass can't be cancelled.
         self.ending = False
-        #: How long it and the passes nested in it have run; -1 before the first slice.
+        #: How long this pass and those nested in it have run; -1 before the first slice.
         self.virtual_time = -1
         #: The longest slice while other passes wait; set when the walk is complete.
         self.share_ns = SHARE_NS
@@ -257,7 +258,7 @@ class PassState:
         """Drop every gradient that will not be used."""
         for _, _, _, gradient, _ in self.ready:
             if gradient.__class__ is Resumed:
-                close(gradient.evaluation)
+                close(gradient.steps)
         self.ready.clear()
         self.not_ready.clear()
         self.dependencies.clear()
@@ -330,9 +331,9 @@ def running_pass(task: PassState | None) -> PassState | None:
     return task
 
 
-def close(evaluation: Generator[Any, Any, Any]) -> None:
+def close(steps: Steps[Any]) -> None:
     """End the generator of a node early.
 
     It restores modes of its pass, so it runs in a copy of the context: they are not the caller's.
     """
-    copy_context().run(evaluation.close)
+    copy_context().run(steps.close)

@@ -7,12 +7,12 @@ hooks of each output, `retain_grad`, the capture, hooks before the node, the nod
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad._unbound import unbound
-from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, StoredEdge
+from asyncgrad.aliases import Gradient, Namespace, NodeGradient, Owned, Saved, Steps, StoredEdge
 from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit
 from asyncgrad.core.hook_calls import (
@@ -40,7 +40,7 @@ _SAFE = {AccumulateGrad, GraphRoot, Ending}
 
 def run_node(
     task: PassState, node: Node, gradient: NodeGradient, owned: Owned
-) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
+) -> Steps[tuple[Sequence[Gradient], bool] | None]:
     """Run one node; the gradients for its next edges and whether they are fresh, or None."""
     if (
         task.context is not None
@@ -89,20 +89,18 @@ def run_node(
     return received, fresh
 
 
-def _reported(
-    task: PassState, node: Node, function: Callable[..., Any], *args: Any
-) -> Generator[Any, Any, Any]:
+def _reported(task: PassState, node: Node, function: Callable[..., Any], *args: Any) -> Steps[Any]:
     """Run user code; if a recorder follows the pass, report what goes in and what comes out."""
     watch = watch_of(task) if recorders else None
     if watch is None:
-        steps: Generator[Any, Any, Any] = function(task, node, *args)
+        steps: Steps[Any] = function(task, node, *args)
         return steps
     return _reported_to(watch, task, node, function, args)
 
 
 def _reported_to(
     watch: Any, task: PassState, node: Node, function: Callable[..., Any], args: tuple[Any, ...]
-) -> Generator[Any, Any, Any]:
+) -> Steps[Any]:
     noted = watch.began(task, node, function, args)
     result = yield from function(task, node, *args)
     return result if noted is None else watch.ended(noted, result)
@@ -128,7 +126,7 @@ prepare_context: Callable[[], Any] = unbound
 until_free: Callable[[PassState], Awaitable[None] | None] = unbound
 
 
-def commit_in_turn(task: PassState, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
+def commit_in_turn(task: PassState, commit: Callable[[bool], Any]) -> Steps[Any]:
     """Commit when no other pass does; `commit` gets whether it may block."""
     while not (made := commit(False)):
         free = until_free(task)
@@ -152,7 +150,7 @@ def modes_within(task: PassState) -> Modes:
 
 def _apply_unpacked(
     task: PassState, node: OpNode, gradients: list[Gradient]
-) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
+) -> Steps[tuple[tuple[Gradient, ...], bool]]:
     """Compute a table node's gradients for the next edges, as a tuple."""
     run = wanted = wanted_rule(task, node)
     packed: dict[int, Any] | None = None
@@ -185,7 +183,7 @@ def _has_several(node: Node) -> bool:
 
 def call_apply(
     task: PassState, node: Node, gradients: Sequence[Gradient]
-) -> Generator[Any, Any, tuple[Gradient, ...]]:
+) -> Steps[tuple[Gradient, ...]]:
     """Compute the gradients of a node that has no rule."""
     yield from node.prefetch()
     received = node.apply(tuple(gradients), task)
@@ -223,7 +221,7 @@ def some_pulls(rule: Rule, wanted: Sequence[bool]) -> Run:
 
 def _apply_checked(
     task: PassState, node: Node, gradients: list[Gradient]
-) -> Generator[Any, Any, tuple[tuple[Gradient, ...], bool]]:
+) -> Steps[tuple[tuple[Gradient, ...], bool]]:
     """Run a node in anomaly mode: new nodes note this one, and NaN is an error."""
     modes = current()
     install(modes.replace(node=node))
@@ -284,7 +282,7 @@ def is_wanted(task: PassState, edge: StoredEdge) -> bool:
 
 def _accumulate(
     task: PassState, node: AccumulateGrad, gradient: Gradient, owned: bool
-) -> Generator[Any, Any, None]:
+) -> Steps[None]:
     """Stage a leaf's gradient, or commit it at once if the leaf has post-accumulate hooks."""
     variable = node.variable
     meta = variable._autograd
@@ -298,7 +296,7 @@ def _accumulate(
 
 def accumulate_now(
     task: PassState, node: AccumulateGrad, gradient: Gradient, owned: bool
-) -> Generator[Any, Any, None]:
+) -> Steps[None]:
     """Commit a leaf's gradient, and call the hooks that run after it."""
     if task.members:
         raise AutogradError(

@@ -6,10 +6,10 @@ A table node keeps plain arrays (`core/saved_values.py`). If hooks pack what is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
-from asyncgrad.aliases import Array, Saved, StoredEdge, Value
+from asyncgrad.aliases import Array, Saved, Steps, StoredEdge, Value
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.modes import current, install
@@ -144,7 +144,7 @@ class SavedTensor:
             return self._checked(node, edge)
         return _at_once(node, self.unpack_steps(node, edge))
 
-    def unpack_steps(self, node: Node, edge: StoredEdge = None) -> Generator[Any, Any, Any]:
+    def unpack_steps(self, node: Node, edge: StoredEdge = None) -> Steps[Any]:
         """`unpack` as a generator, which yields what a coroutine hook wants awaited."""
         hooks = self._hooks
         if hooks is None:
@@ -236,7 +236,7 @@ def pack_attribute(node: OpNode, hooks: SavedHooks, position: int, part: int | N
     extras_of(node).packed = True
 
 
-def _unpack_attribute(node: OpNode, value: Value) -> Generator[Any, Any, Any]:
+def _unpack_attribute(node: OpNode, value: Value) -> Steps[Any]:
     """Unpack a saved value that is no operand to what the node's rule takes."""
     if value.__class__ is SavedTensor:
         return (yield from value.unpack_steps(node))._array
@@ -248,7 +248,7 @@ def _unpack_attribute(node: OpNode, value: Value) -> Generator[Any, Any, Any]:
     return value
 
 
-def unpack_packed(node: OpNode) -> Generator[Any, Any, dict[int, Any]]:
+def unpack_packed(node: OpNode) -> Steps[dict[int, Any]]:
     """Unpack those of a table node's saved values that hooks have packed, by position.
 
     Operands become tensors with their edges, other values arrays.
@@ -290,7 +290,7 @@ def values_as_tensors(node: OpNode) -> Saved:
     return unpacked(_at_once(node, unpack_packed(node)), True, node)
 
 
-def _at_once(node: Node, steps: Generator[Any, Any, Any]) -> Any:
+def _at_once(node: Node, steps: Steps[Any]) -> Any:
     """Run a generator of unpack steps; raises if a hook has to be awaited."""
     try:
         waiting = next(steps)

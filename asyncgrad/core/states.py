@@ -57,7 +57,7 @@ class Suspended(NamedTuple):
 
     node: Any
     #: The generator that runs the node, to be resumed with the result of `waiting`.
-    evaluation: Any
+    steps: Any
     waiting: Any
 
 
@@ -74,7 +74,7 @@ class Resumed(NamedTuple):
     """Takes the place of the gradient of a ready node that has waited and can go on."""
 
     #: The generator that runs the node.
-    evaluation: Any
+    steps: Any
     #: The result of the wait.
     result: Any
 

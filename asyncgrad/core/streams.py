@@ -22,6 +22,7 @@ from asyncgrad.aliases import (
     NodeGradient,
     Owned,
     Saved,
+    Steps,
     StoredEdge,
     Stream,
     StreamScope,
@@ -97,13 +98,13 @@ class PassStreams:
         if stream is not None:
             stream.wait_stream(self.caller_stream(stream.device))
 
-    def arrive(self, device: Device) -> None:
+    def copies_follow_caller(self, device: Device) -> None:
         """Make copies to a device wait for the caller's work there."""
         stream = device.default_stream
         self.used[stream] = None
         stream.wait_stream(self.caller_stream(device))
 
-    def stage(self, variable: Variable) -> Node:
+    def follow_caller(self, variable: Variable) -> Node:
         """Make a leaf's stream follow the caller's, in which its gradient was computed.
 
         The node that is returned knows the stream, and has to be held until the pass has ended.
@@ -177,7 +178,7 @@ class PassStreams:
 
     def run_node(
         self, task: PassState, node: Node, gradient: NodeGradient, owned: Owned
-    ) -> Generator[Any, Any, tuple[Sequence[Gradient], bool] | None]:
+    ) -> Steps[tuple[Sequence[Gradient], bool] | None]:
         """Run one node on its stream; wait first if the device is too far behind."""
         stream = stream_of(node)
         if stream is not None:
@@ -266,7 +267,7 @@ class PassStreams:
 
     # -- ending -----------------------------------------------------------------------------------
 
-    def prepare(self, task: PassState) -> Generator[Any, Any, list[Any]]:
+    def prepare(self, task: PassState) -> Steps[list[Any]]:
         """Compute the leaves' new `.grad`s, each in its leaf's stream; return what has no stream.
 
         So nothing on a device can fail in the commit, which only exchanges arrays.
@@ -317,7 +318,7 @@ class PassStreams:
         """Whether a shared `.grad` must be written in place, and the pass has to wait for that."""
         return not task.wait_enqueued and any(p.kept is not None for p in self.prepared)
 
-    def settle(self, task: PassState) -> Generator[Any, Any, None]:
+    def settle(self, task: PassState) -> Steps[None]:
         """End the pass on its devices: compute what is to be committed, and wait for it.
 
         The caller's current streams wait for those that compute leaves' gradients and results.
@@ -343,7 +344,7 @@ class PassStreams:
             self.used[self.caller_stream(device)] = None
         return made
 
-    def wait(self, task: PassState) -> Generator[Any, Any, None]:
+    def wait(self, task: PassState) -> Steps[None]:
         """Wait until all work of the pass in streams is done; raise the first error of a device."""
         errors = []
         for event in [stream.record_event() for stream in self.used]:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 from weakref import ref
 
 from asyncgrad._unbound import unbound
-from asyncgrad.aliases import Array, StoredEdge, Value
+from asyncgrad.aliases import Array, Gradient, StoredEdge, Value
 from asyncgrad.core.hooks import Hooks, NodeExtras
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, extras_of
@@ -122,6 +122,10 @@ class AccumulateGrad(Node):
     saved = None
     guard = None
 
+
+#: What is to be added to a `.grad`: the leaf, its gradient, and whether nothing else refers to the
+#: gradient's array.
+Staged: TypeAlias = tuple[Variable, Gradient, bool]
 
 # Set in `asyncgrad/_wiring.py`.
 #: Makes an empty tensor of the public class.

@@ -267,7 +267,7 @@ class _Replay:
         """Have the streams of leaves wait for the gradients that were staged."""
         for variable, _, _ in task.staged:
             if variable._metadata.device.streamed:
-                self._leaves.append(task.enter_streams().stage(variable))
+                self._leaves.append(task.enter_streams().follow_caller(variable))
 
     def advance(self, place: int) -> Any:
         """Run one part; returns the gradients to commit, or None."""

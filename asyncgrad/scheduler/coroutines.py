@@ -174,7 +174,7 @@ def discard_all(task: GraphTask) -> None:
     while task.suspended:
         suspended = task.suspended.pop()
         discard(suspended)
-        task.resume(suspended.node, suspended.evaluation, None, None)
+        task.resume(suspended.node, suspended.steps, None, None)
 
 
 def warn_of_stall(task: GraphTask, limit: int) -> None:

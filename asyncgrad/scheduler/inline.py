@@ -169,7 +169,7 @@ def _await_nodes(
             # The pass itself cancelled the node, so this is not an error.
             error = None
         suspended = started.pop(running)
-        task.resume(suspended.node, suspended.evaluation, result, error)
+        task.resume(suspended.node, suspended.steps, result, error)
         # The error's traceback leads to this frame, which must not hold the error.
         del running, result, error
 

@@ -42,7 +42,7 @@ def two_asking() -> tuple[GraphTask, list]:
 
 
 def answer(task: GraphTask, suspended: object, error: BaseException | None = None) -> None:
-    task.resume(suspended.node, suspended.evaluation, Answer((1,)), error)
+    task.resume(suspended.node, suspended.steps, Answer((1,)), error)
     validate(task)
 
 

@@ -249,12 +249,12 @@ class Interleavings(RuleBasedStateMachine):
     @rule(data=st.data(), by_inbox=st.booleans())
     def resume(self, data: st.DataObject, by_inbox: bool) -> None:
         place = data.draw(st.integers(0, len(self.task.suspended) - 1))
-        node, evaluation, _ = self.task.suspended.pop(place)
-        gradients = evaluation.gi_yieldfrom.gi_frame.f_locals["gradients"]
+        node, steps, _ = self.task.suspended.pop(place)
+        gradients = steps.gi_yieldfrom.gi_frame.f_locals["gradients"]
         answer = node.answer(tuple(gradients))
 
         def report() -> None:
-            self.task.resume(node, evaluation, answer, None)
+            self.task.resume(node, steps, answer, None)
 
         if by_inbox:
             self.task.inbox.append(report)
@@ -267,9 +267,9 @@ class Interleavings(RuleBasedStateMachine):
     @rule(data=st.data())
     def resume_with_an_error(self, data: st.DataObject) -> None:
         place = data.draw(st.integers(0, len(self.task.suspended) - 1))
-        node, evaluation, _ = self.task.suspended.pop(place)
+        node, steps, _ = self.task.suspended.pop(place)
         self.note(error := ValueError(len(self.errors)))
-        self.task.resume(node, evaluation, None, error)
+        self.task.resume(node, steps, None, error)
 
     @precondition(lambda self: self.out and not self.calm)
     @rule(data=st.data())
@@ -323,9 +323,9 @@ class Interleavings(RuleBasedStateMachine):
             task.drain()
             validate(task)
             while task.suspended:
-                node, evaluation, _ = task.suspended.pop()
-                gradients = evaluation.gi_yieldfrom.gi_frame.f_locals["gradients"]
-                task.resume(node, evaluation, node.answer(tuple(gradients)), None)
+                node, steps, _ = task.suspended.pop()
+                gradients = steps.gi_yieldfrom.gi_frame.f_locals["gradients"]
+                task.resume(node, steps, node.answer(tuple(gradients)), None)
             while self.out:
                 self.finish(_Last())
             if outcome is Outcome.FINISHED and task.outcome() is Outcome.FINISHED:

@@ -151,7 +151,7 @@ def test_a_captured_node_may_be_handed_out_and_answer_later() -> None:
     assert task.run(ENDLESS) is Outcome.WAITING
     validate(task)
     (suspended,) = task.suspended
-    task.resume(suspended.node, suspended.evaluation, Answer((5, 6)), None)
+    task.resume(suspended.node, suspended.steps, Answer((5, 6)), None)
     validate(task)
     assert task.run(ENDLESS) is Outcome.FINISHED
     assert task.captured == [1, 11]
@@ -165,7 +165,7 @@ def test_a_cancelled_partial_pass_captures_nothing() -> None:
     task.run(ENDLESS)
     task.cancel()
     (suspended,) = task.suspended
-    task.resume(suspended.node, suspended.evaluation, Answer((5,)), None)
+    task.resume(suspended.node, suspended.steps, Answer((5,)), None)
     validate(task)
     assert task.outcome() is Outcome.FINISHED
     assert task.state is State.CANCELLED

@@ -138,7 +138,7 @@ def test_a_node_behind_one_that_waits_still_comes_first_in_the_sum() -> None:
     task.start()
     assert task.run(ENDLESS) is Outcome.WAITING
     (suspended,) = task.suspended
-    task.resume(suspended.node, suspended.evaluation, Answer((1,)), None)
+    task.resume(suspended.node, suspended.steps, Answer((1,)), None)
     assert task.run(ENDLESS) is Outcome.FINISHED
     assert staged(task) == {x: EXPECTED}
 

@@ -105,7 +105,7 @@ MUTANTS = {
         S, "within", "stream.keep(*args)", programs.shared_memory_is_kept,
     ),
     "a copy comes after what the caller has put in": (
-        S, "arrive", "stream.wait_stream(self.caller_stream(device))",
+        S, "copies_follow_caller", "stream.wait_stream(self.caller_stream(device))",
         programs.back_to_a_side_stream,
     ),
     "numbers are waited for": (

@@ -93,7 +93,7 @@ class ToCopyBackward0(Node):
             streams = task.enter_streams()
             streams.install(task, stream_of(self))
             if source.streamed:
-                streams.arrive(source)
+                streams.copies_follow_caller(source)
         if isinstance(gradient, Variable):
             return (to_device(gradient, source, dtype),)
         gradient = _cast(gradient, metadata, dtype)
