@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextvars
 import threading
 
 import pytest
 
 import asyncgrad as ag
 import asyncgrad.sync
+from asyncgrad.scheduler.portal import OnPortal, call_on_portal
 
 
 def square() -> tuple[ag.Tensor, ag.Tensor]:
@@ -75,6 +77,35 @@ def test_a_coroutine_hook_runs_on_the_portals_loop() -> None:
     assert x.grad is not None
     assert x.grad.item() == 12.0
     assert seen != [threading.current_thread()]
+
+
+def test_a_coroutine_on_the_portal_is_cancelled_once() -> None:
+    """Its clean-up may await, and one that has ended is left alone."""
+    began = threading.Event()
+    faults: list[dict[str, object]] = []
+
+    async def cleans_up() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: faults.append(context))
+        try:
+            began.set()
+            await loop.create_future()
+        finally:
+            running.cancel()
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
+    cleaned: list[bool] = []
+    running = OnPortal(cleans_up(), contextvars.copy_context())
+    assert began.wait(60)
+    running.cancel()
+    assert isinstance(running.result()[1], asyncio.CancelledError)
+    running.cancel()
+    try:
+        call_on_portal(asyncio.sleep(0))
+        assert (cleaned, faults) == ([True], [])
+    finally:
+        running._loop.call_soon_threadsafe(running._loop.set_exception_handler, None)
 
 
 def test_an_error_of_a_coroutine_hook_is_raised() -> None:
